@@ -1,0 +1,100 @@
+//! What the file service answers.
+// The variants are documented as a whole; a field is named for what it is.
+#![allow(missing_docs)]
+
+use bytes::Bytes;
+
+use crate::{BootVerifier, Fid, Kind, LockConflict, Name, Status};
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Name,
+    /// What it names.
+    pub fid: Fid,
+    /// What that is.
+    pub kind: Kind,
+    /// Where to go on behind this entry. Stable while the directory changes; never 0.
+    pub cookie: u64,
+    /// With `plus`: the status, promised.
+    pub status: Option<Status>,
+}
+
+/// What `statfs` shows, and quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Quota in bytes; 0: none.
+    pub quota_bytes: u64,
+    /// Quota in files; 0: none.
+    pub quota_files: u64,
+    /// Bytes of bodies in use, kept exactly.
+    pub used_bytes: u64,
+    /// Files, directories and links in use, kept exactly.
+    pub used_files: u64,
+    /// Bytes of the partition's file system.
+    pub partition_bytes: u64,
+    /// Bytes of it that can still be written.
+    pub partition_free_bytes: u64,
+}
+
+/// What a [`crate::Call`] returns when it is not refused. Where a directory changed, `dir` is its new status, so
+/// that a client that did the change itself can go on with its cache (see `data_version`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing to say.
+    Done,
+    /// A file's status.
+    Status(Status),
+    /// A found entry; `dir_version` is the directory's data version at that moment.
+    Entry { status: Status, dir_version: u64 },
+    /// Entries; `dir_version` as above, `end`: no more behind the last.
+    Entries { entries: Vec<DirEntry>, end: bool, dir_version: u64 },
+    /// What was made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
+    Made { status: Status, dir: Status, existed: bool },
+    /// What lost its name, as it is now (`links` 0: it is gone, or held), and the directory.
+    Removed { status: Status, dir: Status },
+    /// The moved file, the other one of an exchange or the replaced one (`links` 0: gone or held), and both directories.
+    Renamed { status: Status, other: Option<Status>, from_dir: Status, to_dir: Status },
+    /// A symbolic link's target.
+    Target(Bytes),
+    /// An attribute's value.
+    Xattr(Bytes),
+    /// Attribute names.
+    XattrNames(Vec<Bytes>),
+    /// The volume.
+    Volume(VolumeStatus),
+    /// Bytes of a file, and the status that they belong to.
+    Data { data: Bytes, end: bool, status: Status },
+    /// What was written where, and the status after. `previous_version`: the data version just before, so that a writer
+    /// knows whether anyone wrote between. *Unstable* unless asked otherwise: keep the data until a commit with this verifier.
+    Written { count: u32, offset: u64, status: Status, previous_version: u64, verifier: BootVerifier },
+    /// An offset.
+    Offset(u64),
+    /// Everything up to here is on disk.
+    Committed { verifier: BootVerifier },
+    /// The descriptor travels beside the message; the status that it belongs to.
+    Body { status: Status },
+    /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they belong to.
+    Sums { version: u64, sums: Vec<u32> },
+    /// The lock in the way, if any.
+    LockTest(Option<LockConflict>),
+    /// JSON.
+    Report(String),
+}
+
+impl Answer {
+    /// The file that [`Fid::CURRENT`] means in the next member of a chain.
+    pub fn current(&self) -> Option<Fid> {
+        match self {
+            Answer::Status(status)
+            | Answer::Entry { status, .. }
+            | Answer::Made { status, .. }
+            | Answer::Renamed { status, .. }
+            | Answer::Data { status, .. }
+            | Answer::Written { status, .. }
+            | Answer::Body { status } => Some(status.fid),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What can be asked of the file service. One vocabulary for every door, for `vice`, and for the reference model.
+// The variants are documented as a whole; a field is named for what it is.
+#![allow(missing_docs)]
+
+use bytes::Bytes;
+
+use crate::{ByteRange, Fid, LockFamily, LockMode, LockOwner, Name, Timestamp};
+
+/// What `Make` makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewKind {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link with this target (1 to [`crate::limits::TARGET_BYTES_MAX`] bytes without NUL).
+    Symlink(Bytes),
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device: `major << 32 | minor`.
+    CharDevice(u64),
+    /// A block device: `major << 32 | minor`.
+    BlockDevice(u64),
+}
+
+/// What `Make` does if the entry exists. Source: NFSv3 `createhow3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateHow {
+    /// An existing plain file is the answer (files only).
+    Unchecked,
+    /// Refuse with `Exists`.
+    Guarded,
+    /// Refuse with `Exists` unless the file was made with this very verifier: survives a client that lost the reply and its session.
+    Exclusive(u64),
+}
+
+/// What `Rename` does about an existing target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RenameMode {
+    /// It goes away.
+    Replace = 1,
+    /// Refuse with `Exists`.
+    NoReplace = 2,
+    /// The two change places; both must exist.
+    Exchange = 3,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's clock: anyone who may write may do this.
+    Now,
+    /// A given time: the owner may do this.
+    To(Timestamp),
+}
+
+/// What `SetStatus` changes; `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusChange {
+    /// Permission, set-id and sticky bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Cut or grow to this many bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub accessed: Option<SetTime>,
+    /// Modification time.
+    pub modified: Option<SetTime>,
+    /// Clear set-user-id, and set-group-id where the group may execute, as a change by an unprivileged writer does.
+    pub kill_privileges: bool,
+    /// The caller holds the file open for writing, so its mode is not asked again for `size`.
+    pub through_handle: bool,
+}
+
+/// What `Allocate` does to its range. Source: Linux `fallocate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AllocateMode {
+    /// Reserve; the file grows if the range ends past it.
+    Extend = 1,
+    /// Reserve; the size stays.
+    KeepSize = 2,
+    /// Make a hole; the size stays.
+    PunchHole = 3,
+    /// Zero; the file grows if the range ends past it.
+    ZeroExtend = 4,
+    /// Zero; the size stays.
+    ZeroKeepSize = 5,
+}
+
+/// What `Seek` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SeekWhat {
+    /// The next byte with data.
+    Data = 1,
+    /// The next hole; the end of the file is one.
+    Hole = 2,
+}
+
+/// What `XattrSet` does about an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum XattrMode {
+    /// Make or replace.
+    Either = 1,
+    /// Refuse with `Exists` if it is there.
+    Create = 2,
+    /// Refuse with `NoXattr` if it is not.
+    Replace = 3,
+}
+
+/// One request to the file service. Answers are in [`crate::Answer`], refusals in [`crate::Fault`].
+///
+/// Every call that returns a status, and every listing with status, carries a promise for what it returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The root directory of the volume with this name. Answer: `Status`.
+    Root { volume: Name },
+    /// One entry. Also promises the directory, for a refusal with `NotFound` too. Answer: `Entry`.
+    Lookup { dir: Fid, name: Name },
+    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. A directory that changes
+    /// meanwhile shows each entry that stays exactly once. `plus`: with status and promise. Answer: `Entries`.
+    ReadDir { dir: Fid, cookie: u64, bytes_max: u32, plus: bool },
+    /// A new file, directory, link or node. Answer: `Made`.
+    Make { dir: Fid, name: Name, kind: NewKind, mode: u16, how: CreateHow },
+    /// A file without a name, held open by this session. Answer: `Status`.
+    MakeUnnamed { dir: Fid, mode: u16 },
+    /// One more name for a file that is no directory. Answer: `Made`.
+    Link { fid: Fid, dir: Fid, name: Name },
+    /// Takes a name away. `directory`: it must be an empty directory, otherwise it must not be one.
+    /// `hold`: this session has the file open; keep it although its last name goes. Answer: `Removed`.
+    Remove { dir: Fid, name: Name, directory: bool, hold: bool },
+    /// Answer: `Renamed`. `hold` as in `Remove`, for the file that is replaced.
+    Rename { from_dir: Fid, from: Name, to_dir: Fid, to: Name, mode: RenameMode, hold: bool },
+    /// A symbolic link's target. Answer: `Target`.
+    ReadLink { fid: Fid },
+
+    /// Answer: `Status`.
+    GetStatus { fid: Fid },
+    /// Answer: `Status`.
+    SetStatus { fid: Fid, change: StatusChange },
+    /// Answer: `Xattr`.
+    XattrGet { fid: Fid, name: Bytes },
+    /// Answer: `Status`.
+    XattrSet { fid: Fid, name: Bytes, value: Bytes, mode: XattrMode },
+    /// Answer: `XattrNames`.
+    XattrList { fid: Fid },
+    /// Answer: `Status`.
+    XattrRemove { fid: Fid, name: Bytes },
+    /// Answer: `Volume`.
+    VolumeStatus { fid: Fid },
+    /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.
+    SetQuota { fid: Fid, bytes: u64, files: u64 },
+
+    /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end. Answer: `Data`.
+    Read { fid: Fid, offset: u64, length: u32 },
+    /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in [`StatusChange`].
+    /// The file must be open for writing at the client: mode bits are not asked. Answer: `Written`.
+    Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
+    /// Answer: `Written`, with `count` 0.
+    Allocate { fid: Fid, offset: u64, length: u64, mode: AllocateMode },
+    /// Answer: `Offset`.
+    Seek { fid: Fid, offset: u64, what: SeekWhat },
+    /// All earlier changes of the file, or with a directory's fid of its entries, are stable before the answer.
+    /// Answer: `Committed`.
+    Commit { fid: Fid },
+    /// Everything in the volume is stable before the answer. Answer: `Committed`.
+    CommitVolume { fid: Fid },
+    /// A read-only descriptor of the body, over a connection that can pass one; `Unsupported` for inline bodies
+    /// and other connections. Answer: `Body`.
+    OpenBody { fid: Fid },
+    /// Checksums (crc32c) of the body's blocks from block `first` on. Answer: `Sums`.
+    ReadSums { fid: Fid, first: u64, count: u32 },
+
+    /// `wait`: the answer comes when the lock is had. `reclaim`: held before the server restarted. Answer: `Done`.
+    Lock {
+        fid: Fid,
+        owner: LockOwner,
+        pid: u32,
+        family: LockFamily,
+        range: ByteRange,
+        mode: LockMode,
+        wait: bool,
+        reclaim: bool,
+    },
+    /// Answer: `Done`.
+    Unlock { fid: Fid, owner: LockOwner, family: LockFamily, range: ByteRange },
+    /// Answer: `LockTest`.
+    TestLock { fid: Fid, owner: LockOwner, family: LockFamily, range: ByteRange, mode: LockMode },
+
+    /// This session has these files open (after a server restart or a new session). Answer: `Done`.
+    Hold { fids: Vec<Fid> },
+    /// This session has these files open no longer. Answer: `Done`.
+    Unhold { fids: Vec<Fid> },
+    /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
+    ReclaimDone,
+    /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
+    ServerReport,
+    /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
+    Scrub { start: bool },
+}
+
+impl Call {
+    /// Whether success leaves something changed, so that the reply must be remembered for exactly-once.
+    pub const fn changes(&self) -> bool {
+        match self {
+            Call::Make { .. }
+            | Call::MakeUnnamed { .. }
+            | Call::Link { .. }
+            | Call::Remove { .. }
+            | Call::Rename { .. }
+            | Call::SetStatus { .. }
+            | Call::XattrSet { .. }
+            | Call::XattrRemove { .. }
+            | Call::SetQuota { .. }
+            | Call::Write { .. }
+            | Call::Allocate { .. } => true,
+            Call::Root { .. }
+            | Call::Lookup { .. }
+            | Call::ReadDir { .. }
+            | Call::ReadLink { .. }
+            | Call::GetStatus { .. }
+            | Call::XattrGet { .. }
+            | Call::XattrList { .. }
+            | Call::VolumeStatus { .. }
+            | Call::Read { .. }
+            | Call::Seek { .. }
+            | Call::Commit { .. }
+            | Call::CommitVolume { .. }
+            | Call::OpenBody { .. }
+            | Call::ReadSums { .. }
+            | Call::Lock { .. }
+            | Call::Unlock { .. }
+            | Call::TestLock { .. }
+            | Call::Hold { .. }
+            | Call::Unhold { .. }
+            | Call::ReclaimDone
+            | Call::ServerReport
+            | Call::Scrub { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Names of files that never change meaning: volume, vnode, uniquifier.
+
+use std::fmt;
+
+/// A volume, by number. Never used again for another volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VolumeId(pub u64);
+
+/// A file's slot in its volume. Directories have odd numbers, everything else even ones; the root directory is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VnodeNo(pub u64);
+
+impl VnodeNo {
+    /// The root directory of every volume.
+    pub const ROOT: VnodeNo = VnodeNo(1);
+
+    /// Whether this slot holds a directory, which its parity tells.
+    pub const fn is_directory(self) -> bool {
+        self.0 % 2 == 1
+    }
+}
+
+/// How often the slot has been used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uniquifier(pub u64);
+
+/// One file for ever: its volume, its slot there, and how often the slot has been used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fid {
+    /// The volume that holds the file.
+    pub volume: VolumeId,
+    /// The slot in the volume.
+    pub vnode: VnodeNo,
+    /// Tells this file from earlier users of the slot.
+    pub unique: Uniquifier,
+}
+
+impl Fid {
+    /// Bytes of a fid on the native wire: three little-endian 64-bit numbers.
+    pub const WIRE_BYTES: usize = 3 * size_of::<u64>();
+
+    /// In a chained request: the file that the previous member of the chain answered with.
+    pub const CURRENT: Fid = Fid { volume: VolumeId(u64::MAX), vnode: VnodeNo(u64::MAX), unique: Uniquifier(u64::MAX) };
+
+    /// A fid from its three numbers.
+    pub const fn new(volume: u64, vnode: u64, unique: u64) -> Self {
+        Fid { volume: VolumeId(volume), vnode: VnodeNo(vnode), unique: Uniquifier(unique) }
+    }
+
+    /// The root directory of `volume`.
+    pub const fn root(volume: VolumeId) -> Self {
+        Fid { volume, vnode: VnodeNo::ROOT, unique: Uniquifier(1) }
+    }
+}
+
+impl fmt::Display for Fid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.volume.0, self.vnode.0, self.unique.0)
+    }
+}

@@ -1,0 +1,27 @@
+//! The vocabulary: ids, times, status, limits, and the calls and answers of the file service.
+//!
+//! Nothing here does I/O, and nothing here knows a protocol: `dafs` (and later other doors) turn
+//! [`Call`]s into bytes, `vice` executes them, `model` executes them in the obvious way.
+
+mod answer;
+mod call;
+mod caller;
+mod fault;
+mod fid;
+pub mod limits;
+mod lock;
+mod name;
+mod session;
+mod status;
+mod time;
+
+pub use answer::{Answer, DirEntry, VolumeStatus};
+pub use call::{AllocateMode, Call, CreateHow, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode};
+pub use caller::Caller;
+pub use fault::Fault;
+pub use fid::{Fid, Uniquifier, VnodeNo, VolumeId};
+pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
+pub use name::{Name, NameError};
+pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
+pub use status::{Kind, Status};
+pub use time::{Time, Timestamp};

@@ -1,0 +1,38 @@
+//! Every limit that more than one room rests on, with its reason.
+
+use std::time::Duration;
+
+/// Bytes in a name. Source: POSIX `NAME_MAX`, and what Linux allows.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
+pub const TARGET_BYTES_MAX: usize = 4095;
+/// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Bytes in an extended attribute's value. Source: Linux `XATTR_SIZE_MAX`.
+pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
+/// Extended attributes of one file, in bytes of names and values together; keeps a listing in one message.
+pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
+/// Supplementary groups in a credential: Linux allows 65,536, and a message must stay small.
+pub const GROUPS_MAX: usize = 1024;
+/// Links of one file. Source: ext4 has 65,000; ours is what 31 bits of `st_nlink` users expect.
+pub const LINKS_MAX: u32 = 1 << 30;
+/// A file's end: what signed 64-bit offsets can say.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Bulk bytes behind one message. The kernel sends at most 1 MiB in a FUSE write.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one message without its payload: holds a directory listing or the largest extended attribute.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
+/// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside them.
+pub const SLOTS_MAX: u32 = 128;
+
+/// A promise is good until its session's lease ends, counted on the client from when it *sent* the last renewal.
+pub const LEASE: Duration = Duration::from_secs(15);
+/// How often a quiet client renews.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Added by the server before it gives up on a client: covers clocks that run 1 % apart, with room.
+pub const LEASE_GRACE: Duration = Duration::from_secs(1);
+
+const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
+const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
+const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);

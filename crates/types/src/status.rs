@@ -1,0 +1,74 @@
+//! What a file is, without its bytes.
+
+use crate::{Fid, Timestamp};
+
+/// What kind of file a vnode is. Wire and disk values; never renumber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Bytes.
+    File = 1,
+    /// Entries.
+    Directory = 2,
+    /// A path; kept like a small body.
+    Symlink = 3,
+    /// A named pipe.
+    Fifo = 4,
+    /// A Unix socket's name.
+    Socket = 5,
+    /// A character device's name.
+    CharDevice = 6,
+    /// A block device's name.
+    BlockDevice = 7,
+}
+
+impl Kind {
+    /// The kind with the given wire value.
+    pub const fn from_wire(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Kind::File,
+            2 => Kind::Directory,
+            3 => Kind::Symlink,
+            4 => Kind::Fifo,
+            5 => Kind::Socket,
+            6 => Kind::CharDevice,
+            7 => Kind::BlockDevice,
+            _ => return None,
+        })
+    }
+}
+
+/// What `stat` shows, and the versions that caches compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Which file.
+    pub fid: Fid,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission, set-id and sticky bits: at most `0o7777`.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names of the file; of a directory 2 and one for each subdirectory. 0: unlinked but held open.
+    pub links: u32,
+    /// Bytes from 0 to the end of the file; of a symbolic link the length of its target; of a directory 4,096.
+    pub size: u64,
+    /// Bytes of medium in use, holes not counted.
+    pub used: u64,
+    /// Device number of a device file (major << 32 | minor), otherwise 0.
+    pub device: u64,
+    /// Last read that was recorded.
+    pub accessed: Timestamp,
+    /// Last change of the data or the entries.
+    pub modified: Timestamp,
+    /// Last change of anything.
+    pub changed: Timestamp,
+    /// When the file was made.
+    pub created: Timestamp,
+    /// Advances with each change of the data, or of a directory's entries.
+    pub data_version: u64,
+    /// Advances with each change of anything at all.
+    pub status_version: u64,
+}
