@@ -1,0 +1,102 @@
+//! Taking a call back from another thread.
+//!
+//! A [`Cancel`] is a flag with listeners. Whoever waits on behalf of the call listens ([`Cancel::on_cancel`]) and then
+//! looks at the flag, in this order, so that no cancellation falls between the two.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+type Listener = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct Shared {
+    fired: AtomicBool,
+    next: AtomicU64,
+    listeners: Mutex<Vec<(u64, Listener)>>,
+}
+
+/// Shared by who may cancel and who waits; clones are the same one. Fires at most once.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<Shared>);
+
+impl Cancel {
+    /// One that has not fired.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fires: every listener runs in this thread.
+    pub fn cancel(&self) {
+        self.0.fired.store(true, Ordering::SeqCst);
+        let listeners: Vec<Listener> = self.0.listeners.lock().iter().map(|(_, l)| Arc::clone(l)).collect();
+        for listener in listeners {
+            listener();
+        }
+    }
+
+    /// Whether it has fired.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.fired.load(Ordering::SeqCst)
+    }
+
+    /// Runs `listener` when this fires, at once if it has, until the guard is dropped. The listener must be quick.
+    #[must_use = "the listener is forgotten when the guard is dropped"]
+    pub fn on_cancel(&self, listener: impl Fn() + Send + Sync + 'static) -> CancelGuard {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let listener: Listener = Arc::new(listener);
+        self.0.listeners.lock().push((number, Arc::clone(&listener)));
+        if self.is_cancelled() {
+            listener();
+        }
+        CancelGuard { shared: Arc::clone(&self.0), number }
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("fired", &self.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+/// Keeps a listener of a [`Cancel`]; see [`Cancel::on_cancel`].
+pub struct CancelGuard {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.shared.listeners.lock().retain(|(number, _)| *number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn listeners_hear_of_it_whether_they_come_before_or_after() {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = |heard: &Arc<AtomicUsize>| {
+            let heard = Arc::clone(heard);
+            move || {
+                heard.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let cancel = Cancel::new();
+        let early = cancel.on_cancel(count(&heard));
+        drop(cancel.on_cancel(count(&heard)));
+        assert!(!cancel.is_cancelled());
+        cancel.clone().cancel();
+        assert_eq!(heard.load(Ordering::SeqCst), 1, "a dropped guard hears nothing");
+        let late = cancel.on_cancel(count(&heard));
+        assert_eq!(heard.load(Ordering::SeqCst), 2);
+        assert!(cancel.is_cancelled());
+        drop((early, late));
+    }
+}

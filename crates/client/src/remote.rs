@@ -1,0 +1,97 @@
+//! The two halves of a client-server association: what the client asks ([`Remote`]), and what it is told ([`Events`]).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Time};
+
+use crate::Cancel;
+
+/// An answer, and the descriptor that came beside it (only with [`Answer::Body`]).
+#[derive(Debug)]
+pub struct Reply {
+    /// What was answered.
+    pub answer: Answer,
+    /// The body that the answer speaks of, open for reading.
+    pub body: Option<OwnedFd>,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Reply { answer, body: None }
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The service refused.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// The caller took the call back before it had an effect.
+    #[error("cancelled")]
+    Cancelled,
+    /// No answer within the deadline of the session's configuration. Whether the call was applied is unknown.
+    #[error("no answer within the deadline")]
+    TimedOut,
+    /// The session ended (its lease was over) before the reply to a change came. Whether it was applied is unknown.
+    #[error("session ended before the reply")]
+    Lost,
+    /// The session was closed by its owner.
+    #[error("session is closed")]
+    Closed,
+    /// The server does not want this client: version, identity, or what it says was malformed. Trying again is no use.
+    #[error("server refuses: {0}")]
+    Refused(String),
+}
+
+impl CallError {
+    /// The service's refusal, if it is one.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            CallError::Fault(fault) => Some(*fault),
+            CallError::Cancelled
+            | CallError::TimedOut
+            | CallError::Lost
+            | CallError::Closed
+            | CallError::Refused(_) => None,
+        }
+    }
+}
+
+/// A file service that can be called from any number of threads. A call blocks its thread until the answer is there.
+pub trait Remote: Send + Sync {
+    /// Calls, as `caller`. Waits through lost connections and server restarts. After `cancel` fires the call ends
+    /// soon: with [`CallError::Cancelled`] if it had no effect, otherwise with its real answer.
+    ///
+    /// # Errors
+    /// [`CallError::Fault`] is the service's refusal; the others say why there is no answer.
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError>;
+
+    /// Calls in order, in one request: [`Fid::CURRENT`] in a call means the file that the one before answered with. After
+    /// the first failure the rest is [`Fault::ChainAborted`]. One result for each call, in order.
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>>;
+
+    /// Who hears of breaks and of the session's fate from now on. Called once, before the first call.
+    fn set_events(&self, events: Arc<dyn Events>);
+
+    /// Whether [`Call::OpenBody`] can work here.
+    fn passes_descriptors(&self) -> bool;
+}
+
+/// What a session tells its owner. Each is called from a thread of the session, never from within a call.
+pub trait Events: Send + Sync {
+    /// Promises end. Returns those of the `Removed` files that are open here, which the server then holds. The break is
+    /// acknowledged on return, and a change elsewhere waits for that: never wait for the kernel or the server in here.
+    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid>;
+
+    /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from there.
+    fn on_renewed(&self, sent_at: Time);
+
+    /// The lease is over: promises, holds and locks are gone. A new session follows by itself.
+    fn on_lease_lost(&self);
+
+    /// The server lives a new life and knows no promise of this session any more. Claim holds and locks through
+    /// `reclaim` (other calls wait meanwhile); [`Call::ReclaimDone`] is sent on return.
+    fn on_server_restarted(&self, reclaim: &dyn Remote);
+}
