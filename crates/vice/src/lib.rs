@@ -1,1 +1,11 @@
-//! (see ARCHITECTURE.md)
+//! The file service without sockets, clocks or threads: every rule of access and of POSIX lives here.
+//!
+//! A driver hands requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of promises, ended sessions.
+
+mod config;
+mod effect;
+mod service;
+
+pub use config::ViceConfig;
+pub use effect::Effect;
+pub use service::{Attached, Vice};

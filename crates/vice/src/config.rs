@@ -1,0 +1,44 @@
+//! What a file service needs to know beside its partition.
+
+use std::time::Duration;
+
+use types::{Answer, limits};
+
+/// Settings of a [`crate::Vice`].
+#[derive(Clone, Copy, Debug)]
+pub struct ViceConfig {
+    /// Writes an answer the way that the native protocol does: reply records on the partition hold these bytes.
+    pub encode: fn(&Answer) -> Vec<u8>,
+    /// Reads it back after a restart; `None` for bytes that are no answer.
+    pub decode: fn(&[u8]) -> Option<Answer>,
+    /// How long promises and locks outlive the last word of a session.
+    pub lease: Duration,
+    /// Added before the service gives up on a session.
+    pub lease_grace: Duration,
+    /// Slots of one session.
+    pub slots_max: u32,
+    /// Calls that may wait for the end of the grace period; more are refused with `Busy`.
+    pub waiting_calls_max: usize,
+    /// Bytes of their data together.
+    pub waiting_bytes_max: usize,
+}
+
+impl ViceConfig {
+    /// The usual limits, with the given pair of functions for reply records.
+    pub fn new(encode: fn(&Answer) -> Vec<u8>, decode: fn(&[u8]) -> Option<Answer>) -> Self {
+        ViceConfig {
+            encode,
+            decode,
+            lease: limits::LEASE,
+            lease_grace: limits::LEASE_GRACE,
+            slots_max: limits::SLOTS_MAX,
+            waiting_calls_max: WAITING_CALLS_MAX,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+        }
+    }
+}
+
+/// A thousand clients with a few threads each, all stopped by one restart.
+const WAITING_CALLS_MAX: usize = 8192;
+/// Holds the write-behind of some clients, and no more memory than a small server has.
+const WAITING_BYTES_MAX: usize = 128 << 20;
