@@ -1,1 +1,27 @@
-//! (see ARCHITECTURE.md)
+//! Promises, breaks, holds, locks, leases and grace: [`Leases`] is the server's machine, [`Holder`] the client's.
+//!
+//! Neither does I/O, reads a clock or starts a thread: times are arguments, and what has to happen outside is put
+//! into a list of [`Output`]s. `docs/invariants.md` numbers the rules; the assertions here use the numbers.
+//!
+//! The lease is the frame of everything else. A client that was heard from keeps what it has; a client that was not heard
+//! from for [`types::limits::LEASE`] stops trusting its cache by itself, and a little later
+//! ([`types::limits::LEASE_GRACE`], which covers clocks that run apart) the server forgets it. Nothing but the lease ever
+//! ends a promise without the client's knowledge, so a promise needs no time of its own.
+
+mod breaks;
+mod config;
+mod grace;
+mod hold;
+mod holder;
+mod leases;
+mod lock;
+mod output;
+mod promise;
+mod session;
+
+pub use config::{KnownSession, LeaseConfig, Restart};
+pub use holder::{Holder, Snapshot};
+pub use leases::{Counts, Leases};
+pub use lock::{LockOutcome, LockRequest};
+pub use output::{EndReason, Output, Ticket};
+pub use session::{AttachError, Renewal, Resumed};

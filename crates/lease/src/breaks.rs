@@ -1,0 +1,60 @@
+//! Breaks that are under way, and the changes that wait for them.
+//!
+//! A break batch belongs to one session and is one message. A ticket belongs to one change and counts the batches, of any age, that it waits for.
+//! A batch is over when it is acknowledged or its session ends; a ticket is done when its last batch is over.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use types::{BreakId, BreakItem, Time};
+
+use crate::output::{Output, Ticket};
+
+/// A batch that its session has not acknowledged.
+#[derive(Debug)]
+pub(crate) struct PendingBreak {
+    pub items: Vec<BreakItem>,
+    pub sent_at: Time,
+    pub tickets: SmallVec<[Ticket; 1]>,
+}
+
+/// Numbers of breaks and tickets, and what each ticket waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Breaks {
+    last_break: u64,
+    last_ticket: u64,
+    waiting: HashMap<Ticket, usize>,
+}
+
+impl Breaks {
+    pub fn next_break(&mut self) -> BreakId {
+        self.last_break += 1;
+        BreakId(self.last_break)
+    }
+
+    /// A ticket that waits for `batches` batches.
+    pub fn open(&mut self, batches: usize) -> Ticket {
+        assert!(batches > 0, "CB-1: a ticket that waits for nobody would never be done");
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.waiting.insert(ticket, batches);
+        ticket
+    }
+
+    /// A batch is over.
+    pub fn settle(&mut self, tickets: &[Ticket], out: &mut Vec<Output>) {
+        for ticket in tickets {
+            let left = self.waiting.get_mut(ticket).expect("CB-1: a batch names only open tickets");
+            *left -= 1;
+            if *left == 0 {
+                self.waiting.remove(ticket);
+                out.push(Output::TicketDone(*ticket));
+            }
+        }
+    }
+
+    /// Changes that wait.
+    pub fn tickets(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -1,0 +1,64 @@
+//! Holds: which sessions have a file open that may lose, or has lost, its last name.
+
+use std::collections::{HashMap, HashSet};
+
+use smallvec::SmallVec;
+use types::{Fid, SessionId};
+
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    files: HashMap<Fid, SmallVec<[SessionId; 1]>>,
+    sessions: HashMap<SessionId, HashSet<Fid>>,
+}
+
+impl Holds {
+    /// Whether any session has the file open.
+    pub fn is_held(&self, fid: Fid) -> bool {
+        self.files.contains_key(&fid)
+    }
+
+    pub fn count(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, HashSet::len)
+    }
+
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Registers a hold. Nothing happens if it is there.
+    pub fn add(&mut self, session: SessionId, fid: Fid) {
+        if self.sessions.entry(session).or_default().insert(fid) {
+            self.files.entry(fid).or_default().push(session);
+        }
+    }
+
+    /// Lets go. True if the session had it and was the last one.
+    pub fn remove(&mut self, session: SessionId, fid: Fid) -> bool {
+        let Some(fids) = self.sessions.get_mut(&session) else { return false };
+        if !fids.remove(&fid) {
+            return false;
+        }
+        if fids.is_empty() {
+            self.sessions.remove(&session);
+        }
+        self.drop_holder(session, fid)
+    }
+
+    /// Lets go of all that a session has; the files that nobody holds any more, in order.
+    pub fn end(&mut self, session: SessionId) -> Vec<Fid> {
+        let fids = self.sessions.remove(&session).unwrap_or_default();
+        let mut freed: Vec<Fid> = fids.into_iter().filter(|fid| self.drop_holder(session, *fid)).collect();
+        freed.sort_unstable();
+        freed
+    }
+
+    fn drop_holder(&mut self, session: SessionId, fid: Fid) -> bool {
+        let holders = self.files.get_mut(&fid).expect("a session's hold is in the table of files");
+        holders.retain(|other| *other != session);
+        let free = holders.is_empty();
+        if free {
+            self.files.remove(&fid);
+        }
+        free
+    }
+}

@@ -1,0 +1,421 @@
+//! The server's machine: one table of sessions, and what each of them has.
+//!
+//! Every event that can end a session or finish a wait takes `out`, the list of what has to happen outside. Outputs of one
+//! call are in an order that may be carried out one by one.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use types::{
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner, Origin,
+    SessionId, Time,
+};
+
+use crate::breaks::{Breaks, PendingBreak};
+use crate::config::{LeaseConfig, Restart};
+use crate::grace::Grace;
+use crate::hold::Holds;
+use crate::lock::{LockOutcome, LockRequest, Locks};
+use crate::output::{EndReason, Output, Ticket};
+use crate::promise::Promises;
+use crate::session::{AttachError, Renewal, Resumed, Sessions};
+
+/// Sizes of the tables, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions that have not ended.
+    pub sessions: usize,
+    /// Promises in force.
+    pub promises: usize,
+    /// Files that somebody is promised, or has yet to acknowledge a break of.
+    pub promised_files: usize,
+    /// Files that somebody holds.
+    pub held_files: usize,
+    /// Changes that wait for acknowledgements.
+    pub tickets: usize,
+    /// Locks.
+    pub locks: usize,
+    /// Lock requests that wait.
+    pub lock_waits: usize,
+}
+
+/// Promises, breaks, holds, locks and leases of one server.
+#[derive(Debug)]
+pub struct Leases {
+    config: LeaseConfig,
+    sessions: Sessions,
+    promises: Promises,
+    breaks: Breaks,
+    holds: Holds,
+    locks: Locks,
+    grace: Option<Grace>,
+}
+
+impl Leases {
+    /// A new machine. `next_session` must be above every session number that was ever used; `restart` is what an earlier
+    /// life left (`None`: there was none). With a restart, grace begins, unless nobody was there.
+    pub fn new(config: LeaseConfig, restart: Option<&Restart>, next_session: SessionId, now: Time) -> Self {
+        let mut sessions = Sessions::new(next_session);
+        let until = now + config.give_up();
+        let grace = restart.and_then(|left| {
+            for known in &left.known {
+                sessions.insert(known.session, known.client, known.incarnation, until, true);
+            }
+            let grace = Grace::new(until, sessions.ids(), left.complete);
+            (!grace.is_over(now)).then_some(grace)
+        });
+        Leases {
+            config,
+            sessions,
+            promises: Promises::default(),
+            breaks: Breaks::default(),
+            holds: Holds::default(),
+            locks: Locks::default(),
+            grace,
+        }
+    }
+
+    // Sessions.
+
+    /// A new session. Sessions of earlier incarnations of the client end now (EO-2).
+    ///
+    /// # Errors
+    /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
+    pub fn attach(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        incarnation: u64,
+        out: &mut Vec<Output>,
+    ) -> Result<SessionId, AttachError> {
+        for older in self.sessions.older(client, incarnation)? {
+            self.end(now, older, EndReason::Replaced, out);
+        }
+        Ok(self.sessions.add(client, incarnation, now + self.config.give_up()))
+    }
+
+    /// The session's client is back on a new connection. Breaks that it has not acknowledged are said again.
+    ///
+    /// # Errors
+    /// [`AttachError`]; the session is not touched then.
+    pub fn resume(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        client: ClientId,
+        incarnation: u64,
+        out: &mut Vec<Output>,
+    ) -> Result<Resumed, AttachError> {
+        let known = self.sessions.get(session).ok_or(AttachError::Gone(session))?;
+        if known.client != client {
+            return Err(AttachError::Gone(session));
+        }
+        if known.incarnation != incarnation {
+            return Err(AttachError::OldIncarnation { client, newest: known.incarnation });
+        }
+        let reclaim = known.reclaiming;
+        let again = known.pending.iter();
+        out.extend(again.map(|(id, pending)| Output::Break { to: session, id: *id, items: pending.items.clone() }));
+        let renewed = self.renew(now, session) == Renewal::Renewed;
+        Ok(Resumed { reclaim, renewed })
+    }
+
+    /// The session's client was heard from.
+    pub fn renew(&mut self, now: Time, session: SessionId) -> Renewal {
+        let patience = self.config.break_patience;
+        let expires = now + self.config.give_up();
+        let Some(known) = self.sessions.get_mut(session) else { return Renewal::Gone };
+        let overdue = |pending: &PendingBreak| now.since(pending.sent_at) > patience;
+        if known.pending.values().next().is_some_and(overdue) {
+            return Renewal::Withheld;
+        }
+        known.expires = known.expires.max(expires);
+        Renewal::Renewed
+    }
+
+    /// The session is over: its client says so.
+    pub fn detach(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+        self.end(now, session, EndReason::Detached, out);
+    }
+
+    /// The session is over: its client is known to have died.
+    pub fn peer_died(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+        self.end(now, session, EndReason::PeerDied, out);
+    }
+
+    /// Whether the session has not ended.
+    pub fn is_session(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some()
+    }
+
+    /// Ends sessions and grace whose time is over. Returns when to be called next.
+    pub fn tick(&mut self, now: Time, out: &mut Vec<Output>) -> Time {
+        while let Some(session) = self.sessions.expired(now) {
+            self.end(now, session, EndReason::Expired, out);
+        }
+        self.settle_grace(now, out);
+        self.wake_at()
+    }
+
+    /// When [`Leases::tick`] has something to do at the latest. May be early.
+    pub fn wake_at(&self) -> Time {
+        let grace = self.grace.as_ref().map_or(Time::NEVER, Grace::until);
+        grace.min(self.sessions.wake_at())
+    }
+
+    /// Sizes of the tables.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions.len(),
+            promises: self.promises.len(),
+            promised_files: self.promises.files(),
+            held_files: self.holds.files(),
+            tickets: self.breaks.tickets(),
+            locks: self.locks.len(),
+            lock_waits: self.locks.waiting(),
+        }
+    }
+
+    fn end(&mut self, now: Time, id: SessionId, reason: EndReason, out: &mut Vec<Output>) {
+        let Some(session) = self.sessions.remove(id) else { return };
+        for (fid, _) in &session.order {
+            self.promises.forget(*fid, id);
+        }
+        for pending in session.pending.values() {
+            for item in &pending.items {
+                self.promises.forget(item.fid, id);
+            }
+        }
+        let mut freed = self.holds.end(id);
+        if self.grace.is_some() {
+            freed.clear();
+        }
+        out.push(Output::SessionEnded { session: id, client: session.client, reason, freed });
+        self.locks.end(id, out);
+        for pending in session.pending.values() {
+            self.breaks.settle(&pending.tickets, out);
+        }
+        if let Some(grace) = &mut self.grace {
+            grace.settle(id);
+        }
+        self.settle_grace(now, out);
+    }
+
+    // Grace.
+
+    /// Whether changes may be made: not before the earlier life is settled (CB-5).
+    pub fn may_change(&self) -> bool {
+        self.grace.is_none()
+    }
+
+    /// The session has claimed all that it had before the restart.
+    pub fn reclaim_done(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+        if let Some(known) = self.sessions.get_mut(session) {
+            known.reclaiming = false;
+        }
+        if let Some(grace) = &mut self.grace {
+            grace.settle(session);
+        }
+        self.settle_grace(now, out);
+    }
+
+    fn settle_grace(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.grace.as_ref().is_some_and(|grace| grace.is_over(now)) {
+            self.grace = None;
+            out.push(Output::GraceOver);
+            self.locks.undefer(out);
+        }
+    }
+
+    // Promises.
+
+    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2). False: no such session, and nothing
+    /// is promised.
+    pub fn promise(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> bool {
+        let Some(known) = self.sessions.get_mut(session) else { return false };
+        if let Some(seq) = self.promises.add(fid, session) {
+            known.order.push_back((fid, seq));
+            known.promises += 1;
+            if self.promises.len() > self.config.promises_max {
+                self.relieve(now, out);
+            }
+        }
+        true
+    }
+
+    /// Whether `session` is promised `fid`.
+    pub fn is_promised(&self, session: SessionId, fid: Fid) -> bool {
+        self.promises.is_promised(fid, session)
+    }
+
+    /// Ends all promises of these files but those of `except`, which made the change. The ticket is done when everybody who
+    /// may still trust them has acknowledged or is over. `None`: nobody does.
+    pub fn break_promises(
+        &mut self,
+        now: Time,
+        items: &[BreakItem],
+        except: SessionId,
+        out: &mut Vec<Output>,
+    ) -> Option<Ticket> {
+        let mut batches: BTreeMap<SessionId, (BreakId, Vec<BreakItem>)> = BTreeMap::new();
+        let mut awaited: SmallVec<[(SessionId, BreakId); 8]> = SmallVec::new();
+        for item in items {
+            let holdings: SmallVec<[_; 8]> = self.promises.holdings(item.fid).iter().copied().collect();
+            for holding in holdings.iter().filter(|holding| holding.session != except) {
+                let id = if holding.seq == 0 {
+                    holding.breaking
+                } else {
+                    let batch = batches.entry(holding.session);
+                    let batch = batch.or_insert_with(|| (self.breaks.next_break(), Vec::new()));
+                    batch.1.push(item.clone());
+                    self.promises.begin_break(item.fid, holding.session, batch.0);
+                    batch.0
+                };
+                if !awaited.contains(&(holding.session, id)) {
+                    awaited.push((holding.session, id));
+                }
+            }
+        }
+        for (session, (id, items)) in batches {
+            self.send(now, session, id, items, out);
+        }
+        if awaited.is_empty() {
+            return None;
+        }
+        let ticket = self.breaks.open(awaited.len());
+        for (session, id) in awaited {
+            self.pending_mut(session, id).tickets.push(ticket);
+        }
+        Some(ticket)
+    }
+
+    fn pending_mut(&mut self, session: SessionId, id: BreakId) -> &mut PendingBreak {
+        let known = self.sessions.get_mut(session).expect("CB-1: holdings are of sessions that have not ended");
+        known.pending.get_mut(&id).expect("CB-1: a holding names a break that is pending")
+    }
+
+    fn send(&mut self, now: Time, to: SessionId, id: BreakId, items: Vec<BreakItem>, out: &mut Vec<Output>) {
+        let known = self.sessions.get_mut(to).expect("CB-1: holdings are of sessions that have not ended");
+        known.promises -= items.len();
+        let pending = PendingBreak { items: items.clone(), sent_at: now, tickets: SmallVec::new() };
+        known.pending.insert(id, pending);
+        self.compact(to);
+        out.push(Output::Break { to, id, items });
+    }
+
+    /// Drops leftovers from a session's order of promises once they are the larger part.
+    fn compact(&mut self, session: SessionId) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        if known.order.len() > 2 * known.promises + 64 {
+            known.order.retain(|(fid, seq)| self.promises.is_current(*fid, session, *seq));
+            assert_eq!(known.order.len(), known.promises, "CB-1: each promise of {session:?} is in its order once");
+        }
+    }
+
+    /// Ends the oldest promises of the session that has the most: an eighth of them at once, so that finding that
+    /// session is rare.
+    fn relieve(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Some(session) = self.sessions.richest() else { return };
+        let id = self.breaks.next_break();
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let wanted = (known.promises / 8).clamp(1, PRESSURE_ITEMS_MAX);
+        let mut items = Vec::with_capacity(wanted);
+        while items.len() < wanted {
+            let Some((fid, seq)) = known.order.pop_front() else { break };
+            if self.promises.is_current(fid, session, seq) {
+                self.promises.begin_break(fid, session, id);
+                items.push(BreakItem { fid, reason: BreakReason::Pressure, name: None });
+            }
+        }
+        self.send(now, session, id, items, out);
+    }
+
+    /// The session has dropped what this break ended. `held` names those files of the break, whatever its reason, that are open
+    /// there: the session holds them from now on (HO-1).
+    pub fn ack(&mut self, _now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Output>) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let Some(pending) = known.pending.remove(&id) else { return };
+        for item in &pending.items {
+            self.promises.end_break(item.fid, session, id);
+            if held.contains(&item.fid) {
+                self.holds.add(session, item.fid);
+            }
+        }
+        self.breaks.settle(&pending.tickets, out);
+    }
+
+    // Holds.
+
+    /// The session has the file open, though its name may go.
+    ///
+    /// # Errors
+    /// [`Fault::Expired`] without the session; [`Fault::Busy`] past the limit of holds.
+    pub fn hold(&mut self, session: SessionId, fid: Fid) -> Result<(), Fault> {
+        self.sessions.get(session).ok_or(Fault::Expired)?;
+        if self.holds.count(session) >= self.config.holds_per_session_max {
+            return Err(Fault::Busy);
+        }
+        self.holds.add(session, fid);
+        Ok(())
+    }
+
+    /// The session closed the file. True: nobody holds it any more, and without a name it can go. Never true during grace,
+    /// when others may yet claim it.
+    pub fn unhold(&mut self, session: SessionId, fid: Fid) -> bool {
+        self.holds.remove(session, fid) && self.grace.is_none()
+    }
+
+    /// Whether anybody holds the file.
+    pub fn is_held(&self, fid: Fid) -> bool {
+        self.holds.is_held(fid)
+    }
+
+    // Locks.
+
+    /// Asks for a lock. With `wait` the answer may come later; during grace it comes later in any case, unless the session claims
+    /// (`reclaim`) what it had before the restart.
+    pub fn lock(&mut self, origin: Origin, request: &LockRequest, wait: bool, reclaim: bool) -> LockOutcome {
+        let Some(known) = self.sessions.get(request.session) else { return LockOutcome::Refused(Fault::Expired) };
+        match (&self.grace, reclaim) {
+            (Some(_), true) if known.reclaiming => self.locks.lock(origin, request, false),
+            (_, true) => LockOutcome::Refused(Fault::Expired),
+            (Some(_), false) => {
+                self.locks.defer(origin, request, wait);
+                LockOutcome::Waiting
+            }
+            (None, false) => self.locks.lock(origin, request, wait),
+        }
+    }
+
+    /// Gives bytes free; who waited for them gets them.
+    pub fn unlock(
+        &mut self,
+        session: SessionId,
+        fid: Fid,
+        owner: LockOwner,
+        family: LockFamily,
+        range: ByteRange,
+        out: &mut Vec<Output>,
+    ) {
+        let mode = types::LockMode::Shared;
+        self.locks.unlock(&LockRequest { fid, session, owner, pid: 0, family, range, mode }, out);
+    }
+
+    /// Gives free all that an owner has of a file, in both families, as closing does.
+    pub fn unlock_owner(&mut self, session: SessionId, fid: Fid, owner: LockOwner, out: &mut Vec<Output>) {
+        self.locks.release_owner(session, fid, owner, out);
+    }
+
+    /// The lock that stands in the way of this one, if any.
+    pub fn test_lock(&self, request: &LockRequest) -> Option<LockConflict> {
+        self.locks.test(request)
+    }
+
+    /// Takes a waiting lock request back. False: it does not wait (any more).
+    pub fn cancel(&mut self, origin: Origin, out: &mut Vec<Output>) -> bool {
+        self.locks.cancel(origin, out)
+    }
+}
+
+/// Promises that one `Pressure` break ends at most: one message must hold them.
+const PRESSURE_ITEMS_MAX: usize = 1024;

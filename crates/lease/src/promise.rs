@@ -1,0 +1,125 @@
+//! Who was promised what.
+//!
+//! A file's *holdings* say for each session whether it is promised the file (`seq` is not 0), and which break of the
+//! file it has yet to acknowledge (`breaking`). Both may be true: it was promised the file again after the break was sent. A
+//! session with only a `breaking` may still answer from its cache, so later changes wait for that break too (CB-1).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use smallvec::SmallVec;
+use types::{BreakId, Fid, SessionId};
+
+/// One session's part in a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub session: SessionId,
+    /// Which promise, counted over all; 0: none.
+    pub seq: u64,
+    /// The latest break of the file that the session has not acknowledged; 0: none.
+    pub breaking: BreakId,
+}
+
+const NONE: BreakId = BreakId(0);
+
+impl Holding {
+    fn is_empty(&self) -> bool {
+        self.seq == 0 && self.breaking == NONE
+    }
+}
+
+/// All promises, by file.
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    files: HashMap<Fid, SmallVec<[Holding; 1]>>,
+    count: usize,
+    last_seq: u64,
+}
+
+impl Promises {
+    /// Promises in force.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Files with a promise or an unacknowledged break.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    pub fn holdings(&self, fid: Fid) -> &[Holding] {
+        self.files.get(&fid).map_or(&[], |list| list.as_slice())
+    }
+
+    pub fn is_promised(&self, fid: Fid, session: SessionId) -> bool {
+        self.holdings(fid).iter().any(|holding| holding.session == session && holding.seq != 0)
+    }
+
+    /// Whether the promise with this number is still in force.
+    pub fn is_current(&self, fid: Fid, session: SessionId, seq: u64) -> bool {
+        self.holdings(fid).iter().any(|holding| holding.session == session && holding.seq == seq)
+    }
+
+    /// Registers a promise; its number, or `None` if it was there.
+    pub fn add(&mut self, fid: Fid, session: SessionId) -> Option<u64> {
+        let list = self.files.entry(fid).or_default();
+        let holding = match list.iter().position(|holding| holding.session == session) {
+            Some(at) => &mut list[at],
+            None => {
+                list.push(Holding { session, seq: 0, breaking: NONE });
+                list.last_mut().expect("just pushed")
+            }
+        };
+        if holding.seq != 0 {
+            return None;
+        }
+        self.last_seq += 1;
+        holding.seq = self.last_seq;
+        self.count += 1;
+        Some(self.last_seq)
+    }
+
+    /// Ends a promise by a break that is yet to be acknowledged. Whether there was one.
+    pub fn begin_break(&mut self, fid: Fid, session: SessionId, id: BreakId) -> bool {
+        let Some(list) = self.files.get_mut(&fid) else { return false };
+        let Some(holding) = list.iter_mut().find(|holding| holding.session == session && holding.seq != 0) else {
+            return false;
+        };
+        holding.seq = 0;
+        holding.breaking = id;
+        self.count -= 1;
+        true
+    }
+
+    /// A break of the file was acknowledged.
+    pub fn end_break(&mut self, fid: Fid, session: SessionId, id: BreakId) {
+        self.change(fid, session, |holding| {
+            if holding.breaking == id {
+                holding.breaking = NONE;
+            }
+        });
+    }
+
+    /// Forgets all of a session's part in a file.
+    pub fn forget(&mut self, fid: Fid, session: SessionId) {
+        let mut freed = 0;
+        self.change(fid, session, |holding| {
+            freed = usize::from(holding.seq != 0);
+            (holding.seq, holding.breaking) = (0, NONE);
+        });
+        self.count -= freed;
+    }
+
+    fn change(&mut self, fid: Fid, session: SessionId, change: impl FnOnce(&mut Holding)) {
+        let Entry::Occupied(mut entry) = self.files.entry(fid) else { return };
+        let list = entry.get_mut();
+        let Some(at) = list.iter().position(|holding| holding.session == session) else { return };
+        change(&mut list[at]);
+        if list[at].is_empty() {
+            list.swap_remove(at);
+        }
+        if list.is_empty() {
+            entry.remove();
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Sessions: who they belong to, and until when they live.
+//!
+//! Events: *attach* makes one and ends those of the client's earlier incarnations (EO-2); *resume* brings one back after a lost connection;
+//! *renew* moves its end; *expire* finds those whose end is past. The queue of ends is lazy: renewing does not touch it, and
+//! an entry that comes up too early is put back with the present end. So a renewal costs one hash look-up.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+
+use smallvec::SmallVec;
+use types::{BreakId, ClientId, Fid, SessionId, Time};
+
+use crate::breaks::PendingBreak;
+
+/// Clients without sessions whose incarnation is remembered. A client that is forgotten may come back with any incarnation,
+/// which harms nobody: all its sessions are over.
+const IDLE_CLIENTS_MAX: usize = 1 << 16;
+
+/// Why a session could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// A later life of this client has been seen (EO-2).
+    #[error("client {client:?} has come back with incarnation {newest} since")]
+    OldIncarnation {
+        /// Which client.
+        client: ClientId,
+        /// Its newest incarnation.
+        newest: u64,
+    },
+    /// The session is over, or was never this client's.
+    #[error("session {0:?} is over")]
+    Gone(SessionId),
+}
+
+/// What a session that resumes finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// The server has restarted since: promises are void; claim locks and holds, then say so ([`types::Call::ReclaimDone`]).
+    pub reclaim: bool,
+    /// As in [`Renewal`].
+    pub renewed: bool,
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs anew.
+    Renewed,
+    /// It does not: a break is overdue, and must be acknowledged first.
+    Withheld,
+    /// The session is over.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub client: ClientId,
+    pub incarnation: u64,
+    pub expires: Time,
+    /// Of an earlier life, and has not said that its reclaims are done.
+    pub reclaiming: bool,
+    pub pending: BTreeMap<BreakId, PendingBreak>,
+    /// Promises in the order they were made; entries whose sequence number is not the promise's are leftovers.
+    pub order: VecDeque<(Fid, u64)>,
+    /// Promises in force.
+    pub promises: usize,
+    /// Locks and waiting requests.
+    pub locks: usize,
+}
+
+#[derive(Debug)]
+struct Client {
+    incarnation: u64,
+    sessions: SmallVec<[SessionId; 1]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    table: HashMap<SessionId, Session>,
+    clients: HashMap<ClientId, Client>,
+    idle: VecDeque<ClientId>,
+    ends: BinaryHeap<Reverse<(Time, SessionId)>>,
+    next: u64,
+}
+
+impl Sessions {
+    pub fn new(next: SessionId) -> Self {
+        Sessions {
+            table: HashMap::new(),
+            clients: HashMap::new(),
+            idle: VecDeque::new(),
+            ends: BinaryHeap::new(),
+            next: next.0,
+        }
+    }
+
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.table.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.table.get_mut(&id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.table.keys().copied()
+    }
+
+    /// The session that has the most promises.
+    pub fn richest(&self) -> Option<SessionId> {
+        self.table.iter().max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
+    }
+
+    /// Checks an attach and names the sessions that it ends.
+    pub fn older(&self, client: ClientId, incarnation: u64) -> Result<Vec<SessionId>, AttachError> {
+        let Some(known) = self.clients.get(&client) else { return Ok(Vec::new()) };
+        if incarnation < known.incarnation {
+            return Err(AttachError::OldIncarnation { client, newest: known.incarnation });
+        }
+        let older = |id: &&SessionId| self.table.get(id).is_some_and(|session| session.incarnation < incarnation);
+        Ok(known.sessions.iter().filter(older).copied().collect())
+    }
+
+    /// A new session under the next number.
+    pub fn add(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
+        let id = SessionId(self.next);
+        self.insert(id, client, incarnation, expires, false);
+        id
+    }
+
+    /// A session under a given number.
+    pub fn insert(&mut self, id: SessionId, client: ClientId, incarnation: u64, expires: Time, reclaiming: bool) {
+        self.next = self.next.max(id.0 + 1);
+        let session = Session {
+            client,
+            incarnation,
+            expires,
+            reclaiming,
+            pending: BTreeMap::new(),
+            order: VecDeque::new(),
+            promises: 0,
+            locks: 0,
+        };
+        assert!(self.table.insert(id, session).is_none(), "EO-2: session number {id:?} was used twice");
+        self.ends.push(Reverse((expires, id)));
+        let owner = self.clients.entry(client).or_insert(Client { incarnation, sessions: SmallVec::new() });
+        owner.incarnation = owner.incarnation.max(incarnation);
+        owner.sessions.push(id);
+    }
+
+    pub fn remove(&mut self, id: SessionId) -> Option<Session> {
+        let session = self.table.remove(&id)?;
+        if let Some(owner) = self.clients.get_mut(&session.client) {
+            owner.sessions.retain(|other| *other != id);
+            if owner.sessions.is_empty() {
+                self.idle.push_back(session.client);
+                self.forget_idle();
+            }
+        }
+        Some(session)
+    }
+
+    fn forget_idle(&mut self) {
+        while self.idle.len() > IDLE_CLIENTS_MAX {
+            let Some(client) = self.idle.pop_front() else { return };
+            if self.clients.get(&client).is_some_and(|known| known.sessions.is_empty()) {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// A session whose end is not after `now`.
+    pub fn expired(&mut self, now: Time) -> Option<SessionId> {
+        while let Some(Reverse((at, id))) = self.ends.peek().copied() {
+            if at > now {
+                return None;
+            }
+            self.ends.pop();
+            match self.table.get(&id) {
+                Some(session) if session.expires > now => self.ends.push(Reverse((session.expires, id))),
+                Some(_) => return Some(id),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// When to look again.
+    pub fn wake_at(&self) -> Time {
+        self.ends.peek().map_or(Time::NEVER, |Reverse((at, _))| *at)
+    }
+}
