@@ -1,0 +1,52 @@
+//! What can be set. Sizes are bytes unless the name says otherwise.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Configuration of a [`crate::Venus`].
+#[derive(Clone, Debug)]
+pub struct VenusConfig {
+    /// Statuses and directories remembered; those that the kernel does not refer to go first when there are more.
+    pub nodes_max: usize,
+    /// Names remembered over all directories.
+    pub names_max: usize,
+    /// Written and not yet at the server, over all files: writers wait beyond it.
+    pub dirty_bytes_max: usize,
+    /// The same for one file.
+    pub file_dirty_bytes_max: usize,
+    /// At the server but not stable there, kept to be sent again: beyond it a commit starts in the background.
+    pub uncommitted_bytes_max: usize,
+    /// Written data is sent at the latest after this.
+    pub dirty_age: Duration,
+    /// Threads that send written data.
+    pub flusher_threads: usize,
+    /// Threads that read ahead.
+    pub reader_threads: usize,
+    /// Largest read-ahead window of one handle.
+    pub read_ahead_bytes_max: usize,
+    /// Bytes that read-ahead may hold over all files.
+    pub read_cache_bytes_max: usize,
+    /// Where file data is kept on disk; used when the connection passes no descriptors. `None`: nowhere.
+    pub cache_dir: Option<PathBuf>,
+    /// How much may lie in `cache_dir`.
+    pub cache_bytes_max: u64,
+}
+
+impl Default for VenusConfig {
+    fn default() -> Self {
+        VenusConfig {
+            nodes_max: 200_000,
+            names_max: 1_000_000,
+            dirty_bytes_max: 64 << 20,
+            file_dirty_bytes_max: 16 << 20,
+            uncommitted_bytes_max: 64 << 20,
+            dirty_age: Duration::from_secs(1),
+            flusher_threads: 4,
+            reader_threads: 4,
+            read_ahead_bytes_max: 4 << 20,
+            read_cache_bytes_max: 64 << 20,
+            cache_dir: None,
+            cache_bytes_max: 4 << 30,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What the kernel is told when something that it caches ends.
+
+use types::Fid;
+
+/// Takes back what the kernel caches. `mount` implements it with notifications; a test with a recorder.
+///
+/// Called on a break *before* it is acknowledged, so the effect must be there on return: nothing that the kernel cached is
+/// used any more. A fid that the kernel does not know is no error. Called from a thread of the session: an implementation
+/// must not call into venus and not wait for a request in flight, with one exception: pages of a *read* in flight, because
+/// a read never waits for a break elsewhere. (Writers that wait in venus are let go when a break of their file comes.)
+///
+/// A lookup's reply may be on its way into the kernel when its inode is invalidated. [`crate::Venus::answering`] orders the
+/// two up to the device; a kernel that does not know the inode yet although a lookup of it was just answered is asked again.
+pub trait Invalidate: Send + Sync {
+    /// The attributes of a file or directory.
+    fn inode_attributes(&self, fid: Fid);
+    /// The attributes and all pages of a file.
+    fn inode_data(&self, fid: Fid);
+    /// The names in a directory, those that are not there too, and its cached listing.
+    fn directory(&self, fid: Fid);
+    /// Everything.
+    fn all(&self);
+}
+
+/// For users without a kernel.
+pub struct Nobody;
+
+impl Invalidate for Nobody {
+    fn inode_attributes(&self, _: Fid) {}
+    fn inode_data(&self, _: Fid) {}
+    fn directory(&self, _: Fid) {}
+    fn all(&self) {}
+}
