@@ -1,0 +1,355 @@
+//! The frame: a fixed header of 64 bytes, a message, and bulk payload behind it.
+//!
+//! A driver reads 64 bytes, calls [`Header::parse`], which checks both lengths against their limits, and only then makes room
+//! for the message and finds the destination of the payload. Message and payload are [`Bytes`], so that a frame is sent with one
+//! vectored write and bulk data is never copied. Layout: `docs/protocol.md`, "Frame".
+
+use bytes::Bytes;
+use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use types::{Fault, SessionId};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::WireError;
+
+/// First four bytes of each frame.
+const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
+/// The version that this code speaks.
+pub(crate) const VERSION: u16 = 1;
+
+/// What a frame is. Wire values. The first ten travel to the server, the others to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// First frame of an operations connection.
+    Attach = 1,
+    /// First frame of a back connection.
+    Bind = 2,
+    /// Gives a credential a handle.
+    Credential = 3,
+    /// A call.
+    Request = 4,
+    /// Takes back a waiting call.
+    Cancel = 5,
+    /// A break is worked off.
+    BreakAck = 6,
+    /// Extends the lease.
+    Renew = 7,
+    /// The client uses no slot at or above the new grant any more.
+    CreditsTaken = 8,
+    /// Ends the session.
+    Detach = 9,
+    /// The session is there.
+    Attached = 65,
+    /// The back connection belongs to the session.
+    Bound = 66,
+    /// An answer or a fault.
+    Reply = 67,
+    /// Promises end.
+    Break = 68,
+    /// The lease is extended.
+    Renewed = 69,
+    /// Another number of credits.
+    Credits = 70,
+    /// The server ends the connection, or the session; says why.
+    Goodbye = 71,
+}
+
+impl FrameKind {
+    /// Every kind.
+    pub const ALL: [FrameKind; 16] = [
+        FrameKind::Attach,
+        FrameKind::Bind,
+        FrameKind::Credential,
+        FrameKind::Request,
+        FrameKind::Cancel,
+        FrameKind::BreakAck,
+        FrameKind::Renew,
+        FrameKind::CreditsTaken,
+        FrameKind::Detach,
+        FrameKind::Attached,
+        FrameKind::Bound,
+        FrameKind::Reply,
+        FrameKind::Break,
+        FrameKind::Renewed,
+        FrameKind::Credits,
+        FrameKind::Goodbye,
+    ];
+
+    fn from_wire(value: u8) -> Option<Self> {
+        FrameKind::ALL.into_iter().find(|kind| *kind as u8 == value)
+    }
+}
+
+/// A set of properties of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// Nothing special.
+    pub const NONE: Flags = Flags(0);
+    /// From the server.
+    pub const REPLY: Flags = Flags(1 << 0);
+    /// First member of a chain.
+    pub const CHAIN_START: Flags = Flags(1 << 1);
+    /// Neither first nor last member.
+    pub const CHAIN_MIDDLE: Flags = Flags(1 << 2);
+    /// Last member.
+    pub const CHAIN_END: Flags = Flags(1 << 3);
+    /// The checksum covers header and message.
+    pub const CHECKSUM: Flags = Flags(1 << 4);
+    /// ... and the payload.
+    pub const PAYLOAD_CHECKSUM: Flags = Flags(1 << 5);
+    /// A descriptor travels beside the frame.
+    pub const DESCRIPTOR: Flags = Flags(1 << 6);
+    /// `region` says where the payload (of a request: of its reply) belongs in the client's memory.
+    pub const DIRECT: Flags = Flags(1 << 7);
+    /// A member of a chain that has failed already: to be answered with `ChainAborted`, not executed.
+    pub const ABORTED: Flags = Flags(1 << 8);
+
+    const ALL: u16 = (1 << 9) - 1;
+    /// The three positions in a chain.
+    pub const CHAIN: Flags = Flags(Flags::CHAIN_START.0 | Flags::CHAIN_MIDDLE.0 | Flags::CHAIN_END.0);
+
+    /// Whether all of `other` is in here.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in here.
+    pub const fn has_any(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// This without `other`.
+    #[must_use]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+
+    /// The wire value.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+}
+
+/// A place in memory that the client has made known to its driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// The client's number for the memory.
+    pub handle: u32,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// A checked header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Protocol version of the connection.
+    pub version: u16,
+    /// What the frame is.
+    pub kind: FrameKind,
+    /// Of a request the call's, of a reply the answer's number (see `codec`); otherwise 0.
+    pub procedure: u16,
+    /// Properties.
+    pub flags: Flags,
+    /// Of a reply: why the call was refused.
+    pub fault: Option<Fault>,
+    /// Credits: of a reply how many are granted, of a request how many are wanted; otherwise 0.
+    pub credits: u16,
+    /// Whose frame; 0 before the attach.
+    pub session: SessionId,
+    /// Request number within the slot; of breaks, renewals and their answers their number.
+    pub request: u64,
+    /// Slot of a request, a reply, a cancel.
+    pub slot: u32,
+    /// Handle of the credential that the call runs under.
+    pub credential: u32,
+    /// With [`Flags::DIRECT`]: where the payload belongs.
+    pub region: Region,
+    /// Bytes of the message, at most [`MESSAGE_BYTES_MAX`].
+    pub message_bytes: u32,
+    /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
+    pub payload_bytes: u32,
+    /// crc32c over the header (this field as 0), the message and, if flagged, the payload; 0 without [`Flags::CHECKSUM`].
+    pub checksum: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: U32,
+    version: U16,
+    kind: u8,
+    reserved: u8,
+    procedure: U16,
+    flags: U16,
+    status: U16,
+    credits: U16,
+    session: U64,
+    request: U64,
+    slot: U32,
+    credential: U32,
+    region_offset: U64,
+    region_handle: U32,
+    message_bytes: U32,
+    payload_bytes: U32,
+    checksum: U32,
+}
+
+const _: () = assert!(size_of::<Raw>() == Header::BYTES);
+
+impl Header {
+    /// Bytes of a header on the wire.
+    pub const BYTES: usize = 64;
+
+    /// A header of `kind` with everything else empty.
+    pub const fn new(kind: FrameKind, session: SessionId) -> Header {
+        let flags = if kind as u8 > 64 { Flags::REPLY } else { Flags::NONE };
+        Header {
+            version: VERSION,
+            kind,
+            procedure: 0,
+            flags,
+            fault: None,
+            credits: 0,
+            session,
+            request: 0,
+            slot: 0,
+            credential: 0,
+            region: Region { handle: 0, offset: 0 },
+            message_bytes: 0,
+            payload_bytes: 0,
+            checksum: 0,
+        }
+    }
+
+    /// Checks the bytes of a header, its lengths above all, before anybody makes room for what follows.
+    ///
+    /// # Errors
+    /// [`WireError`]: it is no frame of this protocol, or claims more than the limits allow.
+    pub fn parse(bytes: &[u8; Header::BYTES]) -> Result<Header, WireError> {
+        let raw: Raw = zerocopy::transmute!(*bytes);
+        if raw.magic.get() != MAGIC {
+            return Err(WireError::BadMagic);
+        }
+        if raw.version.get() != VERSION {
+            return Err(WireError::BadVersion(raw.version.get()));
+        }
+        let bad = |what, value: u64| WireError::BadValue { what, value };
+        let kind = FrameKind::from_wire(raw.kind).ok_or(bad("kind", raw.kind.into()))?;
+        let header = Header {
+            version: raw.version.get(),
+            kind,
+            procedure: raw.procedure.get(),
+            flags: Flags(raw.flags.get()),
+            fault: match raw.status.get() {
+                0 => None,
+                status => Some(Fault::from_wire(status).ok_or(bad("status", status.into()))?),
+            },
+            credits: raw.credits.get(),
+            session: SessionId(raw.session.get()),
+            request: raw.request.get(),
+            slot: raw.slot.get(),
+            credential: raw.credential.get(),
+            region: Region { handle: raw.region_handle.get(), offset: raw.region_offset.get() },
+            message_bytes: raw.message_bytes.get(),
+            payload_bytes: raw.payload_bytes.get(),
+            checksum: raw.checksum.get(),
+        };
+        if raw.reserved != 0 {
+            return Err(bad("reserved byte", raw.reserved.into()));
+        }
+        header.check().map(|()| header)
+    }
+
+    /// What holds for each header, whoever made it.
+    fn check(&self) -> Result<(), WireError> {
+        let limit = |what, value: u32, max: usize| match value as usize > max {
+            true => Err(WireError::TooMuch { what, value: value.into(), max: max as u64 }),
+            false => Ok(()),
+        };
+        limit("message bytes", self.message_bytes, MESSAGE_BYTES_MAX)?;
+        limit("payload bytes", self.payload_bytes, PAYLOAD_BYTES_MAX)?;
+        let flags = self.flags;
+        let bulk = matches!(self.kind, FrameKind::Request | FrameKind::Reply);
+        let chain = flags.0 & Flags::CHAIN.0;
+        let good = flags.0 & !Flags::ALL == 0
+            && flags.has(Flags::REPLY) == (self.kind as u8 > 64)
+            && chain.count_ones() <= 1
+            && (chain == 0 || self.kind == FrameKind::Request)
+            && (!flags.has(Flags::ABORTED) || chain != 0)
+            && (!flags.has(Flags::PAYLOAD_CHECKSUM) || flags.has(Flags::CHECKSUM))
+            && (!flags.has(Flags::DESCRIPTOR) || self.kind == FrameKind::Reply)
+            && (!flags.has(Flags::DIRECT) || bulk);
+        if !good {
+            return Err(WireError::BadValue { what: "flags", value: flags.0.into() });
+        }
+        let bad = |what, value| Err(WireError::BadValue { what, value });
+        match self {
+            _ if !bulk && self.payload_bytes > 0 => Err(WireError::BadPayload),
+            _ if !bulk && self.procedure != 0 => bad("procedure", self.procedure.into()),
+            _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => bad("region", self.region.offset),
+            _ if !flags.has(Flags::CHECKSUM) && self.checksum != 0 => bad("checksum", self.checksum.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes of this header.
+    pub fn to_bytes(&self) -> [u8; Header::BYTES] {
+        let raw = Raw {
+            magic: MAGIC.into(),
+            version: self.version.into(),
+            kind: self.kind as u8,
+            reserved: 0,
+            procedure: self.procedure.into(),
+            flags: self.flags.0.into(),
+            status: self.fault.map_or(0, |fault| fault as u16).into(),
+            credits: self.credits.into(),
+            session: self.session.0.into(),
+            request: self.request.into(),
+            slot: self.slot.into(),
+            credential: self.credential.into(),
+            region_offset: self.region.offset.into(),
+            region_handle: self.region.handle.into(),
+            message_bytes: self.message_bytes.into(),
+            payload_bytes: self.payload_bytes.into(),
+            checksum: self.checksum.into(),
+        };
+        zerocopy::transmute!(raw)
+    }
+}
+
+/// One frame, cut out of a stream or ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it is; its lengths are those of the other two fields.
+    pub header: Header,
+    /// The message.
+    pub message: Bytes,
+    /// Bulk data.
+    pub payload: Bytes,
+}
+
+impl Frame {
+    /// A frame whose header gets the lengths of its parts. They must be within the limits, which encoders see to.
+    pub fn new(mut header: Header, message: impl Into<Bytes>, payload: Bytes) -> Frame {
+        let message = message.into();
+        header.message_bytes = u32::try_from(message.len()).expect("encoders keep to MESSAGE_BYTES_MAX");
+        header.payload_bytes = u32::try_from(payload.len()).expect("encoders keep to PAYLOAD_BYTES_MAX");
+        let frame = Frame { header, message, payload };
+        debug_assert_eq!(frame.header.check(), Ok(()), "{frame:?}");
+        frame
+    }
+
+    /// A frame without payload.
+    pub fn plain(header: Header, message: impl Into<Bytes>) -> Frame {
+        Frame::new(header, message, Bytes::new())
+    }
+}
