@@ -1,1 +1,22 @@
-//! (see ARCHITECTURE.md)
+//! Drivers that move bytes: frames over TCP and Unix stream sockets, and descriptors beside them.
+//!
+//! A frame is a header of fixed size, a message, and a payload. This room knows how to find a frame's end (its owner
+//! says how a header is measured) and moves each part without copying the payload: it leaves from where it lies, with
+//! header and message in one system call, and arrives in memory of exactly its size. What the parts mean is `dafs`.
+//!
+//! [`Connection`] is the socket, [`Outbox`] what waits to leave through it, [`Inbox`] what has come in.
+
+mod connection;
+mod endpoint;
+mod inbox;
+mod listener;
+mod outbox;
+
+pub use connection::{Connection, Options, Peer, Ready, Want};
+pub use endpoint::{Endpoint, EndpointError};
+pub use inbox::{Extent, Filled, Frame, FrameError, Inbox, Limits, Measure};
+pub use listener::Listener;
+pub use outbox::{OutFrame, Outbox};
+
+/// Bytes of every frame's header.
+pub const HEADER_BYTES: usize = 64;

@@ -1,0 +1,221 @@
+//! One connected stream socket, TCP or Unix. It is never in blocking mode: who wants to wait says so with [`Connection::wait`]
+//! or with a waiting receive, so that the same socket serves an epoll worker and a thread that blocks.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, sockopt};
+
+use crate::Endpoint;
+
+/// How a connection is made and kept.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long connecting may take.
+    pub connect_within: Duration,
+    /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` leaves the system's choice.
+    pub congestion: Option<String>,
+    /// TCP: how long sent bytes may stay unacknowledged before the connection counts as dead.
+    pub unacknowledged_max: Duration,
+    /// Bytes of the kernel's send and receive buffers; `None` leaves the system's choice.
+    pub socket_buffer_bytes: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            connect_within: Duration::from_secs(5),
+            congestion: None,
+            unacknowledged_max: Duration::from_secs(10),
+            socket_buffer_bytes: None,
+        }
+    }
+}
+
+/// The process at the other end of a Unix connection, as the kernel attests it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process id when it connected.
+    pub pid: u32,
+    /// User id when it connected.
+    pub uid: u32,
+    /// Group id when it connected.
+    pub gid: u32,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Something to receive, or the end.
+    Receive,
+    /// Room to send, or the end.
+    Send,
+    /// Either.
+    Both,
+}
+
+/// What a wait found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// A receive will not block (it may report the end).
+    pub receive: bool,
+    /// A send will not block (it may fail).
+    pub send: bool,
+}
+
+/// A connected socket. Sending and receiving go through [`crate::Outbox`] and [`crate::Inbox`].
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    peer: Option<Peer>,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::TimedOut`] after [`Options::connect_within`].
+    pub fn connect(endpoint: &Endpoint, options: &Options) -> io::Result<Self> {
+        match endpoint {
+            Endpoint::Unix(path) => Self::unix(UnixStream::connect(path)?.into(), options),
+            Endpoint::Tcp(address) => {
+                let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+                for candidate in address.to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&candidate, options.connect_within) {
+                        Ok(stream) => return Self::tcp(stream.into(), options),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+
+    /// Both ends of a new Unix connection.
+    ///
+    /// # Errors
+    /// The system's: no descriptors left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = UnixStream::pair()?;
+        let options = Options::default();
+        Ok((Self::unix(one.into(), &options)?, Self::unix(other.into(), &options)?))
+    }
+
+    pub(crate) fn unix(socket: OwnedFd, options: &Options) -> io::Result<Self> {
+        let credentials = sockopt::socket_peercred(&socket)?;
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+        let peer = Some(Peer { pid, uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() });
+        Self::prepare(socket, peer, options)
+    }
+
+    pub(crate) fn tcp(socket: OwnedFd, options: &Options) -> io::Result<Self> {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        sockopt::set_tcp_user_timeout(
+            &socket,
+            u32::try_from(options.unacknowledged_max.as_millis()).unwrap_or(u32::MAX),
+        )?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(5))?;
+        if let Some(name) = &options.congestion {
+            sockopt::set_tcp_congestion(&socket, name)?;
+        }
+        Self::prepare(socket, None, options)
+    }
+
+    fn prepare(socket: OwnedFd, peer: Option<Peer>, options: &Options) -> io::Result<Self> {
+        if let Some(bytes) = options.socket_buffer_bytes {
+            sockopt::set_socket_send_buffer_size(&socket, bytes)?;
+            sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        }
+        Ok(Connection { socket, peer })
+    }
+
+    /// Who is at the other end; only Unix connections know.
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    /// Whether a descriptor can travel beside a frame.
+    pub fn passes_descriptors(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Ends both directions now; every thread that waits on this connection wakes.
+    pub fn shut_down(&self) {
+        // Fails only when the connection is gone already, which is what is asked for.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is set.
+    ///
+    /// # Errors
+    /// The system's, which are those of a lack of memory.
+    pub fn wait(&self, want: Want, until: Option<Instant>) -> io::Result<Ready> {
+        let flags = match want {
+            Want::Receive => PollFlags::IN,
+            Want::Send => PollFlags::OUT,
+            Want::Both => PollFlags::IN | PollFlags::OUT,
+        };
+        loop {
+            let timeout = until.map(|until| {
+                let left = until.saturating_duration_since(Instant::now());
+                Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                }
+            });
+            let mut fds = [PollFd::new(&self.socket, flags)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) => {
+                    let found = fds[0].revents();
+                    let over = found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+                    return Ok(Ready {
+                        receive: over || found.contains(PollFlags::IN),
+                        send: over || found.contains(PollFlags::OUT),
+                    });
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_connection_knows_its_peer_and_a_shutdown_wakes_it() {
+        let (one, other) = Connection::pair().unwrap();
+        let peer = one.peer().unwrap();
+        assert_eq!(peer.pid, std::process::id());
+        let idle = one.wait(Want::Receive, Some(Instant::now())).unwrap();
+        assert_eq!(idle, Ready { receive: false, send: false });
+        assert!(one.wait(Want::Both, None).unwrap().send);
+        std::thread::scope(|scope| {
+            scope.spawn(|| other.shut_down());
+            assert!(one.wait(Want::Receive, None).unwrap().receive);
+        });
+    }
+
+    #[test]
+    fn nobody_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = Endpoint::Unix(dir.path().join("none"));
+        let error = Connection::connect(&missing, &Options::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

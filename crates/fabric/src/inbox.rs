@@ -1,0 +1,275 @@
+//! What has come in over one connection, cut into frames.
+//!
+//! Bytes come first into a buffer that is used again and again: one receive takes a header, its message, and whatever small
+//! frames follow. A payload that is not in the buffer as a whole gets memory of exactly its size, what the buffer has of it is
+//! copied there, and the rest is received straight into it. No memory is had for a frame before its header has been measured
+//! and found to be within the limits.
+//!
+//! ```text
+//! buffer:  [..... used .....|header|message|payload's beginning...]      payload: [copied|received straight .....]
+//!                           ^start                               ^end
+//! ```
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
+
+use crate::{Connection, HEADER_BYTES};
+
+/// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is
+/// copied (16 KiB take about a microsecond).
+const BUFFER_BYTES: usize = 16 << 10;
+/// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a receive behind it.
+const DESCRIPTORS_MAX: usize = 4;
+
+/// How long the parts behind a header are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes of the message.
+    pub message: usize,
+    /// Bytes of the payload.
+    pub payload: usize,
+}
+
+/// Reads the lengths in a header, or says what is wrong with it.
+pub type Measure = fn(&[u8; HEADER_BYTES]) -> Result<Extent, &'static str>;
+
+/// The largest parts that are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a message.
+    pub message: usize,
+    /// Bytes of a payload.
+    pub payload: usize,
+}
+
+/// Why the bytes are no frame. The connection is of no use any more: nobody knows where the next frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The header does not measure.
+    #[error("malformed header: {0}")]
+    Header(&'static str),
+    /// A part is larger than it may be.
+    #[error("frame of {} + {} bytes is too large", .0.message, .0.payload)]
+    TooLarge(Extent),
+}
+
+/// A whole frame, lent until the inbox is used again.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: &'a [u8; HEADER_BYTES],
+    /// Its message.
+    pub message: &'a [u8],
+    /// Its payload, in memory of its own.
+    pub payload: Bytes,
+}
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// Some bytes.
+    Some,
+    /// Nothing yet (only without waiting).
+    Nothing,
+    /// The other end is finished.
+    End,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub struct Inbox {
+    measure: Measure,
+    limits: Limits,
+    /// Whether descriptors beside frames are taken; otherwise the kernel drops them.
+    takes_descriptors: bool,
+    descriptors: VecDeque<OwnedFd>,
+    /// Its length is what is filled: `end` in the picture above.
+    buffer: Vec<u8>,
+    start: usize,
+    /// Bytes behind `start` that the frame lent last lies in.
+    lent: usize,
+    extent: Option<Extent>,
+    payload: Option<Vec<u8>>,
+}
+
+impl Inbox {
+    /// An empty inbox; takes no memory before the first receive.
+    pub fn new(measure: Measure, limits: Limits, takes_descriptors: bool) -> Self {
+        Inbox {
+            measure,
+            limits,
+            takes_descriptors,
+            descriptors: VecDeque::new(),
+            buffer: Vec::new(),
+            start: 0,
+            lent: 0,
+            extent: None,
+            payload: None,
+        }
+    }
+
+    /// From the next header on, these limits hold.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The oldest descriptor that came and was not taken. It came not later than its frame.
+    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+
+    /// Whether a frame has begun to come in and is not whole.
+    pub fn is_partial(&self) -> bool {
+        self.buffer.len() > self.start + self.lent
+    }
+
+    /// The next whole frame, if it is here.
+    ///
+    /// # Errors
+    /// [`FrameError`]: the bytes are no frame.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
+        self.start += std::mem::take(&mut self.lent);
+        let Some(extent) = self.measured()? else { return Ok(None) };
+        let head = HEADER_BYTES + extent.message;
+        let there = self.buffer.len() - self.start;
+        if there < head {
+            return Ok(None);
+        }
+        let begun = self.payload.is_some();
+        let payload = self.payload.get_or_insert_with(|| Vec::with_capacity(extent.payload));
+        let mut copied = 0;
+        if !begun {
+            copied = (there - head).min(extent.payload);
+            payload.extend_from_slice(&self.buffer[self.start + head..][..copied]);
+        }
+        if payload.len() < extent.payload {
+            // The copied part is dropped from the buffer, so that the lent part is always the head alone.
+            self.buffer.truncate(self.start + head);
+            return Ok(None);
+        }
+        let payload = self.payload.take().map_or_else(Bytes::new, Bytes::from);
+        self.extent = None;
+        self.lent = head + copied;
+        let (header, rest) =
+            self.buffer[self.start..].split_first_chunk().expect("the buffer has the whole head, which has a header");
+        Ok(Some(Frame { header, message: &rest[..extent.message], payload }))
+    }
+
+    fn measured(&mut self) -> Result<Option<Extent>, FrameError> {
+        if self.extent.is_none()
+            && let Some(header) = self.buffer[self.start..].first_chunk()
+        {
+            let extent = (self.measure)(header).map_err(FrameError::Header)?;
+            if extent.message > self.limits.message || extent.payload > self.limits.payload {
+                return Err(FrameError::TooLarge(extent));
+            }
+            self.extent = Some(extent);
+        }
+        Ok(self.extent)
+    }
+
+    /// Receives what there is, once. With `wait` the thread blocks until there is something. The frame lent last is over.
+    ///
+    /// # Errors
+    /// The connection's: it is of no use any more.
+    pub fn fill(&mut self, connection: &Connection, wait: bool) -> io::Result<Filled> {
+        self.start += std::mem::take(&mut self.lent);
+        let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        loop {
+            let received = match (self.extent, self.payload.as_mut()) {
+                (Some(extent), Some(payload)) if payload.len() < extent.payload => {
+                    receive_exactly(connection, payload, extent.payload, flags)
+                }
+                (Some(_), Some(_)) => return Ok(Filled::Some),
+                _ => {
+                    self.make_room();
+                    if self.takes_descriptors && connection.passes_descriptors() {
+                        receive_with_descriptors(connection, &mut self.buffer, &mut self.descriptors, flags)
+                    } else {
+                        recv(connection, spare_capacity(&mut self.buffer), flags).map(|(count, _)| count)
+                    }
+                }
+            };
+            match received {
+                Ok(0) => return Ok(Filled::End),
+                Ok(_) => return Ok(Filled::Some),
+                Err(Errno::AGAIN) => return Ok(Filled::Nothing),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether the last receive left room in the buffer: there was no more, so asking again at once is of no use.
+    pub fn has_room(&self) -> bool {
+        self.payload.is_none() && self.buffer.len() < self.buffer.capacity()
+    }
+
+    /// Makes room behind what is there for at least the rest of the head that is coming.
+    fn make_room(&mut self) {
+        let there = self.buffer.len() - self.start;
+        if there == 0 {
+            self.buffer.clear();
+            self.start = 0;
+            if self.buffer.capacity() > 2 * BUFFER_BYTES {
+                self.buffer = Vec::new();
+            }
+        }
+        let head = HEADER_BYTES + self.extent.map_or(0, |extent| extent.message);
+        let wanted = head.max(BUFFER_BYTES);
+        let room = self.buffer.capacity() - self.start;
+        if room < head.max(BUFFER_BYTES / 4) || self.buffer.len() == self.buffer.capacity() {
+            self.buffer.copy_within(self.start.., 0);
+            self.buffer.truncate(there);
+            self.start = 0;
+            self.buffer.reserve_exact(wanted.saturating_sub(there).max(1));
+        }
+    }
+}
+
+/// Receives straight to the payload's place, never past its end.
+fn receive_exactly(
+    connection: &Connection,
+    payload: &mut Vec<u8>,
+    whole: usize,
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
+    if payload.capacity() == whole {
+        return recv(connection, spare_capacity(payload), flags).map(|(count, _)| count);
+    }
+    // The allocator gave more than was asked for, and a receive into all of it could take bytes of the next frame.
+    let had = payload.len();
+    payload.resize(whole, 0);
+    let received = recv(connection, &mut payload[had..], flags).map(|(count, _)| count);
+    payload.truncate(had + received.unwrap_or(0));
+    received
+}
+
+fn receive_with_descriptors(
+    connection: &Connection,
+    buffer: &mut Vec<u8>,
+    descriptors: &mut VecDeque<OwnedFd>,
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
+    let had = buffer.len();
+    buffer.resize(buffer.capacity(), 0);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut buffer[had..])];
+    let received = recvmsg(connection, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC);
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let count = received.as_ref().map_or(0, |received| received.bytes);
+    buffer.truncate(had + count);
+    received.map(|received| received.bytes)
+}

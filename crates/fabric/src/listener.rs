@@ -1,0 +1,151 @@
+//! Where connections come in.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::{Connection, Endpoint, Options};
+
+/// A listening socket. It never blocks; wait for its descriptor to become readable.
+#[derive(Debug)]
+pub struct Listener {
+    kind: Kind,
+    options: Options,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Listens. A Unix socket's file that nobody listens on any more is replaced; a live one is left alone.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::AddrInUse`] when somebody listens there.
+    pub fn bind(endpoint: &Endpoint, options: Options) -> io::Result<Self> {
+        let kind = match endpoint {
+            Endpoint::Tcp(address) => {
+                let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+                let listener = TcpListener::bind(&addresses[..])?;
+                listener.set_nonblocking(true)?;
+                Kind::Tcp(listener)
+            }
+            Endpoint::Unix(path) => {
+                remove_dead_socket(path)?;
+                let listener = UnixListener::bind(path)?;
+                // Whoever may reach the directory may connect; the service asks every caller's rights.
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+                listener.set_nonblocking(true)?;
+                Kind::Unix(listener, path.clone())
+            }
+        };
+        Ok(Listener { kind, options })
+    }
+
+    /// Where it listens, with the port that the system chose if 0 was asked for.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn endpoint(&self) -> io::Result<Endpoint> {
+        match &self.kind {
+            Kind::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr()?.to_string())),
+            Kind::Unix(_, path) => Ok(Endpoint::Unix(path.clone())),
+        }
+    }
+
+    /// The next connection, if one has come in.
+    ///
+    /// # Errors
+    /// The system's: often a lack of descriptors, which passes; wait a moment before trying again.
+    pub fn accept(&self) -> io::Result<Option<Connection>> {
+        let accepted = match &self.kind {
+            Kind::Tcp(listener) => {
+                listener.accept().and_then(|(stream, _)| Connection::tcp(stream.into(), &self.options))
+            }
+            Kind::Unix(listener, _) => {
+                listener.accept().and_then(|(stream, _)| Connection::unix(stream.into(), &self.options))
+            }
+        };
+        match accepted {
+            Ok(connection) => Ok(Some(connection)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.as_fd(),
+            Kind::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Kind::Unix(_, path) = &self.kind {
+            // Best effort: a file that stays is replaced at the next start.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn remove_dead_socket(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path is taken by something that is no socket"))
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "a server listens there already")),
+            Err(_) => std::fs::remove_file(path),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::Want;
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let endpoint = Endpoint::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind(&endpoint, Options::default()).unwrap();
+        assert_eq!(Listener::bind(&endpoint, Options::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(listener.accept().unwrap().is_some(), "the probe of the second bind");
+        assert!(listener.accept().unwrap().is_none());
+        drop(listener);
+        assert!(!path.exists());
+        std::fs::write(&path, "precious").unwrap();
+        assert_eq!(Listener::bind(&endpoint, Options::default()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn tcp_tells_its_port() {
+        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), Options::default()).unwrap();
+        let endpoint = listener.endpoint().unwrap();
+        assert_ne!(endpoint, Endpoint::Tcp("127.0.0.1:0".into()));
+        let client = Connection::connect(&endpoint, &Options::default()).unwrap();
+        let accepted = loop {
+            if let Some(connection) = listener.accept().unwrap() {
+                break connection;
+            }
+        };
+        assert!(accepted.peer().is_none());
+        assert!(!client.wait(Want::Receive, Some(Instant::now())).unwrap().receive);
+    }
+}

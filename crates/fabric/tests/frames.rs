@@ -1,0 +1,206 @@
+//! Frames of every shape arrive as they were sent, however the bytes are cut on the way.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fabric::{
+    Connection, Endpoint, Extent, Filled, FrameError, HEADER_BYTES, Inbox, Limits, Listener, Options, OutFrame, Outbox,
+    Want,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+const LIMITS: Limits = Limits { message: 256 << 10, payload: 1 << 20 };
+
+fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
+    if header[0] != b'F' {
+        return Err("no magic");
+    }
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap()) as usize;
+    Ok(Extent { message: number(4), payload: number(8) })
+}
+
+fn frame(message: &[u8], payload: &[u8]) -> OutFrame {
+    let mut head = vec![0; HEADER_BYTES];
+    head[0] = b'F';
+    head[4..8].copy_from_slice(&u32::try_from(message.len()).unwrap().to_le_bytes());
+    head[8..12].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+    head.extend_from_slice(message);
+    OutFrame { head, payload: Bytes::copy_from_slice(payload), descriptor: None }
+}
+
+fn random_parts(random: &mut StdRng) -> (Vec<u8>, Vec<u8>) {
+    let size = |random: &mut StdRng, largest: usize| match random.random_range(0..6) {
+        0 => 0,
+        1 | 2 => random.random_range(0..300),
+        3 => random.random_range(0..20_000.min(largest)),
+        4 => random.random_range(0..=largest),
+        _ => [1, 16 << 10, (16 << 10) - 64, (16 << 10) + 1, largest][random.random_range(0..5)],
+    };
+    let mut message = vec![0; size(random, LIMITS.message)];
+    let mut payload = vec![0; size(random, LIMITS.payload)];
+    random.fill_bytes(&mut message);
+    random.fill_bytes(&mut payload);
+    (message, payload)
+}
+
+fn send_all(connection: &Connection, outbox: &mut Outbox) {
+    while !outbox.flush(connection).unwrap() {
+        connection.wait(Want::Send, None).unwrap();
+    }
+}
+
+fn tcp_pair() -> (Connection, Connection) {
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), Options::default()).unwrap();
+    let client = Connection::connect(&listener.endpoint().unwrap(), &Options::default()).unwrap();
+    loop {
+        if let Some(server) = listener.accept().unwrap() {
+            return (client, server);
+        }
+    }
+}
+
+fn round(seed: u64, sender: &Connection, receiver: &Connection) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let sent: Vec<(Vec<u8>, Vec<u8>)> = (0..60).map(|_| random_parts(&mut random)).collect();
+    let with_descriptor: Vec<bool> = sent.iter().map(|_| random.random_bool(0.2)).collect();
+    let passes = sender.passes_descriptors();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = StdRng::seed_from_u64(!seed);
+            let mut outbox = Outbox::new();
+            for (index, (message, payload)) in sent.iter().enumerate() {
+                let mut out = frame(message, payload);
+                if passes && with_descriptor[index] {
+                    let mut file = tempfile::tempfile().unwrap();
+                    write!(file, "{index}").unwrap();
+                    file.rewind().unwrap();
+                    out.descriptor = Some(file.into());
+                }
+                outbox.push(out);
+                if random.random_bool(0.7) {
+                    send_all(sender, &mut outbox);
+                }
+            }
+            send_all(sender, &mut outbox);
+            assert!(outbox.is_empty() && outbox.bytes() == 0);
+        });
+        let mut inbox = Inbox::new(measure, LIMITS, true);
+        for (index, (message, payload)) in sent.iter().enumerate() {
+            loop {
+                if let Some(frame) = inbox.next_frame().unwrap() {
+                    assert!(frame.message == message && frame.payload == payload, "seed {seed}, frame {index}");
+                    break;
+                }
+                if random.random_bool(0.5) {
+                    assert_eq!(inbox.fill(receiver, true).unwrap(), Filled::Some);
+                } else if inbox.fill(receiver, false).unwrap() == Filled::Nothing {
+                    receiver.wait(Want::Receive, None).unwrap();
+                }
+            }
+            if passes && with_descriptor[index] {
+                let mut text = String::new();
+                let file = inbox.take_descriptor().expect("a descriptor comes not later than its frame");
+                std::fs::File::from(file).read_to_string(&mut text).unwrap();
+                assert_eq!(text, index.to_string());
+            }
+        }
+        assert!(!inbox.is_partial());
+        assert!(inbox.take_descriptor().is_none());
+    });
+}
+
+#[test]
+fn frames_of_every_shape_over_unix() {
+    let (one, other) = Connection::pair().unwrap();
+    for seed in 0..8 {
+        round(seed, &one, &other);
+        round(seed + 100, &other, &one);
+    }
+}
+
+#[test]
+fn frames_of_every_shape_over_tcp() {
+    let (one, other) = tcp_pair();
+    for seed in 0..8 {
+        round(seed, &one, &other);
+        round(seed + 100, &other, &one);
+    }
+}
+
+#[test]
+fn a_large_payload_is_received_in_place() {
+    let (one, other) = Connection::pair().unwrap();
+    let payload = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut outbox = Outbox::new();
+            outbox.push(frame(b"message", &payload));
+            send_all(&one, &mut outbox);
+        });
+        let mut inbox = Inbox::new(measure, LIMITS, false);
+        loop {
+            if let Some(frame) = inbox.next_frame().unwrap() {
+                assert_eq!(frame.payload, payload);
+                break;
+            }
+            inbox.fill(&other, true).unwrap();
+        }
+    });
+}
+
+#[test]
+fn nothing_is_had_for_a_bad_header() {
+    let (one, other) = Connection::pair().unwrap();
+    let mut inbox = Inbox::new(measure, Limits { message: 100, payload: 0 }, false);
+    let mut outbox = Outbox::new();
+    outbox.push(frame(&[1; 100], &[]));
+    outbox.push(frame(&[1; 10], &[2]));
+    outbox.flush(&one).unwrap();
+    inbox.fill(&other, true).unwrap();
+    assert!(inbox.next_frame().unwrap().is_some());
+    assert_eq!(inbox.next_frame().unwrap_err(), FrameError::TooLarge(Extent { message: 10, payload: 1 }));
+
+    rustix::io::write(one.as_fd(), &[b'x'; 200]).unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    inbox.fill(&other, true).unwrap();
+    assert_eq!(inbox.next_frame().unwrap_err(), FrameError::Header("no magic"));
+}
+
+#[test]
+fn the_end_and_silence_are_told_apart() {
+    let (one, other) = Connection::pair().unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    assert_eq!(inbox.fill(&other, false).unwrap(), Filled::Nothing);
+    let before = Instant::now();
+    let ready = other.wait(Want::Receive, Some(before + Duration::from_millis(20))).unwrap();
+    assert!(!ready.receive && before.elapsed() >= Duration::from_millis(20));
+    rustix::io::write(one.as_fd(), b"F123").unwrap();
+    drop(one);
+    assert_eq!(inbox.fill(&other, false).unwrap(), Filled::Some);
+    assert!(inbox.next_frame().unwrap().is_none());
+    assert_eq!(inbox.fill(&other, false).unwrap(), Filled::End);
+    assert!(inbox.is_partial());
+}
+
+#[test]
+fn a_descriptor_that_is_not_wanted_is_dropped() {
+    let (one, other) = Connection::pair().unwrap();
+    let mut outbox = Outbox::new();
+    let mut out = frame(b"m", b"p");
+    let (probe, passed) = Connection::pair().unwrap();
+    out.descriptor = Some(passed.as_fd().try_clone_to_owned().unwrap());
+    drop(passed);
+    outbox.push(out);
+    outbox.flush(&one).unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    inbox.fill(&other, true).unwrap();
+    assert!(inbox.next_frame().unwrap().is_some());
+    assert!(inbox.take_descriptor().is_none());
+    let mut ended = Inbox::new(measure, LIMITS, false);
+    assert_eq!(ended.fill(&probe, true).unwrap(), Filled::End, "the last copy is closed");
+}
