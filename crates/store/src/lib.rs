@@ -1,1 +1,25 @@
-//! (see ARCHITECTURE.md)
+//! What lies on a partition: volumes, vnodes, entries, bodies and epochs, on a key-value engine and plain files.
+//!
+//! `docs/store.md` is the layout. A [`Partition`] is opened on a directory.
+//! A [`Volume`] reads records and bodies, and changes them in two steps: its methods gather what they do in an
+//! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
+//! The caller serialises the writers of one vnode; readers need no help.
+
+mod error;
+mod partition;
+mod update;
+mod vnode;
+mod volume;
+
+pub use error::{OpenError, StoreError};
+pub use partition::{OpenOptions, Partition, PartitionConfig, SessionRecord, Space, StoredReply};
+pub use update::Update;
+pub use vnode::{DIRECTORY_BYTES, Entry, Place, Target, Vnode};
+pub use volume::{NewRoot, Quota, Reader, Usage, Volume};
+
+/// Bytes of a block: what has one checksum, and the unit in which body files are charged.
+pub const BLOCK_BYTES: u64 = 16 << 10;
+/// A body up to here is kept inline.
+pub const INLINE_BYTES_MAX: u64 = BLOCK_BYTES;
+/// Names of one directory that may share a hash.
+pub const BUCKET_ENTRIES_MAX: usize = 16;

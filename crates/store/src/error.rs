@@ -1,0 +1,124 @@
+//! What can go wrong on a partition, sorted by blame, and the one place where it becomes a [`Fault`].
+
+use std::io;
+
+use types::{Fault, VnodeNo, VolumeId};
+
+/// Why the store refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    // The caller's doing.
+    /// The vnode, or the body that it was read from, is gone.
+    #[error("vnode {}.{} is gone", .0.0, .1.0)]
+    Gone(VolumeId, VnodeNo),
+    /// Past the largest offset that we, or the file system below us, can keep.
+    #[error("body would be too large")]
+    TooBig,
+    /// More than [`crate::BUCKET_ENTRIES_MAX`] names of one directory share a hash.
+    #[error("directory cannot take this name: too many names with its hash")]
+    BucketFull,
+    /// The call contradicts what the store was told before.
+    #[error("store misused: {0}")]
+    Misuse(&'static str),
+
+    // The medium's doing.
+    /// The partition is full, or so nearly that only removals are taken.
+    #[error("partition is full")]
+    NoSpace,
+    /// A record or a block fails its checksum, or is not there although it must be.
+    #[error("{0} is damaged")]
+    Damaged(String),
+    /// The disk failed. After a failed sync every change is refused with this until the partition is opened again.
+    #[error("disk failed: {0}")]
+    Medium(String),
+}
+
+impl StoreError {
+    /// Sorts an error of the operating system.
+    pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
+        use rustix::io::Errno;
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => StoreError::NoSpace,
+            Some(Errno::FBIG) => StoreError::TooBig,
+            _ => StoreError::Medium(format!("{what}: {error}")),
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Fault {
+        match error {
+            StoreError::Gone(..) => Fault::Stale,
+            StoreError::TooBig => Fault::TooBig,
+            StoreError::BucketFull | StoreError::NoSpace => Fault::NoSpace,
+            StoreError::Misuse(_) => Fault::Invalid,
+            StoreError::Damaged(_) => Fault::Damaged,
+            StoreError::Medium(_) => Fault::Medium,
+        }
+    }
+}
+
+/// Why a partition cannot be made or opened. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No directory, or no FORMAT in it.
+    #[error("{path} is no partition: {why}; name a partition's directory, or create one with `rialto up`")]
+    NotAPartition {
+        /// The directory.
+        path: String,
+        /// What is missing.
+        why: String,
+    },
+    /// Something is there already.
+    #[error("{path} is not empty; name an empty directory, or open the partition that it holds")]
+    NotEmpty {
+        /// The directory.
+        path: String,
+    },
+    /// Written by a program that knows more.
+    #[error("{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one")]
+    UnknownVersion {
+        /// The directory.
+        path: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// FORMAT or something that every partition has is damaged.
+    #[error("{path} is damaged: {why}; restore it from a backup, or move it away and create a new one")]
+    Damaged {
+        /// The directory.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another process has it open.
+    #[error("{path} is in use by another server; stop that one first (`rialto down`)")]
+    InUse {
+        /// The directory.
+        path: String,
+    },
+    /// The disk or the operating system.
+    #[error("{path}: {why}")]
+    Medium {
+        /// The directory.
+        path: String,
+        /// What failed.
+        why: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_limit_are_not_a_failed_disk() {
+        let sorted = |raw| StoreError::from_io("write", &io::Error::from_raw_os_error(raw));
+        assert!(matches!(sorted(28), StoreError::NoSpace));
+        assert!(matches!(sorted(122), StoreError::NoSpace));
+        assert!(matches!(sorted(27), StoreError::TooBig));
+        assert!(matches!(sorted(5), StoreError::Medium(_)));
+    }
+}

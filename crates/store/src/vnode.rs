@@ -1,0 +1,105 @@
+//! A vnode as the store keeps it: its status, and what only servers see.
+
+use types::{Fid, Kind, Status, Timestamp, VnodeNo};
+
+/// Where a body's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: there are none (size 0).
+    #[default]
+    None,
+    /// In the metadata engine; also a symbolic link's target.
+    Inline,
+    /// In a file of its own.
+    File {
+        /// The epoch that made the file.
+        epoch: u64,
+        /// Tells this file from earlier ones of the same vnode and epoch.
+        generation: u32,
+    },
+}
+
+/// One vnode. `status.size`, `status.used` and `place` are kept by the volume's body operations, `entries` by its
+/// entry operations, `has_xattr` by its attribute operations; everything else is the caller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vnode {
+    /// What `stat` shows.
+    pub status: Status,
+    /// The verifier of an exclusive create, or 0.
+    pub exclusive: u64,
+    /// The directory that names this directory (the root names itself); of other kinds the directory that first named it.
+    pub parent: VnodeNo,
+    /// Entries of a directory, otherwise 0.
+    pub entries: u64,
+    /// Where the body is.
+    pub place: Place,
+    /// How many body files this vnode has had.
+    pub generations: u32,
+    /// Whether there are extended attributes.
+    pub has_xattr: bool,
+}
+
+impl Vnode {
+    /// A new file, directory or node with nothing in it: links 1 (a directory 2), all times `now`, versions 1.
+    pub fn new(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, parent: VnodeNo, now: Timestamp) -> Vnode {
+        let directory = kind == Kind::Directory;
+        let status = Status {
+            fid,
+            kind,
+            mode,
+            uid,
+            gid,
+            links: if directory { 2 } else { 1 },
+            size: if directory { DIRECTORY_BYTES } else { 0 },
+            used: initial_used(kind),
+            device: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+            data_version: 1,
+            status_version: 1,
+        };
+        Vnode { status, exclusive: 0, parent, entries: 0, place: Place::None, generations: 0, has_xattr: false }
+    }
+
+    /// Its slot.
+    pub fn no(&self) -> VnodeNo {
+        self.status.fid.vnode
+    }
+
+    /// What an entry for this vnode says.
+    pub fn target(&self) -> Target {
+        Target { vnode: self.status.fid.vnode, unique: self.status.fid.unique, kind: self.status.kind }
+    }
+}
+
+/// What a directory shows as its size and is charged for, whatever its entries.
+pub const DIRECTORY_BYTES: u64 = 4096;
+
+/// What a vnode is charged for before it has a body.
+pub(crate) fn initial_used(kind: Kind) -> u64 {
+    if kind == Kind::Directory { DIRECTORY_BYTES } else { 0 }
+}
+
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The slot.
+    pub vnode: VnodeNo,
+    /// Which user of the slot.
+    pub unique: types::Uniquifier,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: types::Name,
+    /// What it names.
+    pub target: Target,
+    /// Where a listing goes on behind it. Stays as long as the entry; never 0.
+    pub cookie: u64,
+}
