@@ -1,0 +1,347 @@
+//! A cell's directory: everything that one machine keeps of a cell, in one place.
+//!
+//! ```text
+//! <dir>/
+//!   cell.toml      name, partition, socket and address; written once, meant to be edited
+//!   vicep/         the partition
+//!   server.sock    where local clients connect
+//!   server.pid     the running server
+//!   mounts/        one pid file for each running mount, named for its mount point
+//!   cache/         one disk cache for each mount
+//!   logs/          what daemons say
+//!   mnt/           where `rialto up` mounts unless told otherwise
+//! ```
+//! Which directory: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else `~/.local/share/rialto`.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Doing, Failure};
+
+/// What a cell is called unless told otherwise.
+pub const NAME_DEFAULT: &str = "localcell";
+/// The first TCP port that a new cell tries.
+pub const PORT_DEFAULT: u16 = 7620;
+/// How many ports from there on it tries.
+const PORTS: u16 = 20;
+/// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The option that every command about a cell has.
+#[derive(Args, Debug, Clone)]
+pub struct Where {
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Where {
+    /// The directory, as an absolute path, whether it exists or not.
+    pub fn path(&self) -> Result<PathBuf, Failure> {
+        let path = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => default_dir()?,
+        };
+        std::path::absolute(&path).doing(|| format!("finding {}", path.display()))
+    }
+
+    /// The cell there.
+    ///
+    /// # Errors
+    /// When there is none, or its `cell.toml` cannot be used.
+    pub fn cell(&self) -> Result<CellDir, Failure> {
+        let path = self.path()?;
+        CellDir::find(&path)?.ok_or_else(|| {
+            Failure::new("finding the cell", format!("{} holds none", path.display()))
+                .mend("make one with 'rialto up', or name its directory with --dir")
+                .nothing_there()
+        })
+    }
+}
+
+fn default_dir() -> Result<PathBuf, Failure> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(home) = set("RIALTO_HOME") {
+        return Ok(home);
+    }
+    if let Some(data) = set("XDG_DATA_HOME").filter(|data| data.is_absolute()) {
+        return Ok(data.join("rialto"));
+    }
+    set("HOME").map(|home| home.join(".local/share/rialto")).ok_or_else(|| {
+        Failure::new("finding the cell's directory", "neither RIALTO_HOME nor HOME is set").mend("name it with --dir")
+    })
+}
+
+/// What `cell.toml` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellConfig {
+    /// The cell's name.
+    pub name: String,
+    /// Where the server listens for TCP.
+    pub listen: SocketAddr,
+    /// The partition, relative to the cell's directory or absolute.
+    pub partition: PathBuf,
+    /// The Unix socket, likewise.
+    pub socket: PathBuf,
+}
+
+/// A cell's directory that exists, and what its `cell.toml` says.
+#[derive(Clone, Debug)]
+pub struct CellDir {
+    dir: PathBuf,
+    /// What `cell.toml` says.
+    pub config: CellConfig,
+}
+
+impl CellDir {
+    /// The cell in `dir`, if there is one.
+    pub fn find(dir: &Path) -> Result<Option<CellDir>, Failure> {
+        let file = dir.join("cell.toml");
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Failure::new(format!("reading {}", file.display()), error)),
+        };
+        let config = toml::from_str(&text).map_err(|error| {
+            Failure::new(format!("reading {}", file.display()), error.to_string().trim().replace('\n', " "))
+                .mend("mend that line; the file has name, listen, partition and socket")
+        })?;
+        // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
+        let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
+        Ok(Some(CellDir { dir, config }))
+    }
+
+    /// Makes a new cell in `dir`. Without `listen`, the first free port from [`PORT_DEFAULT`] on.
+    pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
+        let make = |path: &Path, mode| {
+            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+            made.doing(|| format!("making {}", path.display()))
+        };
+        make(dir, 0o755)?;
+        let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
+        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700), ("mnt", 0o755)] {
+            make(&dir.join(below), mode)?;
+        }
+        let listen = listen.map_or_else(free_address, Ok)?;
+        let config =
+            CellConfig { name: name.to_owned(), listen, partition: "vicep".into(), socket: socket_place(&dir)? };
+        let text = format!(
+            "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n{}",
+            toml::to_string(&config).expect("strings, paths and an address are valid TOML")
+        );
+        let draft = dir.join("cell.toml.new");
+        let file = dir.join("cell.toml");
+        fs::write(&draft, text)
+            .and_then(|()| fs::rename(&draft, &file))
+            .doing(|| format!("writing {}", file.display()))?;
+        Ok(CellDir { dir, config })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The partition's directory.
+    pub fn partition(&self) -> PathBuf {
+        self.dir.join(&self.config.partition)
+    }
+
+    /// Where local clients connect.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(&self.config.socket)
+    }
+
+    /// The running server's pid file.
+    pub fn server_pid_file(&self) -> PathBuf {
+        self.dir.join("server.pid")
+    }
+
+    /// The server's log.
+    pub fn server_log(&self) -> PathBuf {
+        self.logs().join("server.log")
+    }
+
+    /// The directory of logs.
+    pub fn logs(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    /// Where `up` mounts unless told otherwise.
+    pub fn mount_point(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    /// What this machine keeps of its mounts.
+    pub fn mounts(&self) -> MountRecords {
+        MountRecords::of(&self.dir)
+    }
+}
+
+/// Pid files, caches and logs of mounts. A machine that only mounts other machines' cells has these and no cell.
+#[derive(Clone, Debug)]
+pub struct MountRecords {
+    dir: PathBuf,
+}
+
+impl MountRecords {
+    /// Those below `dir`.
+    pub fn of(dir: &Path) -> Self {
+        MountRecords { dir: dir.to_owned() }
+    }
+
+    /// Makes the directories.
+    pub fn prepare(&self) -> Result<(), Failure> {
+        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700)] {
+            let path = self.dir.join(below);
+            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&path);
+            made.doing(|| format!("making {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The pid file of the mount at `at`.
+    pub fn pid_file(&self, at: &Path) -> PathBuf {
+        self.dir.join("mounts").join(format!("{}.pid", file_name(at)))
+    }
+
+    /// The disk cache of the mount at `at`.
+    pub fn cache(&self, at: &Path) -> PathBuf {
+        self.dir.join("cache").join(file_name(at))
+    }
+
+    /// The log of the mount at `at`.
+    pub fn log(&self, at: &Path) -> PathBuf {
+        self.dir.join("logs").join(format!("mount{}.log", file_name(at)))
+    }
+
+    /// The mount points that have a pid file, alive or not.
+    pub fn recorded(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(self.dir.join("mounts")) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut points: Vec<PathBuf> = entries
+            .flatten()
+            .filter_map(|entry| Some(mount_point(entry.file_name().to_str()?.strip_suffix(".pid")?)))
+            .collect();
+        points.sort();
+        Ok(points)
+    }
+}
+
+/// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be ambiguous.
+fn file_name(at: &Path) -> String {
+    let text = at.as_os_str().as_bytes();
+    text.iter().fold(String::new(), |mut name, byte| {
+        match byte {
+            b'/' => name.push('-'),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => name.push(char::from(*byte)),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+        name
+    })
+}
+
+fn mount_point(name: &str) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let escaped = (first == '%').then(|| rest.get(1..3)).flatten().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (first, escaped) {
+            (_, Some(byte)) => bytes.push(byte),
+            ('-', None) => bytes.push(b'/'),
+            (other, None) => bytes.extend(other.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+        rest = &rest[if escaped.is_some() { 3 } else { first.len_utf8() }..];
+    }
+    PathBuf::from(<std::ffi::OsStr as OsStrExt>::from_bytes(&bytes))
+}
+
+/// `server.sock` in the cell, or below the run-time directory where the cell's path is too long for a socket.
+fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
+    let fits = |path: &Path| path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX;
+    if fits(&dir.join("server.sock")) {
+        return Ok("server.sock".into());
+    }
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let place = run.join(format!(
+        "rialto-{:x}.sock",
+        dir.as_os_str()
+            .as_bytes()
+            .iter()
+            .fold(0u64, |sum, byte| { sum.wrapping_mul(31).wrapping_add(u64::from(*byte)) })
+    ));
+    let writable = fs::metadata(&run).is_ok_and(|meta| meta.permissions().mode() & 0o222 != 0);
+    if fits(&place) && writable {
+        return Ok(place);
+    }
+    Err(Failure::new(
+        format!("placing the server's socket in {}", dir.display()),
+        format!("a socket's path may have {SOCKET_PATH_BYTES_MAX} bytes"),
+    )
+    .mend("choose a shorter directory with --dir"))
+}
+
+fn free_address() -> Result<SocketAddr, Failure> {
+    let address = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    (PORT_DEFAULT..PORT_DEFAULT + PORTS).map(address).find(|address| TcpListener::bind(address).is_ok()).ok_or_else(
+        || {
+            let last = PORT_DEFAULT + PORTS - 1;
+            Failure::new("choosing a port", format!("{PORT_DEFAULT} to {last} are all taken"))
+                .mend("name a free one with --listen 127.0.0.1:PORT")
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_made_once_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("cell");
+        assert!(CellDir::find(&place).unwrap().is_none());
+        let listen = "127.0.0.1:7000".parse().unwrap();
+        let made = CellDir::create(&place, "some.cell", Some(listen)).unwrap();
+        let found = CellDir::find(&place).unwrap().unwrap();
+        assert_eq!(found.config, made.config);
+        assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", listen));
+        assert!(found.socket().ends_with("cell/server.sock"));
+    }
+
+    #[test]
+    fn a_cell_file_with_a_mistake_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cell.toml"), "name = \"x\"\nlisten = 5\n").unwrap();
+        let message = CellDir::find(dir.path()).unwrap_err().to_string();
+        assert!(message.contains("cell.toml") && message.contains("mend that line"), "{message}");
+    }
+
+    #[test]
+    fn mount_points_survive_being_file_names() {
+        for path in ["/", "/mnt/a-b", "/x y/%41/\u{e9}", "/mnt/-"] {
+            let path = Path::new(path);
+            assert_eq!(mount_point(&file_name(path)), path, "{}", file_name(path));
+            assert!(!file_name(path).contains('/'));
+        }
+    }
+
+    #[test]
+    fn a_long_path_does_not_become_a_socket_that_cannot_be_bound() {
+        let dir = Path::new("/tmp").join("x".repeat(120));
+        if let Ok(place) = socket_place(&dir) {
+            assert!(dir.join(place).as_os_str().len() <= SOCKET_PATH_BYTES_MAX);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that `main` prints.
+
+mod completions;
+mod doctor;
+mod down;
+mod man;
+mod umount;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto up                        make a cell if there is none, start and mount it
+    rialto status                    what runs, who is connected, what is used
+    rialto doctor                    what is wrong with this machine or cell
+    rialto down                      unmount, stop the server; the data stays
+    rialto COMMAND --help            more, with examples
+
+EXIT CODES
+    0  done
+    1  failed, or doctor found something that must be mended
+    2  wrong usage
+    3  nothing there: no cell, no mount, or its server does not run
+
+ENVIRONMENT
+    RIALTO_HOME   the cell's directory, where --dir is not given
+    RIALTO_LOG    what is logged: error, warn, info (default), debug, trace, or parts such as vice=debug";
+
+/// One file system for a whole organisation: a tree that is the same on every machine, with caches that stay true.
+#[derive(Parser, Debug)]
+#[command(name = "rialto", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Everything that `rialto` can do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Down(down::Down),
+    Umount(umount::Umount),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+impl Command {
+    /// The command's name, as typed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Down(_) => "down",
+            Command::Umount(_) => "umount",
+            Command::Doctor(_) => "doctor",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+        }
+    }
+
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Command::Down(down) => down.run(),
+            Command::Umount(umount) => umount.run(),
+            Command::Doctor(doctor) => doctor.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Man(man) => man.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_consistent_and_every_command_has_examples() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES"), "{}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        }
+    }
+}

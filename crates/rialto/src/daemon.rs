@@ -1,0 +1,245 @@
+//! Processes that outlive the command that started them: their pid files, how they start, and how they stop.
+//!
+//! A pid file holds two lines: the process id, and the moment at which that process started as the kernel counts it
+//! (field 22 of `/proc/PID/stat`). Both together name one process for ever, so a pid that was used again by a stranger is
+//! never taken for ours and never killed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::failure::{Doing, Failure};
+
+/// One process, named by its pid and when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    start_ticks: u64,
+}
+
+impl Process {
+    /// This process.
+    pub fn this() -> io::Result<Process> {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let start_ticks = start_ticks(pid).ok_or_else(|| io::Error::other("/proc does not show this process"))?;
+        Ok(Process { pid, start_ticks })
+    }
+
+    /// The living process that `pid_file` names; `None` if there is no such file, or its process is gone.
+    pub fn recorded(pid_file: &Path) -> io::Result<Option<Process>> {
+        match fs::read_to_string(pid_file) {
+            Ok(text) => Ok(parse(&text).filter(Process::is_alive)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the pid file, whole or not at all.
+    pub fn record(&self, pid_file: &Path) -> io::Result<()> {
+        let draft = pid_file.with_extension(format!("{}.new", self.pid));
+        fs::write(&draft, format!("{}\n{}\n", self.pid, self.start_ticks))?;
+        fs::rename(draft, pid_file)
+    }
+
+    /// Whether it still runs. A zombie does not.
+    pub fn is_alive(&self) -> bool {
+        start_ticks(self.pid) == Some(self.start_ticks)
+    }
+
+    /// Sends `signal`; a process that is gone already is no error.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self.handle()? {
+            Some(handle) => ignore_gone(rustix::process::pidfd_send_signal(handle, signal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits at most `patience` for its end; tells whether it came.
+    pub fn wait_for_end(&self, patience: Duration) -> io::Result<bool> {
+        let Some(handle) = self.handle()? else { return Ok(true) };
+        let end = Instant::now() + patience;
+        while self.is_alive() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            // A zombie that nobody collects is ended for us, but a handle may be polled only for the real end: look twice a second.
+            let nap = Timespec::try_from(left.min(Duration::from_millis(500))).map_err(io::Error::other)?;
+            let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&nap));
+        }
+        Ok(true)
+    }
+
+    /// A handle that names this process and no later one with the same number.
+    fn handle(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let handle = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(self.is_alive().then_some(handle))
+    }
+}
+
+fn ignore_gone(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn parse(text: &str) -> Option<Process> {
+    let mut lines = text.lines();
+    let process = Process { pid: lines.next()?.parse().ok()?, start_ticks: lines.next()?.parse().ok()? };
+    (process.pid > 0).then_some(process)
+}
+
+/// When `pid` started; `None` if it does not run.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name is in parentheses and may contain anything: what follows the last one is regular.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// The pid file of a daemon while it runs: written at the start, gone when dropped.
+pub struct PidFile(PathBuf);
+
+impl PidFile {
+    /// Records this process in `path`.
+    ///
+    /// # Errors
+    /// When another living process is recorded there.
+    pub fn hold(path: &Path, what: &str) -> Result<Self, Failure> {
+        if let Some(other) = Process::recorded(path).doing(|| format!("reading {}", path.display()))? {
+            let why = format!("it runs already as process {}", other.pid);
+            return Err(Failure::new(format!("starting {what}"), why).mend("stop it first with 'rialto down'"));
+        }
+        Process::this().and_then(|this| this.record(path)).doing(|| format!("writing {}", path.display()))?;
+        Ok(PidFile(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Starts this binary again with `arguments` as a daemon that writes to `log`. The daemon itself leaves the terminal
+/// (see [`leave_terminal`]) and writes its pid file.
+pub fn spawn(arguments: &[&std::ffi::OsStr], log: &Path) -> io::Result<Child> {
+    let log = open_log(log)?;
+    Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .current_dir("/")
+        .spawn()
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt does not end it.
+pub fn leave_terminal() -> io::Result<()> {
+    rustix::process::setsid().map(|_| ()).map_err(io::Error::from)
+}
+
+/// Waits until `ready` says so; gives up when the daemon ends or `patience` is over.
+pub fn wait_until(
+    child: &mut Child,
+    patience: Duration,
+    log: &Path,
+    what: &str,
+    mut ready: impl FnMut() -> bool,
+) -> Result<(), Failure> {
+    let end = Instant::now() + patience;
+    loop {
+        if ready() {
+            return Ok(());
+        }
+        if let Some(status) = child.try_wait().doing(|| format!("waiting for {what}"))? {
+            return Err(Failure::new(format!("starting {what}"), last_words(log, &status.to_string()))
+                .mend(format!("its log is {}, and 'rialto doctor' looks for causes", log.display())));
+        }
+        if Instant::now() >= end {
+            let why = format!("it did not answer within {} seconds", patience.as_secs());
+            return Err(
+                Failure::new(format!("starting {what}"), why).mend(format!("look into its log {}", log.display()))
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The last line of a log, which for a daemon that failed says why.
+fn last_words(log: &Path, otherwise: &str) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(otherwise);
+    line.strip_prefix("rialto ").and_then(|line| line.split_once(": ")).map_or(line, |(_, rest)| rest).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_pid_and_start() {
+        let this = Process::this().unwrap();
+        assert!(this.is_alive());
+        let stranger = Process { start_ticks: this.start_ticks + 1, ..this };
+        assert!(!stranger.is_alive(), "the pid was used again: not ours");
+        assert!(stranger.wait_for_end(Duration::from_secs(5)).unwrap());
+        stranger.signal(Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_pid_file_is_found_while_its_process_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.pid");
+        assert_eq!(Process::recorded(&path).unwrap(), None);
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = Process { pid, start_ticks: start_ticks(pid).unwrap() };
+        process.record(&path).unwrap();
+        assert_eq!(Process::recorded(&path).unwrap(), Some(process));
+        assert!(PidFile::hold(&path, "the server").is_err());
+
+        assert!(!process.wait_for_end(Duration::from_millis(50)).unwrap());
+        process.signal(Signal::TERM).unwrap();
+        assert!(process.wait_for_end(Duration::from_secs(5)).unwrap());
+        assert_eq!(Process::recorded(&path).unwrap(), None, "a zombie does not run");
+        child.wait().unwrap();
+
+        drop(PidFile::hold(&path, "the server").unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_damaged_pid_file_names_nobody() {
+        for text in ["", "12", "x\ny\n", "0\n0\n", "-1\n5\n"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn last_words_are_the_last_line_without_the_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        fs::write(&log, "INFO a\nrialto server: opening the partition: in use\n\n").unwrap();
+        assert_eq!(last_words(&log, "x"), "opening the partition: in use");
+        assert_eq!(last_words(&dir.path().join("none"), "exit 1"), "exit 1");
+    }
+}

@@ -1,0 +1,193 @@
+//! A cell: its directory, partition, server and mounts.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::{Finding, port};
+use crate::cell::CellDir;
+use crate::daemon::Process;
+use crate::mounts::{self, Health};
+use crate::show;
+
+/// Below this share of its disk a partition is nearly full.
+const FREE_PERCENT_MIN: u64 = 5;
+/// How far in the future a file's time may be before it is the clock that is suspected.
+const FUTURE_MAX: Duration = Duration::from_secs(60);
+/// How long a mount may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Looks at `cell`.
+pub fn examine(cell: &CellDir) -> Vec<Finding> {
+    let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
+    let mut findings = vec![directory(cell.dir()), disk(&cell.partition(), cell.dir())];
+    findings.extend(future_times(&cell.partition()));
+    findings.push(server_process(cell, server));
+    findings.push(port::examine(cell.config.listen, server.map(|process| process.pid)));
+    findings.extend(mount_findings(cell));
+    findings
+}
+
+fn directory(dir: &Path) -> Finding {
+    const CHECK: &str = "cell directory";
+    let me = rustix::process::geteuid();
+    match fs::metadata(dir) {
+        Err(error) => Finding::fail(CHECK, format!("{}: {error}", dir.display()), "name another one with --dir"),
+        Ok(meta) if !me.is_root() && meta.uid() != me.as_raw() => Finding::fail(
+            CHECK,
+            format!("{} belongs to user {}", dir.display(), meta.uid()),
+            "run as that user or as root, or use a directory of your own with --dir",
+        ),
+        Ok(meta) if meta.permissions().mode() & 0o022 != 0 => Finding::warn(
+            CHECK,
+            format!("others may write to {}", dir.display()),
+            format!("run 'chmod go-w {}'", dir.display()),
+        ),
+        Ok(_) => Finding::ok(CHECK, dir.display().to_string()),
+    }
+}
+
+fn disk(partition: &Path, dir: &Path) -> Finding {
+    const CHECK: &str = "disk space";
+    let place = if partition.exists() { partition } else { dir };
+    let space = match rustix::fs::statvfs(place) {
+        Ok(space) => space,
+        Err(error) => {
+            return Finding::fail(CHECK, format!("{}: {error}", place.display()), "see whether that disk is well");
+        }
+    };
+    let free = space.f_bavail * space.f_frsize;
+    let found = format!("{} free for {}", show::bytes(free), place.display());
+    if free == 0 || space.f_favail == 0 && space.f_files > 0 {
+        Finding::fail(CHECK, found, "remove something from that disk: changes are refused until there is room")
+    } else if space.f_bavail < space.f_blocks / 100 * FREE_PERCENT_MIN {
+        Finding::warn(CHECK, format!("{found}, less than {FREE_PERCENT_MIN} %"), "make room on that disk soon")
+    } else {
+        Finding::ok(CHECK, found)
+    }
+}
+
+/// Files of the partition from the future: the clock was ahead, or is behind now.
+fn future_times(partition: &Path) -> Option<Finding> {
+    let latest = SystemTime::now() + FUTURE_MAX;
+    let places = [partition.to_owned(), partition.join("meta")];
+    let entries = places.iter().filter_map(|dir| fs::read_dir(dir).ok()).flat_map(Iterator::flatten);
+    let ahead = entries
+        .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?)))
+        .find(|(_, modified)| *modified > latest)?;
+    Some(Finding::warn(
+        "file times",
+        format!("{} was changed in the future", ahead.0.display()),
+        "see whether the clock is right: new files may look older than old ones",
+    ))
+}
+
+fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
+    const CHECK: &str = "server";
+    if let Some(process) = server {
+        return Finding::ok(CHECK, format!("runs as process {}", process.pid));
+    }
+    let leftover = if cell.server_pid_file().exists() { "ended without saying goodbye" } else { "does not run" };
+    Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
+}
+
+fn mount_findings(cell: &CellDir) -> Vec<Finding> {
+    const CHECK: &str = "mount";
+    let points = match cell.mounts().recorded() {
+        Ok(points) => points,
+        Err(error) => {
+            return vec![Finding::fail(CHECK, error.to_string(), "mend the permissions of the cell's mounts/")];
+        }
+    };
+    points.iter().map(|at| one_mount(CHECK, cell, at).unwrap_or_else(|error| unreadable(CHECK, at, &error))).collect()
+}
+
+fn unreadable(check: &'static str, at: &Path, error: &io::Error) -> Finding {
+    Finding::fail(check, format!("{}: {error}", at.display()), "see whether /proc is there")
+}
+
+fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Finding> {
+    let runs = Process::recorded(&cell.mounts().pid_file(at))?.is_some();
+    let mounted = mounts::at(at)?.is_some_and(|mounted| mounted.is_rialto());
+    let place = at.display();
+    Ok(match (runs, mounted) {
+        (false, false) => Finding::warn(
+            check,
+            format!("{place}: a pid file was left over"),
+            "'rialto up' or 'rialto umount' removes it",
+        ),
+        (false, true) => Finding::fail(
+            check,
+            format!("{place}: stale, its process is gone"),
+            format!("run 'rialto umount {place}', or 'rialto up' to mount it again"),
+        ),
+        (true, false) => {
+            Finding::warn(check, format!("{place}: its process runs but nothing is mounted"), "wait, or stop it")
+        }
+        (true, true) => match mounts::health(at, PATIENCE) {
+            Health::Answers => Finding::ok(check, format!("{place} answers")),
+            Health::Stale => Finding::fail(
+                check,
+                format!("{place}: the connection to its process is gone"),
+                "run 'rialto umount --lazy'",
+            ),
+            Health::Silent => Finding::fail(
+                check,
+                format!("{place} did not answer within {} seconds", PATIENCE.as_secs()),
+                "see whether the server runs; the mount goes on by itself once it is back",
+            ),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn level_of(findings: &[Finding], check: &str) -> Option<Level> {
+        findings.iter().find(|finding| finding.check == check).map(|finding| finding.level)
+    }
+
+    #[test]
+    fn a_fresh_cell_has_no_faults_and_a_killed_server_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", None).unwrap();
+        let findings = examine(&cell);
+        assert!(findings.iter().all(|finding| finding.level < Level::Fail), "{findings:#?}");
+        assert_eq!(level_of(&findings, "server"), Some(Level::Warn));
+
+        fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
+        let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
+        assert!(server.found.contains("goodbye"), "{server:?}");
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(directory(dir.path()).level, Level::Warn);
+        assert_eq!(directory(&dir.path().join("none")).level, Level::Fail);
+    }
+
+    #[test]
+    fn files_from_the_future_point_at_the_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("FORMAT")).unwrap();
+        assert_eq!(future_times(dir.path()), None);
+        file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+        assert_eq!(future_times(dir.path()).unwrap().level, Level::Warn);
+    }
+
+    #[test]
+    fn leftovers_of_mounts_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", None).unwrap();
+        fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
+        let findings = mount_findings(&cell);
+        assert_eq!(level_of(&findings, "mount"), Some(Level::Warn));
+        assert!(findings[0].found.contains("left over"), "{findings:?}");
+    }
+}

@@ -1,0 +1,165 @@
+//! What the kernel has mounted, and how to take it away.
+//!
+//! A mount whose process died answers `ENOTCONN`; one whose server is away may not answer at all, so every question to
+//! a mount is asked from a thread of its own and given up after a while.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+
+/// One line of `/proc/self/mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where it is.
+    pub at: PathBuf,
+    /// Its type, such as `ext4` or `fuse.rialto`.
+    pub kind: String,
+    /// What is mounted, as its file system names it.
+    pub source: String,
+}
+
+impl Mounted {
+    /// Whether it is one of ours.
+    pub fn is_rialto(&self) -> bool {
+        self.kind == "fuse.rialto" || (self.kind == "fuse" && self.source.starts_with("rialto"))
+    }
+}
+
+/// How a mount behaves when asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It answers.
+    Answers,
+    /// Its process is gone.
+    Stale,
+    /// No answer in time: most likely the server is away.
+    Silent,
+}
+
+/// Everything mounted here.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn all() -> io::Result<Vec<Mounted>> {
+    Ok(std::fs::read_to_string("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+}
+
+/// The topmost mount exactly at `path`, which need not answer.
+pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
+    Ok(all()?.into_iter().rev().find(|mounted| mounted.at == path))
+}
+
+/// The mount that a path lies on: its type and source.
+pub fn below(path: &Path) -> io::Result<Option<Mounted>> {
+    let path = std::fs::canonicalize(path)?;
+    Ok(all()?.into_iter().rev().filter(|mounted| path.starts_with(&mounted.at)).max_by_key(|m| m.at.as_os_str().len()))
+}
+
+/// Asks the mount at `path`, and waits at most `patience` for the answer.
+pub fn health(path: &Path, patience: Duration) -> Health {
+    let (answer, answers) = mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || answer.send(rustix::fs::stat(&path).map(|_| ())));
+    match answers.recv_timeout(patience) {
+        Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)) => Health::Stale,
+        Ok(_) => Health::Answers,
+        Err(_) => Health::Silent,
+    }
+}
+
+/// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it any more.
+///
+/// # Errors
+/// `EBUSY` while it is in use, or what `fusermount3` says when this is not root.
+pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return Ok(rustix::mount::unmount(path, flags)?);
+    }
+    let flags = if lazy { "-uz" } else { "-u" };
+    let output = Command::new("fusermount3").arg(flags).arg("--").arg(path).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    if text.contains("busy") {
+        return Err(io::Error::from(rustix::io::Errno::BUSY));
+    }
+    Err(io::Error::other(text.trim().to_owned()))
+}
+
+/// Processes that keep the mount at `path` busy: pid, command, and what they have there. Only what this user may see.
+pub fn users(path: &Path) -> Vec<String> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| user(pid, path)).collect()
+}
+
+fn user(pid: u32, path: &Path) -> Option<String> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let inside = |link: &Path| std::fs::read_link(link).ok().filter(|target| target.starts_with(path));
+    if let Some(target) = inside(&process.join("cwd")) {
+        return Some(format!("{} (pid {pid}) works in {}", name.trim(), target.display()));
+    }
+    let open = std::fs::read_dir(process.join("fd")).ok()?.flatten().find_map(|fd| inside(&fd.path()))?;
+    Some(format!("{} (pid {pid}) has {} open", name.trim(), open.display()))
+}
+
+/// `36 35 98:0 /root /at opts optional... - type source super-options`, with octal escapes.
+fn parse(line: &str) -> Option<Mounted> {
+    let (place, what) = line.split_once(" - ")?;
+    let at = place.split(' ').nth(4)?;
+    let mut what = what.split(' ');
+    let kind = what.next()?.to_owned();
+    let source = PathBuf::from(unescape(what.next()?)).to_string_lossy().into_owned();
+    Some(Mounted { at: PathBuf::from(unescape(at)), kind, source })
+}
+
+fn unescape(text: &str) -> OsString {
+    let mut rest = text.as_bytes();
+    let mut out = Vec::with_capacity(rest.len());
+    while let [first, tail @ ..] = rest {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_mountinfo_is_taken_apart() {
+        let line =
+            "36 35 0:44 / /mnt/with\\040space rw,noatime shared:1 - fuse.rialto rialto#local\\040cell rw,user_id=0";
+        let mounted = parse(line).unwrap();
+        assert_eq!(mounted.at, Path::new("/mnt/with space"));
+        assert_eq!((mounted.kind.as_str(), mounted.source.as_str()), ("fuse.rialto", "rialto#local cell"));
+        assert!(mounted.is_rialto());
+        assert_eq!(parse("36 35 0:44 / /mnt rw"), None);
+    }
+
+    #[test]
+    fn the_root_is_mounted_and_answers() {
+        assert!(at(Path::new("/")).unwrap().is_some());
+        assert_eq!(health(Path::new("/"), Duration::from_secs(5)), Health::Answers);
+        assert!(below(Path::new("/proc/self")).unwrap().unwrap().at.starts_with("/proc"));
+    }
+}

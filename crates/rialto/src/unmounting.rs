@@ -1,0 +1,99 @@
+//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends a stale one.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cell::MountRecords;
+use crate::daemon::Process;
+use crate::failure::{Doing, Failure};
+use crate::mounts;
+use crate::show::Progress;
+
+/// How long a mount's process may take to hand everything back to the server after the kernel let go of it.
+const FAREWELL: Duration = Duration::from_secs(30);
+
+/// What became of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Unmounted, its process ended.
+    Gone,
+    /// There was no mount, at most a leftover pid file.
+    WasNotThere,
+    /// Unmounted, but its process still works after [`FAREWELL`].
+    StillWorking(i32),
+}
+
+/// Unmounts `at` and waits for its process. `lazy`: even while it is in use.
+///
+/// # Errors
+/// When something else is mounted there, or it is in use: the message says by whom.
+pub fn unmount(records: &MountRecords, at: &Path, lazy: bool) -> Result<Outcome, Failure> {
+    let what = || format!("unmounting {}", at.display());
+    let pid_file = records.pid_file(at);
+    let process = Process::recorded(&pid_file).doing(what)?;
+    let mounted = mounts::at(at).doing(what)?;
+    if let Some(other) = mounted.as_ref().filter(|mounted| !mounted.is_rialto()) {
+        return Err(Failure::new(what(), format!("what is mounted there is {}, not Rialto", other.kind)));
+    }
+    let there = mounted.is_some() || process.is_some();
+    if mounted.is_some() {
+        // A mount without a process answers nobody: there is nothing to wait for, and its users hold only errors.
+        release(at, lazy || process.is_none())?;
+    }
+    let progress = Progress::start(format!("waiting for the mount at {} to hand back what it holds", at.display()));
+    let ended = process.map_or(Ok(true), |process| process.wait_for_end(FAREWELL)).doing(what)?;
+    drop(progress);
+    match process {
+        Some(process) if !ended => return Ok(Outcome::StillWorking(process.pid)),
+        _ => remove_leftover(&pid_file).doing(what)?,
+    }
+    Ok(if there { Outcome::Gone } else { Outcome::WasNotThere })
+}
+
+fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
+    mounts::unmount(at, lazy).map_err(|error| {
+        let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
+        failure.mend("leave it and try again, or use 'rialto umount --lazy', which lets its users finish")
+    })
+}
+
+fn busy_text(error: &io::Error, at: &Path) -> String {
+    if error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error()) {
+        return error.to_string();
+    }
+    match mounts::users(at).as_slice() {
+        [] => "it is in use".to_owned(),
+        users => format!("it is in use: {}", users.join(", ")),
+    }
+}
+
+fn remove_leftover(pid_file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(pid_file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mounted_is_no_error_and_its_leftovers_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = MountRecords::of(dir.path());
+        records.prepare().unwrap();
+        let at = dir.path().join("mnt");
+        std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
+        assert_eq!(unmount(&records, &at, false).unwrap(), Outcome::WasNotThere);
+        assert!(!records.pid_file(&at).exists());
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false).unwrap_err();
+        assert!(failure.to_string().contains("not Rialto"), "{failure}");
+    }
+}
