@@ -1,1 +1,17 @@
-//! (see ARCHITECTURE.md)
+//! Reference models: what the real thing has to do, said so plainly that it can be checked by reading.
+//!
+//! [`Tree`] is the file service for one volume with everything in ordered maps. It does no I/O, forgets nothing, knows no
+//! promises, and executes one [`types::Call`] at a time. Tests run the real service beside it and compare.
+
+mod access;
+mod body;
+mod data;
+mod entries;
+mod make;
+mod rename;
+mod status;
+mod tree;
+mod xattr;
+
+pub use body::Body;
+pub use tree::{Content, Node, Tree};

@@ -1,0 +1,113 @@
+//! Names of files that exist: find, list, link, remove.
+
+use types::{Answer, DirEntry, Fault, Fid, Kind, Name};
+
+use crate::access::{READ, SEARCH, WRITE, allowed, need, need_delete};
+use crate::tree::{Ask, Content, Tree};
+
+impl Tree {
+    pub(crate) fn lookup(&self, ask: Ask<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+        let node = self.searched(ask, dir)?;
+        let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
+        Ok(Answer::Entry { status: self.node(fid)?.status, dir_version: node.status.data_version })
+    }
+
+    /// All that is left, in the order of names; a cookie is the entry's place.
+    pub(crate) fn read_dir(&self, ask: Ask<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
+        let node = self.directory(dir)?;
+        need(ask.caller, &node.status, READ)?;
+        let plus = plus && allowed(ask.caller, &node.status, SEARCH);
+        let mut entries = Vec::new();
+        for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
+            let status = self.node(*fid)?.status;
+            let shown = plus.then_some(status);
+            entries.push(DirEntry { name: name.clone(), fid: *fid, kind: status.kind, cookie, status: shown });
+        }
+        Ok(Answer::Entries { entries, end: true, dir_version: node.status.data_version })
+    }
+
+    pub(crate) fn read_link(&self, fid: Fid) -> Result<Answer, Fault> {
+        match &self.node(fid)?.content {
+            Content::Symlink(target) => Ok(Answer::Target(target.clone())),
+            _ => Err(Fault::Invalid),
+        }
+    }
+
+    /// May an entry be made in `dir`? It must still have a name itself.
+    pub(crate) fn need_room(&self, ask: Ask<'_>, dir: Fid) -> Result<(), Fault> {
+        let status = self.node(dir)?.status;
+        if status.links == 0 {
+            return Err(Fault::NotFound);
+        }
+        need(ask.caller, &status, WRITE | SEARCH)
+    }
+
+    pub(crate) fn link(&mut self, ask: Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
+        self.node(fid)?;
+        if self.searched(ask, dir)?.entries()?.contains_key(name) {
+            return Err(Fault::Exists);
+        }
+        self.need_room(ask, dir)?;
+        let node = self.node_mut(fid)?;
+        if node.status.kind == Kind::Directory {
+            return Err(Fault::NotPermitted);
+        }
+        node.status.links += 1;
+        node.touch_status(ask.wall);
+        self.set_entry(ask, dir, name, Some(fid))?;
+        Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        ask: Ask<'_>,
+        dir: Fid,
+        name: &Name,
+        directory: bool,
+        hold: bool,
+    ) -> Result<Answer, Fault> {
+        let node = self.searched(ask, dir)?;
+        let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
+        let victim = self.node(fid)?;
+        need_delete(ask.caller, &node.status, &victim.status)?;
+        match (directory, &victim.content) {
+            (true, Content::Directory(entries)) if !entries.is_empty() => return Err(Fault::NotEmpty),
+            (true, Content::Directory(_)) => {}
+            (true, _) => return Err(Fault::NotDirectory),
+            (false, Content::Directory(_)) => return Err(Fault::IsDirectory),
+            (false, _) => {}
+        }
+        self.set_entry(ask, dir, name, None)?;
+        let status = self.lose_name(ask, dir, fid, hold)?;
+        Ok(Answer::Removed { status, dir: self.node(dir)?.status })
+    }
+
+    /// `fid` lost a name that was in `dir`. What has no name any more stays only while it is held.
+    pub(crate) fn lose_name(&mut self, ask: Ask<'_>, dir: Fid, fid: Fid, hold: bool) -> Result<types::Status, Fault> {
+        let node = self.node_mut(fid)?;
+        let is_directory = node.status.kind == Kind::Directory;
+        node.status.links = if is_directory { 0 } else { node.status.links - 1 };
+        node.touch_status(ask.wall);
+        let status = node.status;
+        if is_directory {
+            self.node_mut(dir)?.status.links -= 1;
+        }
+        if hold && status.links == 0 {
+            self.holds.entry(fid).or_default().insert(ask.session);
+        }
+        self.drop_if_gone(fid);
+        Ok(status)
+    }
+
+    /// One entry of one directory changes.
+    pub(crate) fn set_entry(&mut self, ask: Ask<'_>, dir: Fid, name: &Name, fid: Option<Fid>) -> Result<(), Fault> {
+        let node = self.node_mut(dir)?;
+        node.touch_data(ask.wall);
+        let Content::Directory(entries) = &mut node.content else { return Err(Fault::NotDirectory) };
+        match fid {
+            Some(fid) => entries.insert(name.clone(), fid),
+            None => entries.remove(name),
+        };
+        Ok(())
+    }
+}

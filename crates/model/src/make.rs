@@ -1,0 +1,146 @@
+//! New files.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
+
+use crate::Body;
+use crate::access::{GROUP_EXECUTE, SET_GID, in_group};
+use crate::tree::{Ask, Content, Node, Tree};
+
+impl Tree {
+    pub(crate) fn make(
+        &mut self,
+        ask: Ask<'_>,
+        dir: Fid,
+        name: &Name,
+        kind: &NewKind,
+        mode: u16,
+        how: CreateHow,
+    ) -> Result<Answer, Fault> {
+        check_target(kind)?;
+        if let Some(fid) = self.searched(ask, dir)?.entries()?.get(name) {
+            return self.existing(*fid, dir, kind, how);
+        }
+        self.need_room(ask, dir)?;
+        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
+            return Err(Fault::NotPermitted);
+        }
+        let exclusive = if let CreateHow::Exclusive(verifier) = how { Some(verifier) } else { None };
+        let fid = self.add_node(ask, dir, kind, mode, exclusive)?;
+        if kind_of(kind) == Kind::Directory {
+            self.node_mut(dir)?.status.links += 1;
+        }
+        self.set_entry(ask, dir, name, Some(fid))?;
+        Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
+    }
+
+    pub(crate) fn make_unnamed(&mut self, ask: Ask<'_>, dir: Fid, mode: u16) -> Result<Answer, Fault> {
+        self.directory(dir)?;
+        self.need_room(ask, dir)?;
+        let fid = self.add_node(ask, dir, &NewKind::File, mode, None)?;
+        let node = self.node_mut(fid)?;
+        node.status.links = 0;
+        let status = node.status;
+        self.holds.entry(fid).or_default().insert(ask.session);
+        Ok(Answer::Status(status))
+    }
+
+    fn existing(&self, fid: Fid, dir: Fid, kind: &NewKind, how: CreateHow) -> Result<Answer, Fault> {
+        let node = self.node(fid)?;
+        let same = match how {
+            CreateHow::Unchecked => *kind == NewKind::File && node.status.kind == Kind::File,
+            CreateHow::Guarded => false,
+            CreateHow::Exclusive(verifier) => node.status.kind == kind_of(kind) && node.exclusive == Some(verifier),
+        };
+        if !same {
+            return Err(Fault::Exists);
+        }
+        Ok(Answer::Made { status: node.status, dir: self.node(dir)?.status, existed: true })
+    }
+
+    fn add_node(
+        &mut self,
+        ask: Ask<'_>,
+        dir: Fid,
+        new: &NewKind,
+        mode: u16,
+        exclusive: Option<u64>,
+    ) -> Result<Fid, Fault> {
+        let kind = kind_of(new);
+        let (mode, gid) = inherit(ask, &self.node(dir)?.status, kind, mode);
+        let fid = self.new_fid(kind);
+        let status = Status {
+            fid,
+            kind,
+            mode,
+            uid: ask.caller.uid,
+            gid,
+            links: if kind == Kind::Directory { 2 } else { 1 },
+            size: match new {
+                NewKind::Directory => 4096,
+                NewKind::Symlink(target) => target.len() as u64,
+                _ => 0,
+            },
+            used: 0,
+            device: match new {
+                NewKind::CharDevice(device) | NewKind::BlockDevice(device) => *device,
+                _ => 0,
+            },
+            accessed: ask.wall,
+            modified: ask.wall,
+            changed: ask.wall,
+            created: ask.wall,
+            data_version: 1,
+            status_version: 1,
+        };
+        let content = match new {
+            NewKind::File => Content::File(Body::default()),
+            NewKind::Directory => Content::Directory(BTreeMap::new()),
+            NewKind::Symlink(target) => Content::Symlink(target.clone()),
+            _ => Content::Nothing,
+        };
+        self.nodes.insert(fid, Node { status, content, parent: dir, exclusive, xattrs: BTreeMap::new() });
+        Ok(fid)
+    }
+}
+
+/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
+/// bit on, and a program does not get to run as a group that its maker is not in.
+fn inherit(ask: Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
+    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    if dir.mode & SET_GID == 0 {
+        return (mode, ask.caller.gid);
+    }
+    if kind == Kind::Directory {
+        mode |= SET_GID;
+    } else if mode & GROUP_EXECUTE != 0 && !ask.caller.is_root() && !in_group(ask.caller, dir.gid) {
+        mode &= !SET_GID;
+    }
+    (mode, dir.gid)
+}
+
+fn check_target(kind: &NewKind) -> Result<(), Fault> {
+    match kind {
+        NewKind::Symlink(target) if target.len() > limits::TARGET_BYTES_MAX => Err(Fault::NameTooLong),
+        NewKind::Symlink(target) if target.is_empty() || has_nul(target) => Err(Fault::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn has_nul(target: &Bytes) -> bool {
+    target.contains(&0)
+}
+
+fn kind_of(kind: &NewKind) -> Kind {
+    match kind {
+        NewKind::File => Kind::File,
+        NewKind::Directory => Kind::Directory,
+        NewKind::Symlink(_) => Kind::Symlink,
+        NewKind::Fifo => Kind::Fifo,
+        NewKind::Socket => Kind::Socket,
+        NewKind::CharDevice(_) => Kind::CharDevice,
+        NewKind::BlockDevice(_) => Kind::BlockDevice,
+    }
+}

@@ -1,0 +1,230 @@
+//! The tree, and which function executes which call.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use types::{
+    Answer, BootVerifier, Call, Caller, Fault, Fid, Kind, Name, SessionId, Status, Timestamp, VnodeNo, VolumeId,
+    VolumeStatus,
+};
+
+use crate::Body;
+use crate::access::{SEARCH, need};
+
+/// What a file consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Bytes.
+    File(Body),
+    /// Entries.
+    Directory(BTreeMap<Name, Fid>),
+    /// Where it points.
+    Symlink(Bytes),
+    /// Pipes, sockets, devices.
+    Nothing,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// All that is known of it; `used` is always 0 here.
+    pub status: Status,
+    /// What it consists of.
+    pub content: Content,
+    /// Of a directory: where it lies. The root lies in itself.
+    pub parent: Fid,
+    /// The verifier that it was made with.
+    pub exclusive: Option<u64>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Bytes, Bytes>,
+}
+
+/// A volume's files.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    pub(crate) nodes: BTreeMap<Fid, Node>,
+    pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
+    name: Name,
+    volume: VolumeId,
+    next: u64,
+}
+
+/// Everything a call knows of where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub session: SessionId,
+    pub wall: Timestamp,
+    pub caller: &'a Caller,
+}
+
+impl Tree {
+    /// A volume with nothing but its root directory, which is `root`.
+    pub fn new(name: Name, root: Status) -> Self {
+        let node = Node {
+            status: Status { used: 0, ..root },
+            content: Content::Directory(BTreeMap::new()),
+            parent: root.fid,
+            exclusive: None,
+            xattrs: BTreeMap::new(),
+        };
+        let nodes = BTreeMap::from([(root.fid, node)]);
+        Tree { nodes, holds: BTreeMap::new(), name, volume: root.fid.volume, next: 1 }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Fid {
+        Fid::root(self.volume)
+    }
+
+    /// Every file by its fid.
+    pub fn nodes(&self) -> &BTreeMap<Fid, Node> {
+        &self.nodes
+    }
+
+    /// Executes `call` for `caller`, whose groups must all be given (none given: there are none). Locks, sums,
+    /// descriptors and reports are not part of the model: `Unsupported`.
+    ///
+    /// # Errors
+    /// What the service has to refuse with.
+    pub fn apply(
+        &mut self,
+        session: SessionId,
+        wall: Timestamp,
+        caller: &Caller,
+        call: &Call,
+    ) -> Result<Answer, Fault> {
+        let ask = Ask { session, wall, caller };
+        match call {
+            Call::Root { volume } if *volume == self.name => Ok(Answer::Status(self.node(self.root())?.status)),
+            Call::Root { .. } => Err(Fault::NoVolume),
+            Call::Lookup { dir, name } => self.lookup(ask, *dir, name),
+            Call::ReadDir { dir, cookie, plus, .. } => self.read_dir(ask, *dir, *cookie, *plus),
+            Call::Make { dir, name, kind, mode, how } => self.make(ask, *dir, name, kind, *mode, *how),
+            Call::MakeUnnamed { dir, mode } => self.make_unnamed(ask, *dir, *mode),
+            Call::Link { fid, dir, name } => self.link(ask, *fid, *dir, name),
+            Call::Remove { dir, name, directory, hold } => self.remove(ask, *dir, name, *directory, *hold),
+            Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
+                self.rename(ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
+            }
+            Call::ReadLink { fid } => self.read_link(*fid),
+            Call::GetStatus { fid } => Ok(Answer::Status(self.node(*fid)?.status)),
+            Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
+            Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
+            Call::XattrSet { fid, name, value, mode } => self.xattr_set(ask, *fid, name, value, *mode),
+            Call::XattrList { fid } => self.xattr_list(ask, *fid),
+            Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
+            Call::VolumeStatus { fid } => self.volume_status(*fid),
+            Call::Read { fid, offset, length } => self.read(*fid, *offset, *length),
+            Call::Write { fid, offset, data, kill_privileges, .. } => {
+                self.write(ask, *fid, *offset, data, *kill_privileges)
+            }
+            Call::Allocate { fid, offset, length, mode } => self.allocate(ask, *fid, *offset, *length, *mode),
+            Call::Seek { fid, offset, what } => self.seek(*fid, *offset, *what),
+            Call::Commit { fid } | Call::CommitVolume { fid } => {
+                self.node(*fid).map(|_| Answer::Committed { verifier: BootVerifier::default() })
+            }
+            Call::Hold { fids } => self.hold(ask, fids),
+            Call::Unhold { fids } => self.unhold(ask, fids),
+            Call::ReclaimDone => Ok(Answer::Done),
+            Call::SetQuota { .. }
+            | Call::OpenBody { .. }
+            | Call::ReadSums { .. }
+            | Call::Lock { .. }
+            | Call::Unlock { .. }
+            | Call::TestLock { .. }
+            | Call::ServerReport
+            | Call::Scrub { .. } => Err(Fault::Unsupported),
+        }
+    }
+
+    /// The session is over: what only it held goes.
+    pub fn end_session(&mut self, session: SessionId) {
+        let fids: Vec<Fid> = self.holds.keys().copied().collect();
+        fids.into_iter().for_each(|fid| self.let_go(session, fid));
+    }
+
+    pub(crate) fn node(&self, fid: Fid) -> Result<&Node, Fault> {
+        if fid.volume != self.volume {
+            return Err(Fault::NoVolume);
+        }
+        self.nodes.get(&fid).ok_or(Fault::Stale)
+    }
+
+    pub(crate) fn node_mut(&mut self, fid: Fid) -> Result<&mut Node, Fault> {
+        self.node(fid)?;
+        self.nodes.get_mut(&fid).ok_or(Fault::Stale)
+    }
+
+    /// A directory that the caller may search.
+    pub(crate) fn searched(&self, ask: Ask<'_>, dir: Fid) -> Result<&Node, Fault> {
+        let node = self.directory(dir)?;
+        need(ask.caller, &node.status, SEARCH)?;
+        Ok(node)
+    }
+
+    pub(crate) fn directory(&self, dir: Fid) -> Result<&Node, Fault> {
+        let node = self.node(dir)?;
+        if node.status.kind == Kind::Directory { Ok(node) } else { Err(Fault::NotDirectory) }
+    }
+
+    /// A fid that was never used.
+    pub(crate) fn new_fid(&mut self, kind: Kind) -> Fid {
+        self.next += 1;
+        let odd = u64::from(kind == Kind::Directory);
+        Fid { volume: self.volume, vnode: VnodeNo(self.next * 2 + odd), unique: types::Uniquifier(self.next) }
+    }
+
+    /// Drops a file that has neither names nor holders.
+    pub(crate) fn drop_if_gone(&mut self, fid: Fid) {
+        let held = self.holds.get(&fid).is_some_and(|sessions| !sessions.is_empty());
+        if !held && self.nodes.get(&fid).is_some_and(|node| node.status.links == 0) {
+            self.nodes.remove(&fid);
+        }
+    }
+
+    fn hold(&mut self, ask: Ask<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
+        for fid in fids.iter().filter(|fid| self.nodes.contains_key(fid)) {
+            self.holds.entry(*fid).or_default().insert(ask.session);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn unhold(&mut self, ask: Ask<'_>, fids: &[Fid]) -> Result<Answer, Fault> {
+        fids.iter().for_each(|fid| self.let_go(ask.session, *fid));
+        Ok(Answer::Done)
+    }
+
+    fn let_go(&mut self, session: SessionId, fid: Fid) {
+        if let Some(sessions) = self.holds.get_mut(&fid) {
+            sessions.remove(&session);
+        }
+        self.drop_if_gone(fid);
+    }
+
+    fn volume_status(&self, fid: Fid) -> Result<Answer, Fault> {
+        self.node(fid)?;
+        Ok(Answer::Volume(VolumeStatus { used_files: self.nodes.len() as u64, ..VolumeStatus::default() }))
+    }
+}
+
+impl Node {
+    pub(crate) fn entries(&self) -> Result<&BTreeMap<Name, Fid>, Fault> {
+        match &self.content {
+            Content::Directory(entries) => Ok(entries),
+            _ => Err(Fault::NotDirectory),
+        }
+    }
+
+    /// Anything changed.
+    pub(crate) fn touch_status(&mut self, wall: Timestamp) {
+        self.status.changed = wall;
+        self.status.status_version += 1;
+    }
+
+    /// The data or the entries changed.
+    pub(crate) fn touch_data(&mut self, wall: Timestamp) {
+        self.touch_status(wall);
+        self.status.modified = wall;
+        self.status.data_version += 1;
+    }
+}
