@@ -1,5 +1,5 @@
-//! One connected stream socket, TCP or Unix. It is never in blocking mode: who wants to wait says so with [`Connection::wait`]
-//! or with a waiting receive, so that the same socket serves an epoll worker and a thread that blocks.
+//! One connected stream socket, TCP or Unix. Whether a send or receive may wait is said with each call and is no property of
+//! the socket, so that the same socket serves an epoll worker and a thread that blocks.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, sockopt};
 
 use crate::Endpoint;
 
@@ -150,6 +150,42 @@ impl Connection {
     pub fn shut_down(&self) {
         // Fails only when the connection is gone already, which is what is asked for.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Sends bytes that are no frame, waiting as long as it takes, or until `until`.
+    ///
+    /// # Errors
+    /// The connection's; [`io::ErrorKind::TimedOut`].
+    pub fn send_raw(&self, mut bytes: &[u8], until: Option<Instant>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.wait(Want::Send, until)?.send => {}
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives exactly so many bytes that are no frame, waiting as long as it takes, or until `until`.
+    ///
+    /// # Errors
+    /// The connection's; [`io::ErrorKind::TimedOut`]; [`io::ErrorKind::UnexpectedEof`].
+    pub fn receive_raw(&self, bytes: &mut [u8], until: Option<Instant>) -> io::Result<()> {
+        let mut had = 0;
+        while had < bytes.len() {
+            match recv(self, &mut bytes[had..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((count, _)) => had += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.wait(Want::Receive, until)?.receive => {}
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is set.

@@ -162,6 +162,15 @@ impl Inbox {
         Ok(Some(Frame { header, message: &rest[..extent.message], payload }))
     }
 
+    /// Up to `count` bytes that are no part of a frame, such as a greeting before the first one.
+    pub fn take_raw(&mut self, count: usize) -> &[u8] {
+        self.start += std::mem::take(&mut self.lent);
+        let there = &self.buffer[self.start..];
+        let taken = &there[..count.min(there.len())];
+        self.lent = taken.len();
+        taken
+    }
+
     fn measured(&mut self) -> Result<Option<Extent>, FrameError> {
         if self.extent.is_none()
             && let Some(header) = self.buffer[self.start..].first_chunk()

@@ -3,11 +3,17 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
 use crate::{Connection, Endpoint, Options};
+
+/// Connections that wait to be accepted; the system's own limit is usually this too.
+const BACKLOG: i32 = 4096;
 
 /// A listening socket. It never blocks; wait for its descriptor to become readable.
 #[derive(Debug)]
@@ -37,11 +43,7 @@ impl Listener {
             }
             Endpoint::Unix(path) => {
                 remove_dead_socket(path)?;
-                let listener = UnixListener::bind(path)?;
-                // Whoever may reach the directory may connect; the service asks every caller's rights.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-                listener.set_nonblocking(true)?;
-                Kind::Unix(listener, path.clone())
+                Kind::Unix(listen_private(path)?, path.clone())
             }
         };
         Ok(Listener { kind, options })
@@ -97,6 +99,16 @@ impl Drop for Listener {
     }
 }
 
+/// A socket that only its owner (and the superuser) may connect to, from its first moment: the file's mode is the descriptor's.
+fn listen_private(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -113,6 +125,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Instant;
 
     use super::*;
@@ -125,6 +138,7 @@ mod tests {
         let endpoint = Endpoint::Unix(path.clone());
         drop(UnixListener::bind(&path).unwrap());
         let listener = Listener::bind(&endpoint, Options::default()).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(Listener::bind(&endpoint, Options::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(listener.accept().unwrap().is_some(), "the probe of the second bind");
         assert!(listener.accept().unwrap().is_none());

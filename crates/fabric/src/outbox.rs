@@ -12,25 +12,37 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::Connection;
+use crate::{Connection, HEADER_BYTES};
 
-/// Parts that one system call takes: enough for 32 frames, far below the system's 1,024.
+/// Parts that one system call takes: enough for 21 frames, far below the system's 1,024.
 const PARTS_MAX: usize = 64;
 
-/// A frame on its way out.
+/// A frame on its way out. Message and payload are shared, never copied.
 #[derive(Debug)]
 pub struct OutFrame {
-    /// Header and message in one.
-    pub head: Vec<u8>,
-    /// The payload; shared, never copied.
-    pub payload: Bytes,
-    /// Goes beside the frame, over Unix connections only.
-    pub descriptor: Option<OwnedFd>,
+    header: Option<[u8; HEADER_BYTES]>,
+    message: Bytes,
+    payload: Bytes,
+    descriptor: Option<OwnedFd>,
 }
 
 impl OutFrame {
+    /// A frame. The descriptor goes beside it, over Unix connections only.
+    pub fn new(header: [u8; HEADER_BYTES], message: Bytes, payload: Bytes, descriptor: Option<OwnedFd>) -> Self {
+        OutFrame { header: Some(header), message, payload, descriptor }
+    }
+
+    /// Bytes that are no frame, such as a greeting before the first one.
+    pub fn raw(bytes: Bytes) -> Self {
+        OutFrame { header: None, message: bytes, payload: Bytes::new(), descriptor: None }
+    }
+
+    fn parts(&self) -> [&[u8]; 3] {
+        [self.header.as_ref().map_or(&[], |header| &header[..]), &self.message, &self.payload]
+    }
+
     fn len(&self) -> usize {
-        self.head.len() + self.payload.len()
+        self.parts().iter().map(|part| part.len()).sum()
     }
 }
 
@@ -50,9 +62,9 @@ impl Outbox {
         Self::default()
     }
 
-    /// Queues a frame. An empty frame is no frame.
+    /// Queues a frame. Not an empty one.
     pub fn push(&mut self, frame: OutFrame) {
-        assert!(!frame.head.is_empty(), "a frame has a header");
+        debug_assert!(frame.len() > 0, "nothing would ever be sent of it");
         self.bytes += frame.len();
         self.queue.push_back(frame);
     }
@@ -89,14 +101,14 @@ impl Outbox {
     }
 
     fn send_some(&self, connection: &Connection) -> Result<usize, Errno> {
-        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * self.queue.len().min(PARTS_MAX / 2));
+        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity((3 * self.queue.len()).min(PARTS_MAX));
         let mut skip = self.sent;
         for (index, frame) in self.queue.iter().enumerate() {
             // A descriptor would go with the first byte of the call: its frame must be the first of one.
-            if index > 0 && frame.descriptor.is_some() || parts.len() + 2 > PARTS_MAX {
+            if index > 0 && frame.descriptor.is_some() || parts.len() + 3 > PARTS_MAX {
                 break;
             }
-            for part in [&frame.head[..], &frame.payload[..]] {
+            for part in frame.parts() {
                 let rest = &part[skip.min(part.len())..];
                 skip = skip.saturating_sub(part.len());
                 if !rest.is_empty() {

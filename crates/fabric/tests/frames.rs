@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,13 +24,16 @@ fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     Ok(Extent { message: number(4), payload: number(8) })
 }
 
-fn frame(message: &[u8], payload: &[u8]) -> OutFrame {
-    let mut head = vec![0; HEADER_BYTES];
+fn frame_with(message: &[u8], payload: &[u8], descriptor: Option<OwnedFd>) -> OutFrame {
+    let mut head = [0; HEADER_BYTES];
     head[0] = b'F';
     head[4..8].copy_from_slice(&u32::try_from(message.len()).unwrap().to_le_bytes());
     head[8..12].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
-    head.extend_from_slice(message);
-    OutFrame { head, payload: Bytes::copy_from_slice(payload), descriptor: None }
+    OutFrame::new(head, Bytes::copy_from_slice(message), Bytes::copy_from_slice(payload), descriptor)
+}
+
+fn frame(message: &[u8], payload: &[u8]) -> OutFrame {
+    frame_with(message, payload, None)
 }
 
 fn random_parts(random: &mut StdRng) -> (Vec<u8>, Vec<u8>) {
@@ -74,14 +77,13 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection) {
             let mut random = StdRng::seed_from_u64(!seed);
             let mut outbox = Outbox::new();
             for (index, (message, payload)) in sent.iter().enumerate() {
-                let mut out = frame(message, payload);
-                if passes && with_descriptor[index] {
+                let descriptor = (passes && with_descriptor[index]).then(|| {
                     let mut file = tempfile::tempfile().unwrap();
                     write!(file, "{index}").unwrap();
                     file.rewind().unwrap();
-                    out.descriptor = Some(file.into());
-                }
-                outbox.push(out);
+                    file.into()
+                });
+                outbox.push(frame_with(message, payload, descriptor));
                 if random.random_bool(0.7) {
                     send_all(sender, &mut outbox);
                 }
@@ -191,11 +193,9 @@ fn the_end_and_silence_are_told_apart() {
 fn a_descriptor_that_is_not_wanted_is_dropped() {
     let (one, other) = Connection::pair().unwrap();
     let mut outbox = Outbox::new();
-    let mut out = frame(b"m", b"p");
     let (probe, passed) = Connection::pair().unwrap();
-    out.descriptor = Some(passed.as_fd().try_clone_to_owned().unwrap());
+    outbox.push(frame_with(b"m", b"p", Some(passed.as_fd().try_clone_to_owned().unwrap())));
     drop(passed);
-    outbox.push(out);
     outbox.flush(&one).unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
     inbox.fill(&other, true).unwrap();
@@ -203,4 +203,28 @@ fn a_descriptor_that_is_not_wanted_is_dropped() {
     assert!(inbox.take_descriptor().is_none());
     let mut ended = Inbox::new(measure, LIMITS, false);
     assert_eq!(ended.fill(&probe, true).unwrap(), Filled::End, "the last copy is closed");
+}
+
+#[test]
+fn a_greeting_is_taken_as_it_comes_and_frames_follow() {
+    let (one, other) = Connection::pair().unwrap();
+    let mut outbox = Outbox::new();
+    outbox.push(OutFrame::raw(Bytes::from_static(b"hello there")));
+    outbox.push(frame(b"m", b"p"));
+    outbox.flush(&one).unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    inbox.fill(&other, true).unwrap();
+    assert_eq!(inbox.take_raw(5), b"hello");
+    assert_eq!(inbox.take_raw(6), b" there");
+    assert_eq!(inbox.next_frame().unwrap().unwrap().message, b"m");
+    assert_eq!(inbox.take_raw(6), b"");
+    let until = Some(Instant::now() + Duration::from_secs(10));
+    one.send_raw(b"and back", until).unwrap();
+    let mut back = [0; 8];
+    other.receive_raw(&mut back, until).unwrap();
+    assert_eq!(&back, b"and back");
+    let soon = Some(Instant::now() + Duration::from_millis(5));
+    assert_eq!(other.receive_raw(&mut back, soon).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    drop(one);
+    assert_eq!(other.receive_raw(&mut back, until).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
