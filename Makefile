@@ -1,0 +1,61 @@
+# Two commands for everyone: `make up` and `make down`. The rest is for those who work on Rialto.
+# CARGO_TARGET_DIR is honoured; CELL is the cell's directory; PREFIX is where `make install` puts things.
+
+CELL ?= $(CURDIR)/.rialto
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+RIALTO := $(TARGET)/release/rialto
+
+.PHONY: help up down status setup build test soak bench fmt lint install
+
+help:
+	@echo "make up        install what is missing, build, make a cell in $(CELL), start and mount it"
+	@echo "make down      unmount and stop it; the data stays"
+	@echo "make test      everything that guards a change, under half an hour"
+	@echo "make soak      the long forms of the same tests, for hours"
+	@echo "make bench     measure against the disk and a plain pass-through; writes bench/RESULTS.md"
+	@echo "make fmt lint  format; complain"
+	@echo "make install   binary, manual pages and completions below $(PREFIX)"
+
+up: build
+	@$(RIALTO) up --dir "$(CELL)"
+
+down:
+	@if [ -x "$(RIALTO)" ]; then "$(RIALTO)" down --dir "$(CELL)"; else echo "nothing was built here, so nothing runs"; fi
+
+status:
+	@$(RIALTO) status --dir "$(CELL)"
+
+setup:
+	@scripts/setup.sh run
+
+build: setup
+	cargo build --release --locked -p rialto
+
+test:
+	@scripts/setup.sh test
+	@scripts/check.sh
+
+soak:
+	@scripts/setup.sh test
+	@scripts/check.sh --soak
+
+bench: build
+	@scripts/setup.sh bench
+	@bench/run.sh "$(RIALTO)"
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+install: build
+	install -D -m 755 "$(RIALTO)" "$(DESTDIR)$(PREFIX)/bin/rialto"
+	"$(RIALTO)" man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	"$(RIALTO)" completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rialto"
+	"$(RIALTO)" completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rialto"
+	"$(RIALTO)" completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"

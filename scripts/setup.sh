@@ -1,0 +1,49 @@
+#!/bin/bash
+# setup.sh run|test|bench: installs the Debian packages that are missing, and only those. Says what it does, and
+# needs no network when nothing is missing.
+set -euo pipefail
+
+run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev fuse3 git)
+test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux e2fsprogs)
+bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux)
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+missing_of() {
+    local package
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || echo "$package"
+    done
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else fail "these packages are missing: ${missing[*]}; install them as root with 'apt-get install ${missing[*]}'"
+    fi
+}
+
+case ${1:-run} in
+    run) wanted=("${run[@]}") ;;
+    test) wanted=("${test[@]}") ;;
+    bench) wanted=("${bench[@]}") ;;
+    *) fail "unknown purpose '$1'; it is run, test or bench" ;;
+esac
+
+command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
+command -v cargo >/dev/null || fail "Rust is missing; install it from https://rustup.rs and run this again"
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "setup: this is no Debian: make sure that the equivalents of these packages are there: ${wanted[*]}" >&2
+    exit 0
+fi
+mapfile -t missing < <(missing_of "${wanted[@]}")
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "setup: installing ${missing[*]}" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" ||
+        { as_root apt-get update -q
+          as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } ||
+        fail "apt-get could not install ${missing[*]}; see its message above"
+fi
+[ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null ||
+    echo "setup: /dev/fuse is not there, so nothing can be mounted; 'rialto doctor' says more" >&2
