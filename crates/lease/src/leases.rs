@@ -3,7 +3,7 @@
 //! Every event that can end a session or finish a wait takes `out`, the list of what has to happen outside. Outputs of one
 //! call are in an order that may be carried out one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use smallvec::SmallVec;
 use types::{
@@ -15,7 +15,7 @@ use crate::breaks::{Breaks, PendingBreak};
 use crate::config::{LeaseConfig, Restart};
 use crate::grace::Grace;
 use crate::hold::Holds;
-use crate::lock::{LockOutcome, LockRequest, Locks};
+use crate::lock::{LockOutcome, LockRequest, Locks, Owner};
 use crate::output::{EndReason, Output, Ticket};
 use crate::promise::Promises;
 use crate::session::{AttachError, Renewal, Resumed, Sessions};
@@ -70,7 +70,7 @@ impl Leases {
             promises: Promises::default(),
             breaks: Breaks::default(),
             holds: Holds::default(),
-            locks: Locks::default(),
+            locks: Locks::new(config.locks_per_session_max),
             grace,
         }
     }
@@ -258,7 +258,7 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Option<Ticket> {
         let mut batches: BTreeMap<SessionId, (BreakId, Vec<BreakItem>)> = BTreeMap::new();
-        let mut awaited: SmallVec<[(SessionId, BreakId); 8]> = SmallVec::new();
+        let mut awaited: BTreeSet<(SessionId, BreakId)> = BTreeSet::new();
         for item in items {
             let holdings: SmallVec<[_; 8]> = self.promises.holdings(item.fid).iter().copied().collect();
             for holding in holdings.iter().filter(|holding| holding.session != except) {
@@ -271,9 +271,7 @@ impl Leases {
                     self.promises.begin_break(item.fid, holding.session, batch.0);
                     batch.0
                 };
-                if !awaited.contains(&(holding.session, id)) {
-                    awaited.push((holding.session, id));
-                }
+                awaited.insert((holding.session, id));
             }
         }
         for (session, (id, items)) in batches {
@@ -335,6 +333,7 @@ impl Leases {
     pub fn ack(&mut self, _now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Output>) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let Some(pending) = known.pending.remove(&id) else { return };
+        let held: HashSet<Fid> = held.iter().copied().collect();
         for item in &pending.items {
             self.promises.end_break(item.fid, session, id);
             if held.contains(&item.fid) {
@@ -373,17 +372,25 @@ impl Leases {
     // Locks.
 
     /// Asks for a lock. With `wait` the answer may come later; during grace it comes later in any case, unless the session claims
-    /// (`reclaim`) what it had before the restart.
-    pub fn lock(&mut self, origin: Origin, request: &LockRequest, wait: bool, reclaim: bool) -> LockOutcome {
+    /// (`reclaim`) what it had before the restart. A claim at any other time is refused with [`Fault::Expired`]: the lock may
+    /// have been another's meanwhile. A request that waits already goes on waiting.
+    pub fn lock(
+        &mut self,
+        origin: Origin,
+        request: &LockRequest,
+        wait: bool,
+        reclaim: bool,
+        out: &mut Vec<Output>,
+    ) -> LockOutcome {
         let Some(known) = self.sessions.get(request.session) else { return LockOutcome::Refused(Fault::Expired) };
         match (&self.grace, reclaim) {
-            (Some(_), true) if known.reclaiming => self.locks.lock(origin, request, false),
+            (Some(_), true) if known.reclaiming => self.locks.lock(origin, request, false, out),
             (_, true) => LockOutcome::Refused(Fault::Expired),
             (Some(_), false) => {
                 self.locks.defer(origin, request, wait);
                 LockOutcome::Waiting
             }
-            (None, false) => self.locks.lock(origin, request, wait),
+            (None, false) => self.locks.lock(origin, request, wait, out),
         }
     }
 
@@ -397,13 +404,15 @@ impl Leases {
         range: ByteRange,
         out: &mut Vec<Output>,
     ) {
-        let mode = types::LockMode::Shared;
-        self.locks.unlock(&LockRequest { fid, session, owner, pid: 0, family, range, mode }, out);
+        let range = if family == LockFamily::Flock { ByteRange::ALL } else { range };
+        self.locks.unlock(fid, Owner { session, owner, family: family.into() }, range, out);
     }
 
     /// Gives free all that an owner has of a file, in both families, as closing does.
     pub fn unlock_owner(&mut self, session: SessionId, fid: Fid, owner: LockOwner, out: &mut Vec<Output>) {
-        self.locks.release_owner(session, fid, owner, out);
+        for family in [LockFamily::Posix, LockFamily::Flock] {
+            self.unlock(session, fid, owner, family, ByteRange::ALL, out);
+        }
     }
 
     /// The lock that stands in the way of this one, if any.

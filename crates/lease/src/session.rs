@@ -64,8 +64,6 @@ pub(crate) struct Session {
     pub order: VecDeque<(Fid, u64)>,
     /// Promises in force.
     pub promises: usize,
-    /// Locks and waiting requests.
-    pub locks: usize,
 }
 
 #[derive(Debug)]
@@ -143,7 +141,6 @@ impl Sessions {
             pending: BTreeMap::new(),
             order: VecDeque::new(),
             promises: 0,
-            locks: 0,
         };
         assert!(self.table.insert(id, session).is_none(), "EO-2: session number {id:?} was used twice");
         self.ends.push(Reverse((expires, id)));
