@@ -246,4 +246,39 @@ impl Call {
             | Call::Scrub { .. } => false,
         }
     }
+
+    /// Every fid that the call names, for chains to put the current file in place of [`Fid::CURRENT`].
+    pub fn fids_mut(&mut self) -> Vec<&mut Fid> {
+        match self {
+            Call::Lookup { dir, .. }
+            | Call::ReadDir { dir, .. }
+            | Call::Make { dir, .. }
+            | Call::MakeUnnamed { dir, .. }
+            | Call::Remove { dir, .. } => vec![dir],
+            Call::Link { fid, dir, .. } => vec![fid, dir],
+            Call::Rename { from_dir, to_dir, .. } => vec![from_dir, to_dir],
+            Call::ReadLink { fid }
+            | Call::GetStatus { fid }
+            | Call::SetStatus { fid, .. }
+            | Call::XattrGet { fid, .. }
+            | Call::XattrSet { fid, .. }
+            | Call::XattrList { fid }
+            | Call::XattrRemove { fid, .. }
+            | Call::VolumeStatus { fid }
+            | Call::SetQuota { fid, .. }
+            | Call::Read { fid, .. }
+            | Call::Write { fid, .. }
+            | Call::Allocate { fid, .. }
+            | Call::Seek { fid, .. }
+            | Call::Commit { fid }
+            | Call::CommitVolume { fid }
+            | Call::OpenBody { fid }
+            | Call::ReadSums { fid, .. }
+            | Call::Lock { fid, .. }
+            | Call::Unlock { fid, .. }
+            | Call::TestLock { fid, .. } => vec![fid],
+            Call::Hold { fids } | Call::Unhold { fids } => fids.iter_mut().collect(),
+            Call::Root { .. } | Call::ReclaimDone | Call::ServerReport | Call::Scrub { .. } => Vec::new(),
+        }
+    }
 }
