@@ -1,1 +1,5 @@
-//! (see ARCHITECTURE.md)
+//! Puts store, `vice`, `dafs` and `fabric` together.
+
+mod loopback;
+
+pub use loopback::{Loopback, LoopbackSession};

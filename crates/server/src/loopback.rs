@@ -1,0 +1,392 @@
+//! The service and its clients in one process, without sockets: what a client is tested against.
+//!
+//! A [`Loopback`] is the server: it owns a [`Vice`] and a thread for its leases. Each [`LoopbackSession`] is one client:
+//! calls run in the caller's thread, and one thread a session works off breaks and renews the lease, as the back channel of
+//! a real session does. [`LoopbackSession::fall_silent`] makes a client vanish without a word.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use client::{CallError, Cancel, Events, Remote, Reply, clock};
+use parking_lot::{Condvar, Mutex};
+use types::limits::KEEP_ALIVE;
+use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Timestamp};
+use vice::{Effect, Vice};
+
+/// A service in this process. Dropping it ends its threads; sessions then answer [`CallError::Closed`].
+pub struct Loopback {
+    house: Arc<House>,
+    ticker: Option<JoinHandle<()>>,
+}
+
+struct House {
+    vice: Arc<Vice>,
+    seats: Mutex<HashMap<SessionId, Arc<Seat>>>,
+    closing: Mutex<bool>,
+    closed: Condvar,
+}
+
+/// One session's place.
+struct Seat {
+    session: SessionId,
+    events: Mutex<Option<Arc<dyn Events>>>,
+    slots: Mutex<Slots>,
+    slot_free: Condvar,
+    work: Sender<Work>,
+    silent: AtomicBool,
+    ended: AtomicBool,
+}
+
+struct Slots {
+    free: Vec<u32>,
+    requests: Vec<u64>,
+    waiting: HashMap<u32, Arc<Waiting>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    result: Mutex<Option<Result<Reply, CallError>>>,
+    done: Condvar,
+}
+
+enum Work {
+    Break(BreakId, Vec<BreakItem>),
+    Ended,
+    Stop,
+}
+
+/// How often the service looks at its leases at least.
+const TICK: Duration = Duration::from_millis(50);
+
+impl Loopback {
+    /// Serves `vice`.
+    pub fn new(vice: Arc<Vice>) -> Self {
+        let house =
+            Arc::new(House { vice, seats: Mutex::default(), closing: Mutex::new(false), closed: Condvar::new() });
+        let ticking = Arc::clone(&house);
+        Loopback { house, ticker: Some(std::thread::spawn(move || ticking.tick_until_closed())) }
+    }
+
+    /// A new session of `client`.
+    ///
+    /// # Errors
+    /// [`Vice::attach`]'s.
+    pub fn attach(&self, client: ClientId, incarnation: u64) -> Result<LoopbackSession, Fault> {
+        let mut effects = Vec::new();
+        let attached = self.house.vice.attach(clock::now(), client, incarnation, &mut effects);
+        self.house.deliver(effects);
+        let attached = attached?;
+        let (work, tasks) = channel();
+        let seat = Arc::new(Seat {
+            session: attached.session,
+            events: Mutex::new(None),
+            slots: Mutex::new(Slots {
+                free: (0..attached.slots).rev().collect(),
+                requests: vec![0; attached.slots as usize],
+                waiting: HashMap::new(),
+            }),
+            slot_free: Condvar::new(),
+            work,
+            silent: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        });
+        self.house.seats.lock().insert(attached.session, Arc::clone(&seat));
+        let (house, working) = (Arc::downgrade(&self.house), Arc::clone(&seat));
+        let back = std::thread::spawn(move || work_off(&house, &working, &tasks));
+        Ok(LoopbackSession { house: Arc::clone(&self.house), seat, back: Some(back) })
+    }
+
+    /// The service itself.
+    pub fn vice(&self) -> &Arc<Vice> {
+        &self.house.vice
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        *self.house.closing.lock() = true;
+        self.house.closed.notify_all();
+        for seat in self.house.seats.lock().drain().map(|(_, seat)| seat) {
+            seat.end(&CallError::Closed);
+        }
+        if let Some(ticker) = self.ticker.take() {
+            let _ = ticker.join();
+        }
+    }
+}
+
+impl House {
+    fn tick_until_closed(&self) {
+        let mut closing = self.closing.lock();
+        while !*closing {
+            let mut effects = Vec::new();
+            let next = parking_lot::MutexGuard::unlocked(&mut closing, || {
+                let next = self.vice.tick(clock::now(), &mut effects);
+                self.deliver(effects);
+                next
+            });
+            self.closed.wait_for(&mut closing, next.since(clock::now()).min(TICK).max(Duration::from_millis(1)));
+        }
+    }
+
+    fn deliver(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Reply { origin, result, body } => {
+                    if let Some(seat) = self.seat(origin.session) {
+                        seat.answer(origin, result, body);
+                    }
+                }
+                Effect::Break { to, id, items } => {
+                    if let Some(seat) = self.seat(to) {
+                        // The thread is gone only together with the session.
+                        let _ = seat.work.send(Work::Break(id, items));
+                    }
+                }
+                Effect::SessionEnded(session) => {
+                    let seat = self.seats.lock().remove(&session);
+                    if let Some(seat) = seat {
+                        seat.end(&CallError::Lost);
+                        let _ = seat.work.send(Work::Ended);
+                    }
+                }
+            }
+        }
+    }
+
+    fn seat(&self, session: SessionId) -> Option<Arc<Seat>> {
+        self.seats.lock().get(&session).cloned()
+    }
+
+    fn cancel(&self, origin: Origin) {
+        let mut effects = Vec::new();
+        self.vice.cancel(clock::now(), origin, &mut effects);
+        self.deliver(effects);
+    }
+
+    fn renew(&self, seat: &Seat) {
+        let sent_at = clock::now();
+        let mut effects = Vec::new();
+        let alive = self.vice.renew(sent_at, seat.session, &mut effects);
+        self.deliver(effects);
+        if alive && let Some(events) = seat.events() {
+            events.on_renewed(sent_at);
+        }
+    }
+}
+
+impl Seat {
+    fn events(&self) -> Option<Arc<dyn Events>> {
+        self.events.lock().clone()
+    }
+
+    fn take_slot(&self, waiting: &Arc<Waiting>) -> Result<Origin, CallError> {
+        let mut slots = self.slots.lock();
+        loop {
+            if self.ended.load(Ordering::SeqCst) {
+                return Err(CallError::Closed);
+            }
+            if let Some(slot) = slots.free.pop() {
+                slots.requests[slot as usize] += 1;
+                let request = slots.requests[slot as usize];
+                slots.waiting.insert(slot, Arc::clone(waiting));
+                return Ok(Origin { session: self.session, slot, request });
+            }
+            self.slot_free.wait(&mut slots);
+        }
+    }
+
+    fn answer(&self, origin: Origin, result: Result<Answer, Fault>, body: Option<OwnedFd>) {
+        let mut slots = self.slots.lock();
+        let Some(waiting) = slots.waiting.remove(&origin.slot) else { return };
+        slots.free.push(origin.slot);
+        self.slot_free.notify_one();
+        drop(slots);
+        waiting.finish(result.map(|answer| Reply { answer, body }).map_err(CallError::Fault));
+    }
+
+    fn end(&self, why: &CallError) {
+        self.ended.store(true, Ordering::SeqCst);
+        let waiting: Vec<_> = self.slots.lock().waiting.drain().collect();
+        for (_, waiting) in waiting {
+            waiting.finish(Err(why.clone()));
+        }
+        self.slot_free.notify_all();
+    }
+}
+
+impl Waiting {
+    fn finish(&self, result: Result<Reply, CallError>) {
+        *self.result.lock() = Some(result);
+        self.done.notify_all();
+    }
+
+    fn wait(&self) -> Result<Reply, CallError> {
+        let mut result = self.result.lock();
+        loop {
+            match result.take() {
+                Some(result) => return result,
+                None => self.done.wait(&mut result),
+            }
+        }
+    }
+}
+
+/// A session's own thread: breaks as they come, a renewal now and then.
+fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
+    if let Some(house) = house.upgrade() {
+        house.renew(seat);
+    }
+    let mut renewed = clock::now();
+    loop {
+        let wait = (renewed + KEEP_ALIVE).since(clock::now());
+        let task = tasks.recv_timeout(wait);
+        let silent = seat.silent.load(Ordering::SeqCst);
+        match task {
+            Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Work::Ended) => {
+                if let Some(events) = seat.events() {
+                    events.on_lease_lost();
+                }
+                return;
+            }
+            Ok(Work::Break(..)) if silent => {}
+            Ok(Work::Break(id, items)) => {
+                let held = seat.events().map_or_else(Vec::new, |events| events.on_break(&items));
+                let Some(house) = house.upgrade() else { return };
+                let mut effects = Vec::new();
+                house.vice.ack(clock::now(), seat.session, id, &held, &mut effects);
+                house.deliver(effects);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                renewed = clock::now();
+                let Some(house) = house.upgrade() else { return };
+                if !silent {
+                    house.renew(seat);
+                }
+            }
+        }
+    }
+}
+
+/// One client of a [`Loopback`]. Dropping it detaches, unless it fell silent.
+pub struct LoopbackSession {
+    house: Arc<House>,
+    seat: Arc<Seat>,
+    back: Option<JoinHandle<()>>,
+}
+
+impl LoopbackSession {
+    /// Its number.
+    pub fn session(&self) -> SessionId {
+        self.seat.session
+    }
+
+    /// From now on this client neither acknowledges breaks nor renews its lease, nor detaches.
+    pub fn fall_silent(&self) {
+        self.seat.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Renews the lease now instead of at its time.
+    pub fn renew(&self) {
+        self.house.renew(&self.seat);
+    }
+
+    fn perform(&self, caller: &Caller, call: Call, waiting: &Arc<Waiting>) -> Result<Origin, CallError> {
+        let origin = self.seat.take_slot(waiting)?;
+        let mut effects = Vec::new();
+        self.house.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+        self.house.deliver(effects);
+        Ok(origin)
+    }
+}
+
+impl Remote for LoopbackSession {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        let waiting = Arc::new(Waiting::default());
+        let origin = self.perform(caller, call, &waiting)?;
+        let listening = cancel.map(|cancel| {
+            let house = Arc::clone(&self.house);
+            cancel.on_cancel(move || house.cancel(origin))
+        });
+        let result = waiting.wait();
+        drop(listening);
+        match result {
+            Err(CallError::Fault(Fault::Cancelled)) => Err(CallError::Cancelled),
+            other => other,
+        }
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        let mut current = None;
+        let mut failed = false;
+        let mut results = Vec::with_capacity(calls.len());
+        for mut call in calls {
+            let missing = call.fids_mut().into_iter().any(|fid| match current {
+                _ if *fid != Fid::CURRENT => false,
+                Some(known) => {
+                    *fid = known;
+                    false
+                }
+                None => true,
+            });
+            let result = match () {
+                () if failed => Err(CallError::Fault(Fault::ChainAborted)),
+                () if missing => Err(CallError::Fault(Fault::Invalid)),
+                () => self.call(caller, call, None),
+            };
+            match &result {
+                Ok(reply) => current = reply.answer.current().or(current),
+                Err(_) => failed = true,
+            }
+            results.push(result);
+        }
+        results
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        *self.seat.events.lock() = Some(Arc::clone(&events));
+        self.house.renew(&self.seat);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for LoopbackSession {
+    fn drop(&mut self) {
+        let Some(back) = self.back.take() else { return };
+        self.house.seats.lock().remove(&self.seat.session);
+        if !self.seat.silent.load(Ordering::SeqCst) {
+            let mut effects = Vec::new();
+            self.house.vice.detach(clock::now(), self.seat.session, &mut effects);
+            self.house.deliver(effects);
+        }
+        self.seat.end(&CallError::Closed);
+        let _ = self.seat.work.send(Work::Stop);
+        if back.thread().id() != std::thread::current().id() {
+            let _ = back.join();
+        }
+    }
+}
+
+/// The time that files get.
+pub(crate) fn wall() -> Timestamp {
+    match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => Timestamp::new(-secs, 0),
+                nanos => Timestamp::new(-secs - 1, 1_000_000_000 - nanos),
+            }
+        }
+    }
+}
