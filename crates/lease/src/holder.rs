@@ -147,3 +147,92 @@ impl Holder {
         assert!(self.floor <= self.counter, "CB-3: floor {} is past {}", self.floor, self.counter);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use types::BreakReason;
+
+    use super::*;
+
+    const FILE: Fid = Fid::new(1, 2, 1);
+    const OTHER: Fid = Fid::new(1, 4, 1);
+
+    fn at(secs: u64) -> Time {
+        Time::from_start(Duration::from_secs(secs))
+    }
+
+    fn broken(fid: Fid) -> [BreakItem; 1] {
+        [BreakItem { fid, reason: BreakReason::Data, name: None }]
+    }
+
+    #[test]
+    fn a_break_during_the_call_makes_its_file_uncacheable_and_no_other() {
+        let mut holder = Holder::default();
+        let before = holder.begin();
+        holder.on_break(&broken(FILE));
+        assert!(!holder.promised(FILE, before), "CB-3");
+        assert!(holder.promised(OTHER, before));
+        assert!(holder.promised(FILE, holder.begin()), "a call after the break is good");
+    }
+
+    #[test]
+    fn a_snapshot_that_is_older_than_the_memory_of_breaks_promises_nothing() {
+        let mut holder = Holder::default();
+        let before = holder.begin();
+        for vnode in 0..=RECENT_MAX as u64 {
+            holder.on_break(&broken(Fid::new(9, vnode, 1)));
+        }
+        assert!(!holder.promised(FILE, before), "CB-3: the break of FILE may be the forgotten one");
+        assert!(holder.promised(FILE, holder.begin()));
+        assert!(holder.recent.len() <= RECENT_MAX);
+    }
+
+    #[test]
+    fn a_file_broken_again_and_again_takes_bounded_memory_and_is_remembered() {
+        let mut holder = Holder::default();
+        for _ in 0..3 * RECENT_MAX {
+            let before = holder.begin();
+            holder.on_break(&broken(FILE));
+            assert!(!holder.promised(FILE, before));
+        }
+        assert_eq!((holder.recent.len(), holder.order.len()), (1, RECENT_MAX));
+    }
+
+    #[test]
+    fn trust_runs_from_when_the_renewal_was_sent() {
+        let mut holder = Holder::default();
+        assert!(!holder.trusted(at(0)), "nothing was renewed yet");
+        holder.on_renewed(at(10));
+        assert!(holder.trusted(at(24)));
+        assert!(!holder.trusted(at(25)), "CB-4");
+        holder.on_renewed(at(5));
+        assert_eq!(holder.trusted_until(), at(25), "an older renewal takes nothing away");
+    }
+
+    #[test]
+    fn the_end_of_the_lease_is_found_once_and_voids_everything() {
+        let mut holder = Holder::default();
+        assert!(!holder.expire(at(100)), "there was no lease");
+        holder.on_renewed(at(0));
+        let before = holder.begin();
+        assert!(!holder.expire(at(14)));
+        assert!(holder.expire(at(15)));
+        assert!(!holder.expire(at(16)));
+        assert!(!holder.promised(FILE, before) && holder.is_void(before));
+        holder.on_renewed(at(16));
+        assert!(
+            holder.trusted(at(17)) && !holder.promised(FILE, before),
+            "a new lease does not bring old promises back"
+        );
+    }
+
+    #[test]
+    fn a_restart_of_the_server_voids_promises_but_not_the_lease() {
+        let mut holder = Holder::default();
+        holder.on_renewed(at(0));
+        let before = holder.begin();
+        holder.on_server_restarted();
+        assert!(!holder.promised(FILE, before));
+        assert!(holder.trusted(at(1)) && holder.promised(FILE, holder.begin()));
+    }
+}

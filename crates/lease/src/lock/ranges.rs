@@ -32,3 +32,56 @@ fn join(last: &mut Held, next: &Held) -> bool {
     }
     touch
 }
+
+#[cfg(test)]
+mod tests {
+    use types::{LockOwner, SessionId};
+
+    use super::super::{LockFamilyOrd, Owner};
+    use super::*;
+
+    const OWNER: Owner = Owner { session: SessionId(1), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+
+    fn held(start: u64, end: u64, mode: LockMode) -> Held {
+        Held { owner: OWNER, pid: 1, range: ByteRange { start, end }, mode }
+    }
+
+    fn after(mine: &[Held], start: u64, end: u64, mode: Option<LockMode>) -> Vec<Held> {
+        set(mine.to_vec(), held(start, end, LockMode::Shared), mode)
+    }
+
+    use LockMode::{Exclusive, Shared};
+
+    #[test]
+    fn neighbours_of_one_mode_become_one_lock() {
+        let mine = [held(0, 9, Shared), held(20, 29, Shared)];
+        assert_eq!(after(&mine, 10, 19, Some(Shared)), [held(0, 29, Shared)]);
+        assert_eq!(after(&mine, 5, 24, Some(Shared)), [held(0, 29, Shared)]);
+    }
+
+    #[test]
+    fn a_change_of_mode_splits() {
+        let mine = [held(0, 29, Shared)];
+        let split = [held(0, 9, Shared), held(10, 19, Exclusive), held(20, 29, Shared)];
+        assert_eq!(after(&mine, 10, 19, Some(Exclusive)), split);
+        assert_eq!(after(&split, 10, 19, Some(Shared)), mine);
+        assert_eq!(after(&split, 0, 29, Some(Exclusive)), [held(0, 29, Exclusive)]);
+    }
+
+    #[test]
+    fn a_hole_splits_and_an_edge_shortens() {
+        let mine = [held(10, 29, Exclusive)];
+        assert_eq!(after(&mine, 15, 19, None), [held(10, 14, Exclusive), held(20, 29, Exclusive)]);
+        assert_eq!(after(&mine, 0, 10, None), [held(11, 29, Exclusive)]);
+        assert_eq!(after(&mine, 29, u64::MAX, None), [held(10, 28, Exclusive)]);
+        assert_eq!(after(&mine, 0, u64::MAX, None), []);
+    }
+
+    #[test]
+    fn the_last_byte_of_all_has_no_neighbour_behind_it() {
+        let mine = [held(0, u64::MAX, Shared)];
+        let split = [held(0, u64::MAX - 1, Shared), held(u64::MAX, u64::MAX, Exclusive)];
+        assert_eq!(after(&mine, u64::MAX, u64::MAX, Some(Exclusive)), split);
+        assert_eq!(after(&split, u64::MAX, u64::MAX, None), [held(0, u64::MAX - 1, Shared)]);
+    }
+}
