@@ -4,6 +4,7 @@
 //! file below `commands/`. What they share: `cell` (the cell's directory), `daemon` (processes that outlive the
 //! command), `mounts` (what the kernel has mounted), `failure` (how an error reads), `show` (tables and JSON).
 
+mod bench;
 mod cell;
 mod commands;
 mod daemon;

@@ -1,5 +1,6 @@
 //! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that `main` prints.
 
+mod bench;
 mod completions;
 mod doctor;
 mod down;
@@ -44,6 +45,7 @@ pub struct Cli {
 pub enum Command {
     Down(down::Down),
     Umount(umount::Umount),
+    Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
@@ -55,6 +57,7 @@ impl Command {
         match self {
             Command::Down(_) => "down",
             Command::Umount(_) => "umount",
+            Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
@@ -66,6 +69,7 @@ impl Command {
         match self {
             Command::Down(down) => down.run(),
             Command::Umount(umount) => umount.run(),
+            Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
