@@ -1,0 +1,293 @@
+//! Messages of answers. Layouts as in `call.rs`: fixed part first, variable parts behind.
+
+use bytes::Bytes;
+use types::limits::PAYLOAD_BYTES_MAX;
+use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use types::{Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Status, VolumeStatus};
+
+use super::choice::lock_mode;
+use super::status::{STATUS_BYTES, get_status, put_status};
+use super::{AnswerKind, EncodedAnswer};
+use crate::WireError;
+use crate::limits::SUMS_MAX;
+use crate::wire::{Reader, Writer};
+
+/// Bytes of a listing's entry without its name and status.
+pub const ENTRY_BYTES: usize = 36;
+/// Bytes before the entries of a listing.
+pub const ENTRIES_HEAD_BYTES: usize = 13;
+/// Bytes of a report: a message less its head.
+const REPORT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
+
+/// The bytes of an answer. A listing or a run of sums that does not fit is cut behind the last element that does.
+///
+/// # Errors
+/// [`WireError`]: the answer breaks a limit.
+pub fn encode_answer(answer: &Answer) -> Result<EncodedAnswer, WireError> {
+    let mut to = Writer::new();
+    let mut payload = Bytes::new();
+    put_answer(&mut to, answer, &mut payload);
+    Ok(EncodedAnswer { procedure: AnswerKind::of(answer) as u16, message: to.end()?, payload })
+}
+
+fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
+    match answer {
+        Answer::Done => {}
+        Answer::Status(status) | Answer::Body { status } => put_status(to, status),
+        Answer::Entry { status, dir_version } => {
+            put_status(to, status);
+            to.u64(*dir_version);
+        }
+        Answer::Entries { entries, end, dir_version } => put_entries(to, entries, *end, *dir_version),
+        Answer::Made { status, dir, existed } => {
+            put_status(to, status);
+            put_status(to, dir);
+            to.bool(*existed);
+        }
+        Answer::Removed { status, dir } => {
+            put_status(to, status);
+            put_status(to, dir);
+        }
+        Answer::Renamed { status, other, from_dir, to_dir } => {
+            for status in [status, from_dir, to_dir] {
+                put_status(to, status);
+            }
+            to.bool(other.is_some());
+            if let Some(other) = other {
+                put_status(to, other);
+            }
+        }
+        Answer::Target(target) => {
+            to.length16("target bytes", target.len(), TARGET_BYTES_MAX).raw(target);
+        }
+        Answer::Xattr(value) => {
+            to.length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX).raw(value);
+        }
+        Answer::XattrNames(names) => put_xattr_names(to, names),
+        Answer::Volume(volume) => put_volume(to, volume),
+        Answer::Data { data, end, status } => {
+            *payload = data.clone();
+            put_status(to, status);
+            to.length32("bytes read", data.len(), PAYLOAD_BYTES_MAX).bool(*end);
+        }
+        Answer::Written { count, offset, status, previous_version, verifier } => {
+            put_status(to, status);
+            to.u64(*offset).u64(*previous_version).u64(verifier.0).u32(*count);
+        }
+        Answer::Offset(offset) => {
+            to.u64(*offset);
+        }
+        Answer::Committed { verifier } => {
+            to.u64(verifier.0);
+        }
+        Answer::Sums { version, sums } => {
+            let sums = &sums[..sums.len().min(SUMS_MAX)];
+            to.u64(*version).length32("sums", sums.len(), SUMS_MAX);
+            for sum in sums {
+                to.u32(*sum);
+            }
+        }
+        Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
+        Answer::Report(text) => {
+            to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
+        }
+    }
+}
+
+fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u64) {
+    to.u64(dir_version).u32(0).u8(0);
+    debug_assert_eq!(to.len(), ENTRIES_HEAD_BYTES);
+    let mut put = 0;
+    for entry in entries {
+        let name = entry.name.as_bytes();
+        let bytes = ENTRY_BYTES + name.len() + entry.status.map_or(0, |_| STATUS_BYTES);
+        if to.len() + bytes > MESSAGE_BYTES_MAX {
+            break;
+        }
+        to.fid(entry.fid)
+            .u64(entry.cookie)
+            .name_length(&entry.name)
+            .u8(entry.kind as u8)
+            .bool(entry.status.is_some())
+            .raw(name);
+        if let Some(status) = &entry.status {
+            put_status(to, status);
+        }
+        put += 1;
+    }
+    to.patch_u32(8, put as u32);
+    to.patch_u8(12, u8::from(end && put == entries.len()));
+}
+
+fn put_xattr_names(to: &mut Writer, names: &[Bytes]) {
+    to.length32("attribute names", names.len(), MESSAGE_BYTES_MAX / 2);
+    for name in names {
+        to.length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name);
+    }
+}
+
+fn put_volume(to: &mut Writer, volume: &VolumeStatus) {
+    to.u64(volume.quota_bytes)
+        .u64(volume.quota_files)
+        .u64(volume.used_bytes)
+        .u64(volume.used_files)
+        .u64(volume.partition_bytes)
+        .u64(volume.partition_free_bytes);
+}
+
+fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
+    let (range, mode, pid) = conflict
+        .map_or((ByteRange { start: 0, end: 0 }, 0, 0), |conflict| (conflict.range, conflict.mode as u8, conflict.pid));
+    to.u64(range.start).u64(range.end).u32(pid).u8(mode);
+}
+
+/// The answer that some bytes are.
+///
+/// # Errors
+/// [`WireError`]: they are none.
+pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
+    let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
+    let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
+    if kind != AnswerKind::Data && !payload.is_empty() {
+        return Err(WireError::BadPayload);
+    }
+    let mut from = Reader::new(message);
+    let answer = get_answer(&mut from, kind, payload)?;
+    from.end().map(|()| answer)
+}
+
+fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result<Answer, WireError> {
+    Ok(match kind {
+        AnswerKind::Done => Answer::Done,
+        AnswerKind::Status => Answer::Status(get_status(from)?),
+        AnswerKind::Entry => Answer::Entry { status: get_status(from)?, dir_version: from.u64()? },
+        AnswerKind::Entries => get_entries(from)?,
+        AnswerKind::Made => {
+            Answer::Made { status: get_status(from)?, dir: get_status(from)?, existed: from.bool("existed")? }
+        }
+        AnswerKind::Removed => Answer::Removed { status: get_status(from)?, dir: get_status(from)? },
+        AnswerKind::Renamed => get_renamed(from)?,
+        AnswerKind::Target => {
+            let length = from.length16("target bytes", TARGET_BYTES_MAX)?;
+            Answer::Target(from.owned(length)?)
+        }
+        AnswerKind::Xattr => {
+            let length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
+            Answer::Xattr(from.owned(length)?)
+        }
+        AnswerKind::XattrNames => get_xattr_names(from)?,
+        AnswerKind::Volume => Answer::Volume(get_volume(from)?),
+        AnswerKind::Data => get_data(from, payload)?,
+        AnswerKind::Written => get_written(from)?,
+        AnswerKind::Offset => Answer::Offset(from.u64()?),
+        AnswerKind::Committed => Answer::Committed { verifier: BootVerifier(from.u64()?) },
+        AnswerKind::Body => Answer::Body { status: get_status(from)? },
+        AnswerKind::Sums => get_sums(from)?,
+        AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
+        AnswerKind::Report => {
+            let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
+            Answer::Report(from.text(length)?)
+        }
+    })
+}
+
+fn get_entries(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let dir_version = from.u64()?;
+    let count = from.u32()? as usize;
+    let end = from.bool("end")?;
+    from.check_room(count, ENTRY_BYTES + 1)?;
+    let entries = (0..count).map(|_| get_entry(from)).collect::<Result<_, _>>()?;
+    Ok(Answer::Entries { entries, end, dir_version })
+}
+
+fn get_entry(from: &mut Reader<'_>) -> Result<DirEntry, WireError> {
+    let (fid, cookie) = (from.fid()?, from.u64()?);
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let kind = from.choice("kind", Kind::from_wire)?;
+    let with_status = from.bool("with status")?;
+    let name = from.name(length)?;
+    let status = with_status.then(|| get_status(from)).transpose()?;
+    Ok(DirEntry { name, fid, kind, cookie, status })
+}
+
+fn get_renamed(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let (status, from_dir, to_dir) = (get_status(from)?, get_status(from)?, get_status(from)?);
+    let other: Option<Status> = from.bool("other")?.then(|| get_status(from)).transpose()?;
+    Ok(Answer::Renamed { status, other, from_dir, to_dir })
+}
+
+fn get_xattr_names(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let count = from.u32()? as usize;
+    from.check_room(count, 2)?;
+    let name = |_| {
+        let length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
+        from.owned(length)
+    };
+    (0..count).map(name).collect::<Result<_, _>>().map(Answer::XattrNames)
+}
+
+fn get_volume(from: &mut Reader<'_>) -> Result<VolumeStatus, WireError> {
+    Ok(VolumeStatus {
+        quota_bytes: from.u64()?,
+        quota_files: from.u64()?,
+        used_bytes: from.u64()?,
+        used_files: from.u64()?,
+        partition_bytes: from.u64()?,
+        partition_free_bytes: from.u64()?,
+    })
+}
+
+fn get_data(from: &mut Reader<'_>, data: Bytes) -> Result<Answer, WireError> {
+    let status = get_status(from)?;
+    if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != data.len() {
+        return Err(WireError::BadPayload);
+    }
+    Ok(Answer::Data { data, end: from.bool("end")?, status })
+}
+
+fn get_written(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    Ok(Answer::Written {
+        status: get_status(from)?,
+        offset: from.u64()?,
+        previous_version: from.u64()?,
+        verifier: BootVerifier(from.u64()?),
+        count: from.u32()?,
+    })
+}
+
+fn get_sums(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let version = from.u64()?;
+    let count = from.length32("sums", SUMS_MAX)?;
+    from.check_room(count, 4)?;
+    let sums = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+    Ok(Answer::Sums { version, sums })
+}
+
+fn get_conflict(from: &mut Reader<'_>) -> Result<Option<LockConflict>, WireError> {
+    let range = ByteRange { start: from.u64()?, end: from.u64()? };
+    let (pid, mode) = (from.u32()?, from.u8()?);
+    match (mode, lock_mode(mode)) {
+        (0, _) if range.start == 0 && range.end == 0 && pid == 0 => Ok(None),
+        (_, Some(mode)) => Ok(Some(LockConflict { range, mode, pid })),
+        _ => Err(WireError::BadValue { what: "lock mode", value: mode.into() }),
+    }
+}
+
+/// An answer as the store keeps it for exactly-once: one run of bytes, the kind first.
+///
+/// # Panics
+/// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change makes.
+pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
+    assert!(!matches!(answer, Answer::Data { .. }), "EO-1: data is read again, never recorded");
+    let encoded = encode_answer(answer).expect("EO-1: the answer to a change keeps to the limits");
+    [&encoded.procedure.to_le_bytes()[..], &encoded.message].concat()
+}
+
+/// The answer of a record.
+///
+/// # Errors
+/// [`WireError`]: it is none.
+pub fn decode_answer_record(record: &[u8]) -> Result<Answer, WireError> {
+    let (kind, message) = record.split_first_chunk::<2>().ok_or(WireError::Truncated)?;
+    decode_answer(u16::from_le_bytes(*kind), message, Bytes::new())
+}

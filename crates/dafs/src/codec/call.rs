@@ -1,0 +1,467 @@
+//! Messages of calls. Each layout is one run of puts and one run of gets in the same order: fixed part first, lengths of the
+//! variable parts in it, the variable parts behind.
+
+use bytes::Bytes;
+use types::limits::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
+
+use super::choice::{allocate_mode, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
+use super::{EncodedCall, Procedure};
+use crate::WireError;
+use crate::limits::FIDS_MAX;
+use crate::wire::{Reader, Writer, limit};
+
+/// The bytes of a call.
+///
+/// # Errors
+/// [`WireError`]: the call breaks a limit.
+pub fn encode_call(call: &Call) -> Result<EncodedCall, WireError> {
+    let mut to = Writer::new();
+    let mut payload = Bytes::new();
+    put_call(&mut to, call, &mut payload);
+    Ok(EncodedCall { procedure: Procedure::of(call) as u16, message: to.end()?, payload })
+}
+
+fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
+    match call {
+        Call::Root { volume } => to.name_length(volume).name(volume),
+        Call::Lookup { dir, name } => to.fid(*dir).name_length(name).name(name),
+        Call::ReadDir { dir, cookie, bytes_max, plus } => to.fid(*dir).u64(*cookie).u32(*bytes_max).bool(*plus),
+        Call::Make { dir, name, kind, mode, how } => {
+            let (verifier, how) = how_parts(*how);
+            let (kind, device, target) = kind_parts(kind);
+            to.fid(*dir)
+                .u64(verifier)
+                .u64(device)
+                .name_length(name)
+                .length16("target bytes", target.len(), TARGET_BYTES_MAX)
+                .u16(*mode)
+                .u8(kind as u8)
+                .u8(how)
+                .name(name)
+                .raw(target)
+        }
+        Call::MakeUnnamed { dir, mode } => to.fid(*dir).u16(*mode),
+        Call::Link { fid, dir, name } => to.fid(*fid).fid(*dir).name_length(name).name(name),
+        Call::Remove { dir, name, directory, hold } => {
+            to.fid(*dir).name_length(name).bool(*directory).bool(*hold).name(name)
+        }
+        Call::Rename { from_dir, from, to_dir, to: target, mode, hold } => to
+            .fid(*from_dir)
+            .fid(*to_dir)
+            .name_length(from)
+            .name_length(target)
+            .u8(*mode as u8)
+            .bool(*hold)
+            .name(from)
+            .name(target),
+        Call::ReadLink { fid }
+        | Call::GetStatus { fid }
+        | Call::XattrList { fid }
+        | Call::VolumeStatus { fid }
+        | Call::Commit { fid }
+        | Call::CommitVolume { fid }
+        | Call::OpenBody { fid } => to.fid(*fid),
+        Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
+        Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => {
+            to.fid(*fid).length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name)
+        }
+        Call::XattrSet { fid, name, value, mode } => to
+            .fid(*fid)
+            .length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX)
+            .length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX)
+            .u8(*mode as u8)
+            .raw(name)
+            .raw(value),
+        Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
+        Call::Read { fid, offset, length } => {
+            to.fid(*fid).u64(*offset).length32("bytes to read", *length as usize, PAYLOAD_BYTES_MAX)
+        }
+        Call::Write { fid, offset, data, stable, kill_privileges } => {
+            *payload = data.clone();
+            to.fid(*fid)
+                .u64(offset.unwrap_or(0))
+                .length32("bytes to write", data.len(), PAYLOAD_BYTES_MAX)
+                .bool(offset.is_none())
+                .bool(*stable)
+                .bool(*kill_privileges)
+        }
+        Call::Allocate { fid, offset, length, mode } => to.fid(*fid).u64(*offset).u64(*length).u8(*mode as u8),
+        Call::Seek { fid, offset, what } => to.fid(*fid).u64(*offset).u8(*what as u8),
+        Call::ReadSums { fid, first, count } => to.fid(*fid).u64(*first).u32(*count),
+        Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } => put_range(to.fid(*fid), *owner, *range)
+            .u32(*pid)
+            .u8(*family as u8)
+            .u8(*mode as u8)
+            .bool(*wait)
+            .bool(*reclaim),
+        Call::Unlock { fid, owner, family, range } => put_range(to.fid(*fid), *owner, *range).u8(*family as u8),
+        Call::TestLock { fid, owner, family, range, mode } => {
+            put_range(to.fid(*fid), *owner, *range).u8(*family as u8).u8(*mode as u8)
+        }
+        Call::Hold { fids } | Call::Unhold { fids } => to.length32("fids", fids.len(), FIDS_MAX).fids(fids),
+        Call::ReclaimDone | Call::ServerReport => to,
+        Call::Scrub { start } => to.bool(*start),
+    };
+}
+
+/// The call that some bytes are.
+///
+/// # Errors
+/// [`WireError`]: they are none.
+pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Call, WireError> {
+    let unknown = WireError::BadValue { what: "procedure", value: procedure.into() };
+    let procedure = Procedure::from_wire(procedure).ok_or(unknown)?;
+    if procedure != Procedure::Write && !payload.is_empty() {
+        return Err(WireError::BadPayload);
+    }
+    let mut from = Reader::new(message);
+    let call = get_call(&mut from, procedure, payload)?;
+    from.end().map(|()| call)
+}
+
+fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Result<Call, WireError> {
+    Ok(match procedure {
+        Procedure::Root => Call::Root { volume: get_name(from)? },
+        Procedure::Lookup => Call::Lookup { dir: from.fid()?, name: get_name(from)? },
+        Procedure::ReadDir => Call::ReadDir {
+            dir: from.fid()?,
+            cookie: from.u64()?,
+            bytes_max: from.u32()?,
+            plus: from.bool("with status")?,
+        },
+        Procedure::Make => get_make(from)?,
+        Procedure::MakeUnnamed => Call::MakeUnnamed { dir: from.fid()?, mode: from.u16()? },
+        Procedure::Link => Call::Link { fid: from.fid()?, dir: from.fid()?, name: get_name(from)? },
+        Procedure::Remove => get_remove(from)?,
+        Procedure::Rename => get_rename(from)?,
+        Procedure::ReadLink => Call::ReadLink { fid: from.fid()? },
+        Procedure::GetStatus => Call::GetStatus { fid: from.fid()? },
+        Procedure::SetStatus => Call::SetStatus { fid: from.fid()?, change: get_change(from)? },
+        Procedure::XattrGet => Call::XattrGet { fid: from.fid()?, name: get_xattr_name(from)? },
+        Procedure::XattrSet => get_xattr_set(from)?,
+        Procedure::XattrList => Call::XattrList { fid: from.fid()? },
+        Procedure::XattrRemove => Call::XattrRemove { fid: from.fid()?, name: get_xattr_name(from)? },
+        Procedure::VolumeStatus => Call::VolumeStatus { fid: from.fid()? },
+        Procedure::SetQuota => Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? },
+        Procedure::Read => Call::Read {
+            fid: from.fid()?,
+            offset: from.u64()?,
+            length: from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32,
+        },
+        Procedure::Write => get_write(from, payload)?,
+        Procedure::Allocate => Call::Allocate {
+            fid: from.fid()?,
+            offset: from.u64()?,
+            length: from.u64()?,
+            mode: from.choice("allocate mode", allocate_mode)?,
+        },
+        Procedure::Seek => {
+            Call::Seek { fid: from.fid()?, offset: from.u64()?, what: from.choice("seek what", seek_what)? }
+        }
+        Procedure::Commit => Call::Commit { fid: from.fid()? },
+        Procedure::CommitVolume => Call::CommitVolume { fid: from.fid()? },
+        Procedure::OpenBody => Call::OpenBody { fid: from.fid()? },
+        Procedure::ReadSums => Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? },
+        Procedure::Lock => get_lock(from)?,
+        Procedure::Unlock => {
+            let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
+            Call::Unlock { fid, owner, family: from.choice("lock family", lock_family)?, range }
+        }
+        Procedure::TestLock => {
+            let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
+            let family = from.choice("lock family", lock_family)?;
+            Call::TestLock { fid, owner, family, range, mode: from.choice("lock mode", lock_mode)? }
+        }
+        Procedure::Hold => Call::Hold { fids: get_fids(from)? },
+        Procedure::Unhold => Call::Unhold { fids: get_fids(from)? },
+        Procedure::ReclaimDone => Call::ReclaimDone,
+        Procedure::ServerReport => Call::ServerReport,
+        Procedure::Scrub => Call::Scrub { start: from.bool("start")? },
+    })
+}
+
+fn get_name(from: &mut Reader<'_>) -> Result<types::Name, WireError> {
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    from.name(length)
+}
+
+fn get_xattr_name(from: &mut Reader<'_>) -> Result<Bytes, WireError> {
+    let length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
+    from.owned(length)
+}
+
+fn get_fids(from: &mut Reader<'_>) -> Result<Vec<Fid>, WireError> {
+    let count = from.length32("fids", FIDS_MAX)?;
+    from.fids(count)
+}
+
+fn how_parts(how: CreateHow) -> (u64, u8) {
+    match how {
+        CreateHow::Unchecked => (0, 1),
+        CreateHow::Guarded => (0, 2),
+        CreateHow::Exclusive(verifier) => (verifier, 3),
+    }
+}
+
+fn kind_parts(kind: &NewKind) -> (Kind, u64, &[u8]) {
+    match kind {
+        NewKind::File => (Kind::File, 0, &[]),
+        NewKind::Directory => (Kind::Directory, 0, &[]),
+        NewKind::Symlink(target) => (Kind::Symlink, 0, target),
+        NewKind::Fifo => (Kind::Fifo, 0, &[]),
+        NewKind::Socket => (Kind::Socket, 0, &[]),
+        NewKind::CharDevice(device) => (Kind::CharDevice, *device, &[]),
+        NewKind::BlockDevice(device) => (Kind::BlockDevice, *device, &[]),
+    }
+}
+
+fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let bad = |what, value| WireError::BadValue { what, value };
+    let (dir, verifier, device) = (from.fid()?, from.u64()?, from.u64()?);
+    let name_length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let target_length = from.length16("target bytes", TARGET_BYTES_MAX)?;
+    let mode = from.u16()?;
+    let kind = from.choice("kind", Kind::from_wire)?;
+    let how = match (from.u8()?, verifier) {
+        (1, 0) => CreateHow::Unchecked,
+        (2, 0) => CreateHow::Guarded,
+        (3, verifier) => CreateHow::Exclusive(verifier),
+        (1 | 2, verifier) => return Err(bad("verifier", verifier)),
+        (how, _) => return Err(bad("create how", how.into())),
+    };
+    let name = from.name(name_length)?;
+    let target = from.owned(target_length)?;
+    if !target.is_empty() && kind != Kind::Symlink {
+        return Err(bad("target bytes", target_length as u64));
+    }
+    if device != 0 && !matches!(kind, Kind::CharDevice | Kind::BlockDevice) {
+        return Err(bad("device", device));
+    }
+    let kind = match kind {
+        Kind::File => NewKind::File,
+        Kind::Directory => NewKind::Directory,
+        Kind::Symlink => NewKind::Symlink(target),
+        Kind::Fifo => NewKind::Fifo,
+        Kind::Socket => NewKind::Socket,
+        Kind::CharDevice => NewKind::CharDevice(device),
+        Kind::BlockDevice => NewKind::BlockDevice(device),
+    };
+    Ok(Call::Make { dir, name, kind, mode, how })
+}
+
+fn get_remove(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let dir = from.fid()?;
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let (directory, hold) = (from.bool("directory")?, from.bool("hold")?);
+    Ok(Call::Remove { dir, name: from.name(length)?, directory, hold })
+}
+
+fn get_rename(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let (from_dir, to_dir) = (from.fid()?, from.fid()?);
+    let from_length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let to_length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let mode = from.choice("rename mode", rename_mode)?;
+    let hold = from.bool("hold")?;
+    Ok(Call::Rename { from_dir, from: from.name(from_length)?, to_dir, to: from.name(to_length)?, mode, hold })
+}
+
+fn get_xattr_set(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let fid = from.fid()?;
+    let value_length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
+    let name_length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
+    let mode = from.choice("attribute mode", xattr_mode)?;
+    Ok(Call::XattrSet { fid, name: from.owned(name_length)?, value: from.owned(value_length)?, mode })
+}
+
+fn get_write(from: &mut Reader<'_>, data: Bytes) -> Result<Call, WireError> {
+    let (fid, offset) = (from.fid()?, from.u64()?);
+    let count = from.length32("bytes to write", PAYLOAD_BYTES_MAX)?;
+    if count != data.len() {
+        return Err(WireError::BadPayload);
+    }
+    let append = from.bool("append")?;
+    if append && offset != 0 {
+        return Err(WireError::BadValue { what: "offset of an append", value: offset });
+    }
+    Ok(Call::Write {
+        fid,
+        offset: (!append).then_some(offset),
+        data,
+        stable: from.bool("stable")?,
+        kill_privileges: from.bool("kill privileges")?,
+    })
+}
+
+fn put_range(to: &mut Writer, owner: LockOwner, range: ByteRange) -> &mut Writer {
+    to.u64(owner.0).u64(range.start).u64(range.end)
+}
+
+fn get_range(from: &mut Reader<'_>) -> Result<(LockOwner, ByteRange), WireError> {
+    Ok((LockOwner(from.u64()?), ByteRange { start: from.u64()?, end: from.u64()? }))
+}
+
+fn get_lock(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
+    Ok(Call::Lock {
+        fid,
+        owner,
+        pid: from.u32()?,
+        family: from.choice("lock family", lock_family)?,
+        range,
+        mode: from.choice("lock mode", lock_mode)?,
+        wait: from.bool("wait")?,
+        reclaim: from.bool("reclaim")?,
+    })
+}
+
+/// Bits of a [`StatusChange`] on the wire: which fields are there, and the two wishes.
+mod change {
+    pub const MODE: u16 = 1 << 0;
+    pub const UID: u16 = 1 << 1;
+    pub const GID: u16 = 1 << 2;
+    pub const SIZE: u16 = 1 << 3;
+    pub const ACCESSED: u16 = 1 << 4;
+    pub const ACCESSED_NOW: u16 = 1 << 5;
+    pub const MODIFIED: u16 = 1 << 6;
+    pub const MODIFIED_NOW: u16 = 1 << 7;
+    pub const KILL_PRIVILEGES: u16 = 1 << 8;
+    pub const THROUGH_HANDLE: u16 = 1 << 9;
+    pub const ALL: u16 = (1 << 10) - 1;
+}
+
+fn time_parts(time: Option<SetTime>, given: u16, now: u16) -> (u16, Timestamp) {
+    match time {
+        None => (0, Timestamp::default()),
+        Some(SetTime::Now) => (now, Timestamp::default()),
+        Some(SetTime::To(time)) => (given, time),
+    }
+}
+
+fn put_change<'a>(to: &'a mut Writer, what: &StatusChange) -> &'a mut Writer {
+    let (accessed_bit, accessed) = time_parts(what.accessed, change::ACCESSED, change::ACCESSED_NOW);
+    let (modified_bit, modified) = time_parts(what.modified, change::MODIFIED, change::MODIFIED_NOW);
+    let bit = |set: bool, bit: u16| if set { bit } else { 0 };
+    let bits = accessed_bit
+        | modified_bit
+        | bit(what.mode.is_some(), change::MODE)
+        | bit(what.uid.is_some(), change::UID)
+        | bit(what.gid.is_some(), change::GID)
+        | bit(what.size.is_some(), change::SIZE)
+        | bit(what.kill_privileges, change::KILL_PRIVILEGES)
+        | bit(what.through_handle, change::THROUGH_HANDLE);
+    to.u64(what.size.unwrap_or(0))
+        .timestamp(accessed)
+        .timestamp(modified)
+        .u32(what.uid.unwrap_or(0))
+        .u32(what.gid.unwrap_or(0))
+        .u16(what.mode.unwrap_or(0))
+        .u16(bits)
+}
+
+fn get_change(from: &mut Reader<'_>) -> Result<StatusChange, WireError> {
+    let (size, accessed, modified) = (from.u64()?, from.timestamp()?, from.timestamp()?);
+    let (uid, gid, mode, bits) = (from.u32()?, from.u32()?, from.u16()?, from.u16()?);
+    let both = |one: u16, other: u16| bits & one != 0 && bits & other != 0;
+    if bits & !change::ALL != 0
+        || both(change::ACCESSED, change::ACCESSED_NOW)
+        || both(change::MODIFIED, change::MODIFIED_NOW)
+    {
+        return Err(WireError::BadValue { what: "fields to change", value: bits.into() });
+    }
+    let has = |bit: u16| bits & bit != 0;
+    Ok(StatusChange {
+        mode: field(has(change::MODE), mode)?,
+        uid: field(has(change::UID), uid)?,
+        gid: field(has(change::GID), gid)?,
+        size: field(has(change::SIZE), size)?,
+        accessed: field(has(change::ACCESSED), accessed)?
+            .map(SetTime::To)
+            .or(has(change::ACCESSED_NOW).then_some(SetTime::Now)),
+        modified: field(has(change::MODIFIED), modified)?
+            .map(SetTime::To)
+            .or(has(change::MODIFIED_NOW).then_some(SetTime::Now)),
+        kill_privileges: has(change::KILL_PRIVILEGES),
+        through_handle: has(change::THROUGH_HANDLE),
+    })
+}
+
+/// A field that is there, or one that is absent and then must be zero: each call has one form on the wire.
+fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, WireError> {
+    match present {
+        true => Ok(Some(value)),
+        false if value == T::default() => Ok(None),
+        false => Err(WireError::BadValue { what: "absent field", value: 1 }),
+    }
+}
+
+/// The fids that [`Fid::CURRENT`] may stand in for.
+fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
+    match call {
+        Call::Lookup { dir: fid, .. }
+        | Call::ReadDir { dir: fid, .. }
+        | Call::Make { dir: fid, .. }
+        | Call::MakeUnnamed { dir: fid, .. }
+        | Call::Remove { dir: fid, .. }
+        | Call::ReadLink { fid }
+        | Call::GetStatus { fid }
+        | Call::SetStatus { fid, .. }
+        | Call::XattrGet { fid, .. }
+        | Call::XattrSet { fid, .. }
+        | Call::XattrList { fid }
+        | Call::XattrRemove { fid, .. }
+        | Call::VolumeStatus { fid }
+        | Call::SetQuota { fid, .. }
+        | Call::Read { fid, .. }
+        | Call::Write { fid, .. }
+        | Call::Allocate { fid, .. }
+        | Call::Seek { fid, .. }
+        | Call::Commit { fid }
+        | Call::CommitVolume { fid }
+        | Call::OpenBody { fid }
+        | Call::ReadSums { fid, .. }
+        | Call::Lock { fid, .. }
+        | Call::Unlock { fid, .. }
+        | Call::TestLock { fid, .. } => [Some(fid), None],
+        Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
+        Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
+        Call::Root { .. }
+        | Call::Hold { .. }
+        | Call::Unhold { .. }
+        | Call::ReclaimDone
+        | Call::ServerReport
+        | Call::Scrub { .. } => [None, None],
+    }
+}
+
+/// Puts `current` where the call says [`Fid::CURRENT`]. Returns whether it did say so.
+pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
+    let mut found = false;
+    for fid in chained_fids(call).into_iter().flatten().filter(|fid| **fid == Fid::CURRENT) {
+        *fid = current;
+        found = true;
+    }
+    found
+}
+
+/// Whether the call names its chain's current file (or, where it may not, a list does).
+pub(crate) fn uses_current(call: &mut Call) -> bool {
+    match call {
+        Call::Hold { fids } | Call::Unhold { fids } => fids.contains(&Fid::CURRENT),
+        _ => chained_fids(call).into_iter().flatten().any(|fid| *fid == Fid::CURRENT),
+    }
+}
+
+/// Bytes of payload that the call and its answer need.
+pub(crate) fn payload_bytes(call: &Call) -> usize {
+    match call {
+        Call::Read { length, .. } => *length as usize,
+        Call::Write { data, .. } => data.len(),
+        _ => 0,
+    }
+}
+
+/// Refuses a call whose data does not fit into one frame of the connection.
+pub(crate) fn check_payload(call: &Call, payload_bytes_max: u32) -> Result<(), WireError> {
+    limit("payload bytes", payload_bytes(call), payload_bytes_max as usize)
+}

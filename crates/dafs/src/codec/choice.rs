@@ -1,0 +1,22 @@
+//! One-byte choices of the vocabulary, back from the wire.
+
+use types::{AllocateMode, BreakReason, LockFamily, LockMode, RenameMode, SeekWhat, XattrMode};
+
+/// Declares the way back of an enum whose discriminants are wire values.
+macro_rules! from_wire {
+    ($($function:ident: $name:ident { $($variant:ident),* })*) => {
+        $(pub(crate) fn $function(value: u8) -> Option<$name> {
+            [$($name::$variant),*].into_iter().find(|choice| *choice as u8 == value)
+        })*
+    };
+}
+
+from_wire! {
+    rename_mode: RenameMode { Replace, NoReplace, Exchange }
+    allocate_mode: AllocateMode { Extend, KeepSize, PunchHole, ZeroExtend, ZeroKeepSize }
+    seek_what: SeekWhat { Data, Hole }
+    xattr_mode: XattrMode { Either, Create, Replace }
+    lock_family: LockFamily { Posix, Flock }
+    lock_mode: LockMode { Shared, Exclusive }
+    break_reason: BreakReason { Data, Status, Removed, Pressure }
+}

@@ -1,0 +1,192 @@
+//! The numbers of calls and of kinds of answers. Wire values: never renumber.
+
+use types::{Answer, Call};
+
+/// Declares an enum of wire values with its way back from the wire.
+macro_rules! wire_numbers {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $value:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        pub enum $name { $($(#[$doc])* $variant = $value,)* }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            /// The one with the given wire value.
+            pub const fn from_wire(value: u16) -> Option<Self> {
+                match value {
+                    $($value => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+wire_numbers! {
+    /// Which call a request holds.
+    #[allow(missing_docs)] // named as in `types::Call`
+    Procedure {
+        Root = 1,
+        Lookup = 2,
+        ReadDir = 3,
+        Make = 4,
+        MakeUnnamed = 5,
+        Link = 6,
+        Remove = 7,
+        Rename = 8,
+        ReadLink = 9,
+        GetStatus = 10,
+        SetStatus = 11,
+        XattrGet = 12,
+        XattrSet = 13,
+        XattrList = 14,
+        XattrRemove = 15,
+        VolumeStatus = 16,
+        SetQuota = 17,
+        Read = 18,
+        Write = 19,
+        Allocate = 20,
+        Seek = 21,
+        Commit = 22,
+        CommitVolume = 23,
+        OpenBody = 24,
+        ReadSums = 25,
+        Lock = 26,
+        Unlock = 27,
+        TestLock = 28,
+        Hold = 29,
+        Unhold = 30,
+        ReclaimDone = 31,
+        ServerReport = 32,
+        Scrub = 33,
+    }
+}
+
+wire_numbers! {
+    /// Which kind of answer a reply holds.
+    #[allow(missing_docs)] // named as in `types::Answer`
+    AnswerKind {
+        Done = 1,
+        Status = 2,
+        Entry = 3,
+        Entries = 4,
+        Made = 5,
+        Removed = 6,
+        Renamed = 7,
+        Target = 8,
+        Xattr = 9,
+        XattrNames = 10,
+        Volume = 11,
+        Data = 12,
+        Written = 13,
+        Offset = 14,
+        Committed = 15,
+        Body = 16,
+        Sums = 17,
+        LockTest = 18,
+        Report = 19,
+    }
+}
+
+impl Procedure {
+    /// The procedure of a call.
+    pub const fn of(call: &Call) -> Procedure {
+        match call {
+            Call::Root { .. } => Procedure::Root,
+            Call::Lookup { .. } => Procedure::Lookup,
+            Call::ReadDir { .. } => Procedure::ReadDir,
+            Call::Make { .. } => Procedure::Make,
+            Call::MakeUnnamed { .. } => Procedure::MakeUnnamed,
+            Call::Link { .. } => Procedure::Link,
+            Call::Remove { .. } => Procedure::Remove,
+            Call::Rename { .. } => Procedure::Rename,
+            Call::ReadLink { .. } => Procedure::ReadLink,
+            Call::GetStatus { .. } => Procedure::GetStatus,
+            Call::SetStatus { .. } => Procedure::SetStatus,
+            Call::XattrGet { .. } => Procedure::XattrGet,
+            Call::XattrSet { .. } => Procedure::XattrSet,
+            Call::XattrList { .. } => Procedure::XattrList,
+            Call::XattrRemove { .. } => Procedure::XattrRemove,
+            Call::VolumeStatus { .. } => Procedure::VolumeStatus,
+            Call::SetQuota { .. } => Procedure::SetQuota,
+            Call::Read { .. } => Procedure::Read,
+            Call::Write { .. } => Procedure::Write,
+            Call::Allocate { .. } => Procedure::Allocate,
+            Call::Seek { .. } => Procedure::Seek,
+            Call::Commit { .. } => Procedure::Commit,
+            Call::CommitVolume { .. } => Procedure::CommitVolume,
+            Call::OpenBody { .. } => Procedure::OpenBody,
+            Call::ReadSums { .. } => Procedure::ReadSums,
+            Call::Lock { .. } => Procedure::Lock,
+            Call::Unlock { .. } => Procedure::Unlock,
+            Call::TestLock { .. } => Procedure::TestLock,
+            Call::Hold { .. } => Procedure::Hold,
+            Call::Unhold { .. } => Procedure::Unhold,
+            Call::ReclaimDone => Procedure::ReclaimDone,
+            Call::ServerReport => Procedure::ServerReport,
+            Call::Scrub { .. } => Procedure::Scrub,
+        }
+    }
+
+    /// The one kind of answer that belongs to it.
+    pub const fn answer(self) -> AnswerKind {
+        match self {
+            Procedure::Root
+            | Procedure::GetStatus
+            | Procedure::SetStatus
+            | Procedure::MakeUnnamed
+            | Procedure::XattrSet
+            | Procedure::XattrRemove => AnswerKind::Status,
+            Procedure::Lookup => AnswerKind::Entry,
+            Procedure::ReadDir => AnswerKind::Entries,
+            Procedure::Make | Procedure::Link => AnswerKind::Made,
+            Procedure::Remove => AnswerKind::Removed,
+            Procedure::Rename => AnswerKind::Renamed,
+            Procedure::ReadLink => AnswerKind::Target,
+            Procedure::XattrGet => AnswerKind::Xattr,
+            Procedure::XattrList => AnswerKind::XattrNames,
+            Procedure::VolumeStatus | Procedure::SetQuota => AnswerKind::Volume,
+            Procedure::Read => AnswerKind::Data,
+            Procedure::Write | Procedure::Allocate => AnswerKind::Written,
+            Procedure::Seek => AnswerKind::Offset,
+            Procedure::Commit | Procedure::CommitVolume => AnswerKind::Committed,
+            Procedure::OpenBody => AnswerKind::Body,
+            Procedure::ReadSums => AnswerKind::Sums,
+            Procedure::TestLock => AnswerKind::LockTest,
+            Procedure::Lock | Procedure::Unlock | Procedure::Hold | Procedure::Unhold | Procedure::ReclaimDone => {
+                AnswerKind::Done
+            }
+            Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
+        }
+    }
+}
+
+impl AnswerKind {
+    /// The kind of an answer.
+    pub const fn of(answer: &Answer) -> AnswerKind {
+        match answer {
+            Answer::Done => AnswerKind::Done,
+            Answer::Status(_) => AnswerKind::Status,
+            Answer::Entry { .. } => AnswerKind::Entry,
+            Answer::Entries { .. } => AnswerKind::Entries,
+            Answer::Made { .. } => AnswerKind::Made,
+            Answer::Removed { .. } => AnswerKind::Removed,
+            Answer::Renamed { .. } => AnswerKind::Renamed,
+            Answer::Target(_) => AnswerKind::Target,
+            Answer::Xattr(_) => AnswerKind::Xattr,
+            Answer::XattrNames(_) => AnswerKind::XattrNames,
+            Answer::Volume(_) => AnswerKind::Volume,
+            Answer::Data { .. } => AnswerKind::Data,
+            Answer::Written { .. } => AnswerKind::Written,
+            Answer::Offset(_) => AnswerKind::Offset,
+            Answer::Committed { .. } => AnswerKind::Committed,
+            Answer::Body { .. } => AnswerKind::Body,
+            Answer::Sums { .. } => AnswerKind::Sums,
+            Answer::LockTest(_) => AnswerKind::LockTest,
+            Answer::Report(_) => AnswerKind::Report,
+        }
+    }
+}
