@@ -1,11 +1,25 @@
 //! A session from the application's side: calls go in, answers come out, whatever happens to connections and servers.
 //!
 //! [`Remote`] is what `venus` builds on, [`Events`] is what it implements. Anything that can run `vice` may be a
-//! `Remote`: a session over sockets, or the service in the same process.
+//! `Remote`: a [`Session`] over sockets, or the service in the same process.
 
 mod cancel;
+mod channel;
 pub mod clock;
+mod config;
+mod core;
+mod identity;
+mod pending;
+mod reader;
+mod reclaim;
 mod remote;
+mod session;
+mod shared;
+mod threads;
 
 pub use cancel::{Cancel, CancelGuard};
+pub use config::SessionConfig;
+pub use fabric::{Endpoint, EndpointError, Options};
+pub use identity::{Identity, IdentityError};
 pub use remote::{CallError, Events, Remote, Reply};
+pub use session::Session;

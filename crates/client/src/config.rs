@@ -1,0 +1,42 @@
+//! What a session needs to know.
+
+use std::time::Duration;
+
+use fabric::{Endpoint, Options};
+
+use crate::Identity;
+
+/// Settings of a [`crate::Session`].
+#[derive(Debug)]
+pub struct SessionConfig {
+    /// The server.
+    pub endpoint: Endpoint,
+    /// Who we are.
+    pub identity: Identity,
+    /// Host and program, for people who look at the server.
+    pub display: String,
+    /// How connections are made.
+    pub options: Options,
+    /// How long [`crate::Session::connect`] tries before it gives up; `None`: for ever.
+    pub attach_within: Option<Duration>,
+    /// How long one call may take; `None`: for ever, which is right for a file system whose server comes back.
+    pub call_within: Option<Duration>,
+    /// Checksums over headers and messages (and over payloads) on the wire, if the server agrees. TCP has a weak one of its own,
+    /// and bodies carry theirs from end to end.
+    pub checksums: bool,
+}
+
+impl SessionConfig {
+    /// The usual settings for the server at `endpoint`.
+    pub fn new(endpoint: Endpoint, identity: Identity) -> Self {
+        SessionConfig {
+            endpoint,
+            identity,
+            display: format!("process {}", std::process::id()),
+            options: Options::default(),
+            attach_within: Some(Duration::from_secs(10)),
+            call_within: None,
+            checksums: false,
+        }
+    }
+}

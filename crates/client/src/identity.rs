@@ -1,0 +1,128 @@
+//! Who a client is: a random number for ever, and a count of its lives, in one small file.
+//!
+//! The count is on disk before the identity is used, so that no two lives ever have the same number: servers refuse a lower
+//! one than they know (EO-2). The file is locked while the identity is in use; a second client needs a file of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use types::ClientId;
+
+/// A client's identity, locked against a second user until it is dropped.
+#[derive(Debug)]
+pub struct Identity {
+    /// The client.
+    pub client: ClientId,
+    /// Which life of it: rises with each start.
+    pub incarnation: u64,
+    /// Keeps the lock; an identity without a file needs none.
+    _file: Option<File>,
+}
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Another process uses it.
+    #[error("{} is in use by another client on this machine; give each its own directory", .0.display())]
+    InUse(PathBuf),
+    /// The file is none of ours.
+    #[error("{} is damaged; remove it to become a new client", .0.display())]
+    Damaged(PathBuf),
+    /// The disk.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl Identity {
+    /// The identity in the file at `path`, made there if there is none, in its next life.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn load(path: &Path) -> Result<Self, IdentityError> {
+        let io = |error| IdentityError::Io { path: path.to_owned(), error };
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(IdentityError::InUse(path.to_owned()));
+        }
+        let mut text = String::new();
+        // Not UTF-8: as damaged as any other text that is not ours.
+        let read = file.read_to_string(&mut text);
+        if let Err(error) = read
+            && error.kind() != std::io::ErrorKind::InvalidData
+        {
+            return Err(io(error));
+        }
+        let (client, lives) = match parse(&text) {
+            Some(found) => found,
+            None if text.is_empty() && file.metadata().map_err(io)?.len() == 0 => (ClientId(rand::random()), 0),
+            None => return Err(IdentityError::Damaged(path.to_owned())),
+        };
+        let incarnation = lives + 1;
+        // One write of less than a block over the old one: a crash leaves the old count or the new one.
+        file.seek(SeekFrom::Start(0)).map_err(io)?;
+        file.write_all(format(client, incarnation).as_bytes()).map_err(io)?;
+        file.sync_all().map_err(io)?;
+        sync_directory(path).map_err(io)?;
+        Ok(Identity { client, incarnation, _file: Some(file) })
+    }
+
+    /// An identity that nobody will ever have again: for programs that leave nothing behind.
+    pub fn fleeting() -> Self {
+        Identity { client: ClientId(rand::random()), incarnation: 1, _file: None }
+    }
+}
+
+fn format(client: ClientId, incarnation: u64) -> String {
+    format!("rialto-client 1\nid {:032x}\nlives {incarnation:020}\n", client.0)
+}
+
+fn parse(text: &str) -> Option<(ClientId, u64)> {
+    let mut lines = text.lines();
+    if lines.next()? != "rialto-client 1" {
+        return None;
+    }
+    let id = u128::from_str_radix(lines.next()?.strip_prefix("id ")?, 16).ok()?;
+    let lives = lines.next()?.strip_prefix("lives ")?.parse().ok()?;
+    Some((ClientId(id), lives))
+}
+
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_life_has_a_higher_number_and_one_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity");
+        let first = Identity::load(&path).unwrap();
+        assert!(matches!(Identity::load(&path), Err(IdentityError::InUse(_))));
+        let (client, incarnation) = (first.client, first.incarnation);
+        drop(first);
+        let second = Identity::load(&path).unwrap();
+        assert_eq!((second.client, second.incarnation), (client, incarnation + 1));
+        assert_ne!(Identity::fleeting().client, client);
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity");
+        for damage in [&b"rialto-client 2\n"[..], b"\xff\xfe", b"\n", b"rialto-client 1\nid zz\nlives 1\n"] {
+            std::fs::write(&path, damage).unwrap();
+            assert!(matches!(Identity::load(&path), Err(IdentityError::Damaged(_))));
+            assert_eq!(std::fs::read(&path).unwrap(), damage);
+        }
+    }
+}

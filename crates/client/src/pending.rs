@@ -1,0 +1,63 @@
+//! A call that waits for its answer, and the thread that sleeps on it.
+
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{CallError, Reply};
+
+/// Shared by the thread that called and whoever receives the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    result: Option<Result<Reply, CallError>>,
+    /// Look around again: the reader's role may be free, or the call was cancelled.
+    nudged: bool,
+}
+
+impl Pending {
+    /// The call is over.
+    pub fn finish(&self, result: Result<Reply, CallError>) {
+        let mut state = self.state.lock();
+        if state.result.is_none() {
+            state.result = Some(result);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Wakes the thread so that it looks around.
+    pub fn nudge(&self) {
+        self.state.lock().nudged = true;
+        self.changed.notify_one();
+    }
+
+    /// Whether the call is over.
+    pub fn is_done(&self) -> bool {
+        self.state.lock().result.is_some()
+    }
+
+    /// The result, once.
+    pub fn take(&self) -> Option<Result<Reply, CallError>> {
+        self.state.lock().result.take()
+    }
+
+    /// Sleeps until there is a result, a nudge, or `until` has come.
+    pub fn sleep(&self, until: Option<Instant>) {
+        let mut state = self.state.lock();
+        while state.result.is_none() && !std::mem::take(&mut state.nudged) {
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) => {
+                    if self.changed.wait_until(&mut state, until).timed_out() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

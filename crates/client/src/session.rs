@@ -1,0 +1,360 @@
+//! A session over sockets. See the head of `reader` for how answers find their threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dafs::limits::CHAIN_MAX;
+use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
+use types::{Call, Caller, Fid};
+
+use crate::core::{Core, Gate, Phase};
+use crate::pending::Pending;
+use crate::shared::{On, Shared};
+use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock, threads};
+
+/// Calls that may wait for a credit. Threads that call are fewer by far.
+const QUEUE_MAX: usize = 16 << 10;
+/// How long closing waits for the detach to get out.
+const DETACH_WITHIN: Duration = Duration::from_millis(500);
+
+/// A client's session with one server. Dropping it detaches: locks and holds end.
+pub struct Session {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Attaches to the server.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] with the reason: the server does not want us, or nothing that speaks the protocol was reached
+    /// within [`SessionConfig::attach_within`].
+    pub fn connect(config: SessionConfig) -> Result<Session, CallError> {
+        let machine_config = ClientConfig {
+            client: config.identity.client,
+            incarnation: config.identity.incarnation,
+            display: config.display.clone(),
+            pid: std::process::id(),
+            queue_max: QUEUE_MAX,
+            back_channel: true,
+        };
+        let until = config.attach_within.map(|within| Instant::now() + within);
+        let mut outputs = Vec::new();
+        let machine = ClientSession::new(clock::now(), machine_config, &mut outputs);
+        let mut core = Core::new(machine);
+        let after = core.begin(outputs);
+        let shared = Arc::new(Shared::new(config, core));
+        shared.follow_up(after, On::Own);
+        let mut session = Session { shared: Arc::clone(&shared), threads: Vec::new() };
+        session.start("dafs-back", threads::receive_breaks)?;
+        session.start("dafs-keeper", threads::keep)?;
+        session.start("dafs-connect", threads::connect)?;
+        session.wait_attached(until)?;
+        Ok(session)
+    }
+
+    fn start(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), CallError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        self.threads.push(thread.map_err(|error| CallError::Refused(format!("no thread for the session: {error}")))?);
+        Ok(())
+    }
+
+    fn wait_attached(&self, until: Option<Instant>) -> Result<(), CallError> {
+        let mut core = self.shared.core.lock();
+        loop {
+            match &core.phase {
+                Phase::Attached => return Ok(()),
+                Phase::Refused(why) => return Err(CallError::Refused(why.clone())),
+                Phase::Closed => return Err(CallError::Closed),
+                Phase::Apart => {}
+            }
+            let timed_out = match until {
+                None => {
+                    self.shared.changed.wait(&mut core);
+                    false
+                }
+                Some(until) => self.shared.changed.wait_until(&mut core, until).timed_out(),
+            };
+            if timed_out {
+                let endpoint = &self.shared.config.endpoint;
+                let why = core.last_error.clone().unwrap_or_else(|| "no answer".to_owned());
+                return Err(CallError::Refused(format!("{endpoint} cannot be reached: {why}")));
+            }
+        }
+    }
+
+    /// Ends without a word, as a process does that is killed: the server finds out by itself.
+    pub fn vanish(mut self) {
+        self.shared.close_all(&CallError::Closed);
+        self.join();
+    }
+
+    /// Cuts the connections, as a network does. The session goes on over new ones.
+    pub fn cut_connections(&self) {
+        for channel in &self.shared.core.lock().channels {
+            channel.connection.shut_down();
+        }
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the session panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.shared.step(ClientInput::Detach, On::Own);
+        let until = Instant::now() + DETACH_WITHIN;
+        let mut core = self.shared.core.lock();
+        while core.phase == Phase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
+        drop(core);
+        self.shared.close_all(&CallError::Closed);
+        self.join();
+    }
+}
+
+impl Remote for Session {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.shared.pass_gate(cancel)?;
+        self.shared.call(caller, call, cancel)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        match self.shared.pass_gate(None) {
+            Ok(()) => self.shared.chain(caller, calls),
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.shared.set_events(&events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        self.shared.passes_descriptors()
+    }
+}
+
+impl Shared {
+    /// Waits while locks are claimed after a restart of the server.
+    fn pass_gate(self: &Arc<Self>, cancel: Option<&Cancel>) -> Result<(), CallError> {
+        if self.core.lock().gate == Gate::Open {
+            return Ok(());
+        }
+        let waker = Arc::clone(self);
+        let _listening = cancel.map(|cancel| {
+            cancel.on_cancel(move || {
+                drop(waker.core.lock());
+                waker.changed.notify_all();
+            })
+        });
+        let mut core = self.core.lock();
+        while core.gate != Gate::Open {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.changed.wait(&mut core);
+        }
+        Ok(())
+    }
+
+    /// One call. A question that the end of a session cut off is asked again in the next one.
+    pub fn call(self: &Arc<Self>, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        if !is_question(&call) {
+            return self.call_once(caller, call, cancel);
+        }
+        loop {
+            match self.call_once(caller, call.clone(), cancel) {
+                Err(CallError::Lost) if !cancel.is_some_and(Cancel::is_cancelled) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn call_once(self: &Arc<Self>, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        let pending = Arc::new(Pending::default());
+        let harmless = is_question(&call);
+        let (id, after) = {
+            let mut core = self.core.lock();
+            check_open(&core)?;
+            let id = enlist(&mut core, &pending);
+            let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None };
+            (id, core.step(clock::now(), input, None, None))
+        };
+        self.follow_up(after, On::Caller);
+        let Some(cancel) = cancel else {
+            return self.wait(&pending, id, harmless, &|| false);
+        };
+        let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
+        let told = AtomicU64::new(0);
+        let _listening = cancel.on_cancel(move || {
+            if told.fetch_add(1, Ordering::SeqCst) == 0 {
+                canceller.step(ClientInput::Cancel(id), On::Caller);
+                nudged.nudge();
+            }
+        });
+        // With a server that answers, the call's end comes from there. Without one, nobody waits for its return.
+        let give_up = || cancel.is_cancelled() && self.core.lock().phase != Phase::Attached;
+        self.wait(&pending, id, harmless, &give_up)
+    }
+
+    fn wait(
+        self: &Arc<Self>,
+        pending: &Arc<Pending>,
+        id: CallId,
+        harmless: bool,
+        give_up: &dyn Fn() -> bool,
+    ) -> Result<Reply, CallError> {
+        let until = self.config.call_within.map(|within| Instant::now() + within);
+        self.take_part(pending, until, give_up);
+        if let Some(result) = pending.take() {
+            return result;
+        }
+        // Nobody waits for the answer any more; the machine gets it over with by itself.
+        let mut core = self.core.lock();
+        core.calls.remove(&id);
+        drop(core);
+        if let Some(result) = pending.take() {
+            return result;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            self.step(ClientInput::Cancel(id), On::Caller);
+            return Err(CallError::TimedOut);
+        }
+        Err(if harmless { CallError::Cancelled } else { CallError::Lost })
+    }
+
+    /// Calls in one request, or in several where there are too many of them.
+    pub fn chain(self: &Arc<Self>, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        let mut results = Vec::with_capacity(calls.len());
+        let mut calls = calls.into_iter().peekable();
+        let mut link = Link::default();
+        while calls.peek().is_some() {
+            let mut piece: Vec<Call> = calls.by_ref().take(CHAIN_MAX).collect();
+            if link.failed {
+                results.extend(piece.iter().map(|_| Err(CallError::Fault(types::Fault::ChainAborted))));
+                continue;
+            }
+            // Only the beginning of a piece can mean a file of the piece before.
+            link.put_in(&mut piece);
+            let answers = self.chain_once(caller, piece);
+            answers.iter().for_each(|answer| link.follow(answer));
+            results.extend(answers);
+        }
+        results
+    }
+
+    fn chain_once(self: &Arc<Self>, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        let pending: Vec<Arc<Pending>> = calls.iter().map(|_| Arc::default()).collect();
+        let (ids, after) = {
+            let mut core = self.core.lock();
+            if let Err(error) = check_open(&core) {
+                return calls.iter().map(|_| Err(error.clone())).collect();
+            }
+            let ids: Vec<CallId> = pending.iter().map(|pending| enlist(&mut core, pending)).collect();
+            let members = ids.iter().copied().zip(calls).collect();
+            let input = ClientInput::SubmitChain { caller: caller.clone(), members };
+            (ids, core.step(clock::now(), input, None, None))
+        };
+        self.follow_up(after, On::Caller);
+        pending.iter().zip(ids).map(|(pending, id)| self.wait(pending, id, false, &|| false)).collect()
+    }
+
+    pub fn passes_descriptors(&self) -> bool {
+        matches!(self.config.endpoint, fabric::Endpoint::Unix(_))
+    }
+}
+
+/// What one piece of a chain leaves to the next.
+#[derive(Default)]
+struct Link {
+    current: Option<Fid>,
+    failed: bool,
+}
+
+impl Link {
+    fn follow(&mut self, answer: &Result<Reply, CallError>) {
+        match answer {
+            Ok(reply) => self.current = reply.answer.current().or(self.current),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    /// Puts the current file in, up to the first call whose answer names another one.
+    fn put_in(&self, piece: &mut [Call]) {
+        let Some(current) = self.current else { return };
+        for call in piece {
+            for fid in call.fids_mut().into_iter().filter(|fid| **fid == Fid::CURRENT) {
+                *fid = current;
+            }
+            if names_a_file(call) {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the answer becomes the chain's current file (see [`types::Answer::current`]).
+fn names_a_file(call: &Call) -> bool {
+    !matches!(
+        call,
+        Call::ReadDir { .. }
+            | Call::Remove { .. }
+            | Call::ReadLink { .. }
+            | Call::XattrGet { .. }
+            | Call::XattrList { .. }
+            | Call::VolumeStatus { .. }
+            | Call::SetQuota { .. }
+            | Call::Seek { .. }
+            | Call::Commit { .. }
+            | Call::CommitVolume { .. }
+            | Call::ReadSums { .. }
+            | Call::Lock { .. }
+            | Call::Unlock { .. }
+            | Call::TestLock { .. }
+            | Call::Hold { .. }
+            | Call::Unhold { .. }
+            | Call::ReclaimDone
+            | Call::ServerReport
+            | Call::Scrub { .. }
+    )
+}
+
+/// Whether the call leaves nothing behind, neither in files nor in the session.
+fn is_question(call: &Call) -> bool {
+    !call.changes()
+        && !matches!(
+            call,
+            Call::Lock { .. }
+                | Call::Unlock { .. }
+                | Call::Hold { .. }
+                | Call::Unhold { .. }
+                | Call::ReclaimDone
+                | Call::Scrub { .. }
+        )
+}
+
+fn check_open(core: &Core) -> Result<(), CallError> {
+    match &core.phase {
+        Phase::Apart | Phase::Attached => Ok(()),
+        Phase::Refused(why) => Err(CallError::Refused(why.clone())),
+        Phase::Closed => Err(CallError::Closed),
+    }
+}
+
+fn enlist(core: &mut Core, pending: &Arc<Pending>) -> CallId {
+    let id = CallId(core.next_call);
+    core.next_call += 1;
+    core.calls.insert(id, Arc::clone(pending));
+    id
+}

@@ -1,0 +1,285 @@
+//! What the threads of a session share, and how an input to the machine is followed up.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dafs::{ChannelId, ClientInput, Role};
+use fabric::Filled;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use types::{Fid, Time};
+
+use crate::channel::{Channel, to_frame};
+use crate::core::{After, Core, Gate, Notice, Phase};
+use crate::pending::Pending;
+use crate::reader::Lead;
+use crate::{Events, SessionConfig, clock, reclaim};
+
+/// How long a thread that must get a small frame out waits at a time for a server that takes nothing.
+const PUSH_MOMENT: Duration = Duration::from_millis(5);
+
+pub(crate) struct Shared {
+    pub config: SessionConfig,
+    pub core: Mutex<Core>,
+    /// Phase, gate or channels changed.
+    pub changed: Condvar,
+    pub lead: Mutex<Lead>,
+    pub events: Mutex<Told>,
+    /// Held while notices are told, so that they are told in order.
+    telling: Mutex<()>,
+    pub keeper: Mutex<KeeperState>,
+    pub keeper_woken: Condvar,
+    pub connector: Mutex<VecDeque<(Role, Time)>>,
+    pub connector_woken: Condvar,
+}
+
+/// Who is told, and what one who comes later must still hear.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub events: Option<Arc<dyn Events>>,
+    pub renewed: Option<Time>,
+}
+
+pub(crate) struct KeeperState {
+    pub wake_at: Time,
+    pub notices: bool,
+    pub closing: bool,
+}
+
+/// Which thread follows up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// A thread of the session, which may call [`Events`].
+    Own,
+    /// The thread that receives over the back channel. It may too; while it sends, nobody receives there.
+    Back,
+    /// An application's thread, which may not.
+    Caller,
+    /// The thread that receives over the operations channel. It may not either; while it sends, nobody receives there.
+    Leader,
+}
+
+impl Shared {
+    /// One input to the machine, and all that it leads to.
+    pub fn step(self: &Arc<Self>, input: ClientInput, on: On) {
+        let after = self.core.lock().step(clock::now(), input, None, None);
+        self.follow_up(after, on);
+    }
+
+    /// Everything behind a step. Must be called without the lock.
+    pub fn follow_up(self: &Arc<Self>, after: After, on: On) {
+        for channel in &after.flush {
+            self.flush(channel, on);
+        }
+        for channel in &after.close {
+            channel.flush();
+            channel.connection.shut_down();
+        }
+        if !after.connect.is_empty() {
+            self.connector.lock().extend(after.connect);
+            self.connector_woken.notify_all();
+        }
+        if let Some(time) = after.wake_at {
+            self.wake_keeper_at(time);
+        }
+        if after.changed {
+            // With the lock, so that nobody falls asleep between looking and waiting.
+            drop(self.core.lock());
+            self.changed.notify_all();
+            self.nudge_sleepers();
+        }
+        if after.reclaim {
+            reclaim::begin(self);
+        }
+        if after.notices {
+            match on {
+                On::Own | On::Back => self.tell(on),
+                On::Caller | On::Leader => {
+                    self.keeper.lock().notices = true;
+                    self.keeper_woken.notify_all();
+                }
+            }
+        }
+    }
+
+    fn wake_keeper_at(&self, time: Time) {
+        let mut keeper = self.keeper.lock();
+        let earlier = time < keeper.wake_at;
+        keeper.wake_at = time;
+        if earlier {
+            self.keeper_woken.notify_all();
+        }
+    }
+
+    /// Sends what is queued. If the server takes nothing, pushes on as long as somebody else receives: two sides that only
+    /// send would wait for each other for ever. With nobody receiving, our caller is about to, and sends on as it does.
+    fn flush(&self, channel: &Channel, on: On) {
+        let others_receive = || match channel.role {
+            Role::Back => on != On::Back,
+            Role::Operations => on != On::Leader && self.lead.lock().taken,
+        };
+        let mut out = channel.flush();
+        while !out && others_receive() {
+            out = channel.push_on(PUSH_MOMENT);
+        }
+    }
+
+    /// Receives once over a channel and feeds all whole frames to the machine. `false`: the channel is over.
+    pub fn receive(
+        self: &Arc<Self>,
+        channel: &Channel,
+        inbox: &mut MutexGuard<'_, fabric::Inbox>,
+        wait: bool,
+        on: On,
+    ) -> bool {
+        match inbox.fill(&channel.connection, wait) {
+            Ok(Filled::Some) => self.take_in(channel, inbox, on),
+            Ok(Filled::Nothing) => true,
+            Ok(Filled::End) => {
+                self.lose(channel, "the server ended the connection", on);
+                false
+            }
+            Err(error) => {
+                self.lose(channel, &error.to_string(), on);
+                false
+            }
+        }
+    }
+
+    /// Feeds whole frames to the machine. `false`: the channel is over.
+    fn take_in(self: &Arc<Self>, channel: &Channel, inbox: &mut MutexGuard<'_, fabric::Inbox>, on: On) -> bool {
+        loop {
+            let frame = match inbox.next_frame() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => to_frame(frame).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.lose(channel, &error, on);
+                    return false;
+                }
+            };
+            let descriptor: Option<OwnedFd> =
+                if frame.header.flags.has(dafs::Flags::DESCRIPTOR) { inbox.take_descriptor() } else { None };
+            let input = ClientInput::Arrived { channel: channel.id, frame };
+            let mut core = self.core.lock();
+            let after = core.step(clock::now(), input, Some(channel.id), descriptor);
+            let goes_on = core.knows(channel.id);
+            drop(core);
+            self.follow_up(after, on);
+            if !goes_on {
+                return false;
+            }
+        }
+    }
+
+    fn lose(self: &Arc<Self>, channel: &Channel, why: &str, on: On) {
+        tracing::debug!(channel = channel.id.0, role = ?channel.role, why, "connection lost");
+        channel.connection.shut_down();
+        self.lose_channel(channel.id, on);
+    }
+
+    fn lose_channel(self: &Arc<Self>, id: ChannelId, on: On) {
+        let mut core = self.core.lock();
+        if core.forget_channel(id).is_none() {
+            return;
+        }
+        let after = core.step(clock::now(), ClientInput::Lost { channel: id }, None, None);
+        drop(core);
+        self.follow_up(after, on);
+    }
+
+    /// Tells all queued notices, in order.
+    pub fn tell(self: &Arc<Self>, on: On) {
+        let _telling = self.telling.lock();
+        loop {
+            let Some(notice) = self.core.lock().notices.pop_front() else { return };
+            let events = {
+                let mut told = self.events.lock();
+                if let Notice::Renewed(sent_at) = notice {
+                    told.renewed = Some(sent_at);
+                }
+                told.events.clone()
+            };
+            match notice {
+                Notice::Break(id, items) => {
+                    let held: Vec<Fid> = events.map_or_else(Vec::new, |events| events.on_break(&items));
+                    let after = self.core.lock().step(clock::now(), ClientInput::BreakHandled { id, held }, None, None);
+                    // Notices that this leads to are told by this very loop.
+                    self.follow_up(After { notices: false, ..after }, on);
+                }
+                Notice::Renewed(sent_at) => {
+                    if let Some(events) = events {
+                        events.on_renewed(sent_at);
+                    }
+                }
+                Notice::LeaseLost => {
+                    if let Some(events) = events {
+                        events.on_lease_lost();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who hears of notices from now on. The lease that runs already is told at once.
+    pub fn set_events(&self, events: &Arc<dyn Events>) {
+        let _telling = self.telling.lock();
+        let mut told = self.events.lock();
+        told.events = Some(Arc::clone(events));
+        let renewed = told.renewed;
+        drop(told);
+        if let Some(sent_at) = renewed {
+            events.on_renewed(sent_at);
+        }
+    }
+
+    fn nudge_sleepers(&self) {
+        let sleepers: Vec<Arc<Pending>> = self.lead.lock().sleepers.iter().cloned().collect();
+        for sleeper in sleepers {
+            sleeper.nudge();
+        }
+    }
+
+    /// Everybody is to end: the machine is closed.
+    pub fn close_all(&self, why: &crate::CallError) {
+        let mut core = self.core.lock();
+        core.phase = Phase::Closed;
+        core.gate = Gate::Open;
+        core.finish_all(why);
+        let channels = std::mem::take(&mut core.channels);
+        drop(core);
+        self.keeper.lock().closing = true;
+        for channel in channels {
+            channel.connection.shut_down();
+        }
+        self.changed.notify_all();
+        self.keeper_woken.notify_all();
+        drop(self.connector.lock());
+        self.connector_woken.notify_all();
+        self.nudge_sleepers();
+    }
+
+    /// Whether the session's threads are to end.
+    pub fn is_closing(&self) -> bool {
+        self.keeper.lock().closing
+    }
+
+    pub fn new(config: SessionConfig, core: Core) -> Self {
+        Shared {
+            config,
+            core: Mutex::new(core),
+            changed: Condvar::new(),
+            lead: Mutex::default(),
+            events: Mutex::default(),
+            telling: Mutex::new(()),
+            keeper: Mutex::new(KeeperState { wake_at: Time::NEVER, notices: false, closing: false }),
+            keeper_woken: Condvar::new(),
+            connector: Mutex::default(),
+            connector_woken: Condvar::new(),
+        }
+    }
+}

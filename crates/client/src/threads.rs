@@ -1,0 +1,135 @@
+//! A session's own threads: the *back* thread receives breaks and renewals, the *keeper* ticks the machine and tells what others
+//! may not tell, the *connector* makes connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dafs::{ChannelId, ClientInput, Role};
+
+use crate::channel::Channel;
+use crate::core::Phase;
+use crate::shared::{On, Shared};
+use crate::{CallError, clock};
+
+/// How long a server may take to answer the attach over a fresh connection.
+const ATTACH_WITHIN: Duration = Duration::from_secs(10);
+
+/// Receives over the back channel as long as there is one.
+pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
+    loop {
+        let channel = {
+            let mut core = shared.core.lock();
+            loop {
+                if matches!(core.phase, Phase::Closed) {
+                    return;
+                }
+                if let Some(channel) = core.back() {
+                    break channel;
+                }
+                shared.changed.wait(&mut core);
+            }
+        };
+        shared.pump(&channel, None, &|| false, On::Back);
+    }
+}
+
+/// Ticks the machine when it asked for it, and tells notices that came up in applications' threads.
+pub(crate) fn keep(shared: &Arc<Shared>) {
+    let mut keeper = shared.keeper.lock();
+    while !keeper.closing {
+        let now = clock::now();
+        if keeper.notices {
+            keeper.notices = false;
+            parking_lot::MutexGuard::unlocked(&mut keeper, || shared.tell(On::Own));
+        } else if keeper.wake_at <= now {
+            keeper.wake_at = types::Time::NEVER;
+            parking_lot::MutexGuard::unlocked(&mut keeper, || shared.step(ClientInput::Tick, On::Own));
+        } else {
+            let wait = keeper.wake_at.since(now).min(Duration::from_secs(3600));
+            shared.keeper_woken.wait_for(&mut keeper, wait);
+        }
+    }
+}
+
+/// Makes the connections that the machine asks for, one after the other.
+pub(crate) fn connect(shared: &Arc<Shared>) {
+    while let Some(role) = next_order(shared) {
+        let id = {
+            let mut core = shared.core.lock();
+            core.next_channel += 1;
+            ChannelId(core.next_channel)
+        };
+        match Channel::connect(id, role, &shared.config) {
+            Ok((channel, terms)) => {
+                let mut core = shared.core.lock();
+                if matches!(core.phase, Phase::Closed) {
+                    return;
+                }
+                core.channels.push(Arc::new(channel));
+                let input = ClientInput::Connected { role, channel: id, terms };
+                let mut after = core.step(clock::now(), input, Some(id), None);
+                drop(core);
+                after.changed = true;
+                shared.follow_up(after, On::Own);
+                if role == Role::Operations {
+                    see_attached(shared, id);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, ?role, endpoint = %shared.config.endpoint, "connecting failed");
+                let mut core = shared.core.lock();
+                core.last_error = Some(error.to_string());
+                if error.is_final() && core.phase == Phase::Apart {
+                    core.phase = Phase::Refused(error.to_string());
+                    core.finish_all(&CallError::Refused(error.to_string()));
+                }
+                let mut after = core.step(clock::now(), ClientInput::ConnectFailed { role }, None, None);
+                drop(core);
+                after.changed = true;
+                shared.follow_up(after, On::Own);
+            }
+        }
+    }
+}
+
+/// The next connection to make, when its time has come; none: the session closes.
+fn next_order(shared: &Shared) -> Option<Role> {
+    let mut orders = shared.connector.lock();
+    loop {
+        if shared.is_closing() {
+            return None;
+        }
+        let now = clock::now();
+        let next = orders.iter().enumerate().min_by_key(|(_, (_, at))| *at).map(|(index, (_, at))| (index, *at));
+        match next {
+            Some((index, at)) if at <= now => return orders.remove(index).map(|(role, _)| role),
+            Some((_, at)) => {
+                shared.connector_woken.wait_for(&mut orders, at.since(now));
+            }
+            None => shared.connector_woken.wait(&mut orders),
+        }
+    }
+}
+
+/// Receives the answer to the attach, unless a waiting call's thread does.
+fn see_attached(shared: &Arc<Shared>, id: ChannelId) {
+    let until = Instant::now() + ATTACH_WITHIN;
+    let over = || {
+        let core = shared.core.lock();
+        core.phase != Phase::Apart || !core.knows(id)
+    };
+    while !over() {
+        if Instant::now() >= until {
+            if let Some(channel) = shared.core.lock().operations() {
+                channel.connection.shut_down();
+            }
+            return;
+        }
+        if !shared.lead_until(Some(until), &over) {
+            let mut core = shared.core.lock();
+            if core.phase == Phase::Apart && core.knows(id) {
+                shared.changed.wait_for(&mut core, Duration::from_millis(5));
+            }
+        }
+    }
+}
