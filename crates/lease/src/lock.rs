@@ -49,7 +49,7 @@ pub struct LockRequest {
 pub enum LockOutcome {
     /// Locked.
     Granted,
-    /// The answer is an [`Output::LockDone`] to come.
+    /// The answer is an [`Output::LockDone`] to come, or among the outputs of this very call.
     Waiting,
     /// Refused.
     Refused(Fault),
@@ -174,15 +174,7 @@ impl Locks {
         }
         self.pump(key, out);
         self.pump_stuck(out);
-        // Its own conversion, or the queue's end of a dependence, may have let it through just now.
-        match self.waits.contains_key(&wanted.origin) {
-            _ if !wait => LockOutcome::Refused(Fault::Locked),
-            true => LockOutcome::Waiting,
-            false => {
-                out.retain(|output| !matches!(output, Output::LockDone { origin, .. } if *origin == wanted.origin));
-                LockOutcome::Granted
-            }
-        }
+        if wait { LockOutcome::Waiting } else { LockOutcome::Refused(Fault::Locked) }
     }
 
     /// Gives bytes free.
@@ -348,7 +340,8 @@ impl Locks {
         Some(wait)
     }
 
-    /// Goes through a queue from the front and grants what can be granted.
+    /// Goes through a queue from the front and grants what can be granted. A grant stops others more, not less, unless it
+    /// makes an exclusive lock of its owner shared; then those in front may go too.
     fn pump(&mut self, key: Key, out: &mut Vec<Output>) {
         let mut at = 0;
         let mut stuck = false;
@@ -360,6 +353,9 @@ impl Locks {
                 continue;
             }
             self.dequeue(key, wait.origin);
+            if self.tables.get(&key).is_some_and(|table| table.is_downgrade(&wait)) {
+                (at, stuck) = (0, false);
+            }
             self.grant(key, &wait);
             out.push(Output::LockDone { origin: wait.origin, result: Ok(()) });
         }

@@ -70,6 +70,13 @@ impl Table {
         self.waits.iter().take(at).filter(|wait| wanted.conflicts(wait.owner, wait.range, wait.mode))
     }
 
+    /// Whether granting `wanted` makes bytes shared that its owner has exclusively.
+    pub fn is_downgrade(&self, wanted: &Wait) -> bool {
+        let exclusive = |held: &&Held| held.owner == wanted.owner && held.mode == LockMode::Exclusive;
+        wanted.mode == LockMode::Shared
+            && self.held.iter().filter(exclusive).any(|held| held.range.overlaps(wanted.range))
+    }
+
     /// Whether a session holds or wants anything here.
     pub fn has(&self, session: SessionId) -> bool {
         self.held.iter().any(|held| held.owner.session == session)
