@@ -1,1 +1,4 @@
-//! (see ARCHITECTURE.md)
+//! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a safe function.
+
+pub mod fuse;
+pub mod map;

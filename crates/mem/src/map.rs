@@ -54,7 +54,9 @@ impl Map {
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         // SAFETY: the range lies in the mapping, which is readable as long as `self` lives; `into` is our own memory.
-        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.start.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len())
+        }
     }
 
     /// Copies `from` to `offset`.
@@ -65,7 +67,9 @@ impl Map {
         assert!(self.writable, "the mapping is read-only");
         self.check(offset, from.len());
         // SAFETY: the range lies in the mapping, which is writable as long as `self` lives; `from` is our own memory.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().cast::<u8>().add(offset), from.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().cast::<u8>().add(offset), from.len())
+        }
     }
 
     /// Waits until what was written is in the file.

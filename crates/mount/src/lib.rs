@@ -1,1 +1,30 @@
-//! (see ARCHITECTURE.md)
+//! FUSE: the kernel's requests to venus, venus's invalidations to the kernel, and the only errno table.
+//!
+//! A request's way: [`channel`] (a `read` of `/dev/fuse`), `workers` (whose thread), `request` (bytes to an [`abi`] struct
+//! that is checked), `dispatch` (which operation of venus), one of `names`, `files`, `directories`, `status`, `locks` and
+//! `xattrs`, and back through the channel. `notify` goes the other way.
+
+pub mod abi;
+mod attributes;
+pub mod channel;
+mod directories;
+mod dispatch;
+mod errno;
+mod files;
+mod groups;
+mod init;
+mod interrupts;
+mod locks;
+mod mount;
+mod mounting;
+mod names;
+mod nodes;
+mod notify;
+pub mod request;
+mod status;
+mod workers;
+mod xattrs;
+
+pub use mount::{Mount, MountConfig};
+pub use mounting::MountError;
+pub use workers::WorkersConfig;

@@ -1,0 +1,165 @@
+//! Statuses as the kernel lays them out.
+
+use types::{Kind, NewKind, Status, Timestamp};
+
+use crate::abi;
+use crate::nodes::Nodes;
+
+/// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
+const FOREVER_SECS: u64 = i32::MAX as u64;
+/// What programs should read and write at a time.
+const BLOCK_BYTES: u32 = 128 << 10;
+/// The unit of `st_blocks`.
+const SECTOR_BYTES: u64 = 512;
+
+const FILE_TYPE: u32 = 0o170_000;
+
+/// How long something may be kept.
+pub const fn valid(cacheable: bool) -> u64 {
+    if cacheable { FOREVER_SECS } else { 0 }
+}
+
+const fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => 0o100_000,
+        Kind::Directory => 0o040_000,
+        Kind::Symlink => 0o120_000,
+        Kind::Fifo => 0o010_000,
+        Kind::Socket => 0o140_000,
+        Kind::CharDevice => 0o020_000,
+        Kind::BlockDevice => 0o060_000,
+    }
+}
+
+/// A kind as listings show it (`DT_REG` and so on).
+pub const fn dirent_kind(kind: Kind) -> u32 {
+    type_bits(kind) >> 12
+}
+
+/// What `mknod` is to make; `None` if it is no such thing.
+pub fn new_kind(mode: u32, rdev: u32) -> Option<NewKind> {
+    let device = device_of_kernel(rdev);
+    Some(match mode & FILE_TYPE {
+        0 | 0o100_000 => NewKind::File,
+        0o010_000 => NewKind::Fifo,
+        0o140_000 => NewKind::Socket,
+        0o020_000 => NewKind::CharDevice(device),
+        0o060_000 => NewKind::BlockDevice(device),
+        _ => return None,
+    })
+}
+
+/// The kernel packs a device number as 12 bits of major between 8 and 12 bits of minor.
+const fn device_of_kernel(rdev: u32) -> u64 {
+    let major = (rdev & 0x000f_ff00) >> 8;
+    let minor = rdev & 0xff | (rdev >> 12) & 0x000f_ff00;
+    (major as u64) << 32 | minor as u64
+}
+
+const fn device_for_kernel(device: u64) -> u32 {
+    let (major, minor) = ((device >> 32) as u32, device as u32);
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// The permission bits of a kernel's mode.
+pub const fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// A status as `GETATTR` and the like return it.
+pub fn attr(status: &Status) -> abi::Attr {
+    abi::Attr {
+        ino: Nodes::number(status.fid),
+        size: status.size,
+        blocks: status.used.div_ceil(SECTOR_BYTES),
+        atime: status.accessed.secs as u64,
+        mtime: status.modified.secs as u64,
+        ctime: status.changed.secs as u64,
+        atimensec: status.accessed.nanos,
+        mtimensec: status.modified.nanos,
+        ctimensec: status.changed.nanos,
+        mode: type_bits(status.kind) | u32::from(status.mode),
+        nlink: status.links,
+        uid: status.uid,
+        gid: status.gid,
+        rdev: device_for_kernel(status.device),
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// A found or made name. Each part is kept by the kernel only if it may be.
+pub fn entry(status: &Status, name_cacheable: bool, status_cacheable: bool) -> abi::EntryOut {
+    abi::EntryOut {
+        nodeid: Nodes::number(status.fid),
+        generation: status.fid.unique.0,
+        entry_valid: valid(name_cacheable),
+        attr_valid: valid(status_cacheable),
+        entry_valid_nsec: 0,
+        attr_valid_nsec: 0,
+        attr: attr(status),
+    }
+}
+
+/// That there is no such name, to be kept.
+pub fn no_entry() -> abi::EntryOut {
+    abi::EntryOut { entry_valid: FOREVER_SECS, ..Default::default() }
+}
+
+/// A status alone.
+pub fn attr_out(status: &Status, cacheable: bool) -> abi::AttrOut {
+    abi::AttrOut { attr_valid: valid(cacheable), attr_valid_nsec: 0, dummy: 0, attr: attr(status) }
+}
+
+const fn statx_time(time: Timestamp) -> abi::StatxTime {
+    abi::StatxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 }
+}
+
+/// A status with its time of birth.
+pub fn statx_out(status: &Status, cacheable: bool) -> abi::StatxOut {
+    let basic = attr(status);
+    abi::StatxOut {
+        attr_valid: valid(cacheable),
+        stat: abi::Statx {
+            mask: abi::STATX_BASIC_AND_BIRTH,
+            blksize: basic.blksize,
+            nlink: basic.nlink,
+            uid: basic.uid,
+            gid: basic.gid,
+            mode: basic.mode as u16,
+            ino: basic.ino,
+            size: basic.size,
+            blocks: basic.blocks,
+            atime: statx_time(status.accessed),
+            btime: statx_time(status.created),
+            ctime: statx_time(status.changed),
+            mtime: statx_time(status.modified),
+            rdev_major: (status.device >> 32) as u32,
+            rdev_minor: status.device as u32,
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_kernels_packing() {
+        for (major, minor) in [(0, 0), (1, 3), (8, 257), (259, 1), (4095, 0x000f_ffff)] {
+            let device = u64::from(major as u32) << 32 | u64::from(minor as u32);
+            assert_eq!(device_of_kernel(device_for_kernel(device)), device);
+            assert_eq!(device_for_kernel(device), rustix::fs::makedev(major, minor) as u32);
+        }
+    }
+
+    #[test]
+    fn mknod_makes_what_the_mode_says() {
+        assert_eq!(new_kind(0o100_644, 0), Some(NewKind::File));
+        assert_eq!(new_kind(0o010_644, 0), Some(NewKind::Fifo));
+        assert_eq!(new_kind(0o020_644, 0x0103), Some(NewKind::CharDevice(1 << 32 | 3)));
+        assert_eq!(new_kind(0o040_755, 0), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! The way requests come from the kernel and replies go back.
+//!
+//! A [`Channel`] is one queue end: a request must be answered through the channel that it came by. [`Device`] is the
+//! `/dev/fuse` kind, one descriptor each, cloned as often as there are readers; an io_uring kind fits behind the same trait.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi;
+
+/// How a wait for a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The request is in the buffer.
+    Request,
+    /// The file system is unmounted, or its connection was aborted.
+    End,
+}
+
+/// One end of the kernel's queue.
+pub trait Channel: Send + Sync {
+    /// Waits for the next request; replaces what is in `into`, whose capacity must be that of [`buffer`].
+    ///
+    /// # Errors
+    /// What the kernel says when it is neither a request nor the end.
+    fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno>;
+
+    /// Answers request `unique` with success and `parts`, or with an error and no parts.
+    ///
+    /// # Errors
+    /// `ENOENT` if nobody waits for it any more.
+    fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno>;
+
+    /// Tells the kernel something unasked.
+    ///
+    /// # Errors
+    /// `ENOENT` if the kernel does not know the node.
+    fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno>;
+
+    /// One more end of the same queue.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn another(&self) -> Result<Arc<dyn Channel>, Errno>;
+}
+
+/// Parts that a reply may have: a listing or a read is one, an entry with an open two.
+const PARTS_MAX: usize = 4;
+
+/// What a request needs at most.
+pub const BUFFER_BYTES: usize = abi::HEADROOM_BYTES + types::limits::PAYLOAD_BYTES_MAX;
+
+/// A buffer that every request fits in.
+pub fn buffer() -> Vec<u8> {
+    Vec::with_capacity(BUFFER_BYTES)
+}
+
+/// `/dev/fuse`, joined to a mount.
+pub struct Device {
+    fd: OwnedFd,
+}
+
+impl Device {
+    /// Where the kernel offers it.
+    pub const PATH: &str = "/dev/fuse";
+
+    /// Around a descriptor that is, or is about to be, joined to a mount.
+    pub fn new(fd: OwnedFd) -> Self {
+        Device { fd }
+    }
+
+    /// A fresh descriptor.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ENODEV` if the kernel has no FUSE, `EACCES` if it is not for us.
+    pub fn open() -> Result<OwnedFd, Errno> {
+        rustix::fs::open(Self::PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    fn send(&self, unique: u64, error: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        assert!(parts.len() <= PARTS_MAX, "a reply of {} parts", parts.len());
+        let length = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u32::try_from(length).map_err(|_| Errno::OVERFLOW)?;
+        let header = abi::OutHeader { len, error, unique };
+        let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
+        all[0] = IoSlice::new(header.as_bytes());
+        all[1..=parts.len()].copy_from_slice(parts);
+        rustix::io::writev(&self.fd, &all[..=parts.len()]).map(drop)
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Channel for Device {
+    fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
+        loop {
+            into.clear();
+            match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(into)) {
+                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::End),
+                Ok(_) => return Ok(Received::Request),
+                // A request that was taken back between our wake-up and the read; a signal.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+        match result {
+            Ok(parts) => self.send(unique, 0, parts),
+            Err(errno) => self.send(unique, -errno.raw_os_error(), &[]),
+        }
+    }
+
+    fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        self.send(0, code, parts)
+    }
+
+    fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+        let fresh = Self::open()?;
+        mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;
+        Ok(Arc::new(Device::new(fresh)))
+    }
+}

@@ -1,0 +1,159 @@
+//! Listings.
+//!
+//! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2. The kernel's offsets are
+//! signed, so cookies must stay below 2^63 - 2.
+
+use std::io::IoSlice;
+
+use rustix::io::Errno;
+use venus::{DirHandle, ListEntry};
+use zerocopy::IntoBytes;
+
+use crate::dispatch::{Refusal, Task};
+use crate::nodes::Nodes;
+use crate::{abi, attributes};
+
+const OFFSET_OF_FIRST: u64 = 2;
+const COOKIE_MAX: u64 = i64::MAX as u64 - OFFSET_OF_FIRST;
+const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
+
+/// Bytes of one entry, padding included.
+fn entry_bytes(name: &[u8], plus: bool) -> usize {
+    let fixed = size_of::<abi::Dirent>() + if plus { size_of::<abi::EntryOut>() } else { 0 };
+    (fixed + name.len()).next_multiple_of(8)
+}
+
+/// A listing as the kernel lays it out. With `plus` every entry has an [`abi::EntryOut`], whose `nodeid` 0 means: not told.
+struct Block {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    plus: bool,
+}
+
+impl Block {
+    fn fits(&self, name: &[u8]) -> bool {
+        self.bytes.len() + entry_bytes(name, self.plus) <= self.bytes_max
+    }
+
+    fn push(&mut self, of: &abi::EntryOut, ino: u64, off: u64, kind: u32, name: &[u8]) {
+        if self.plus {
+            self.bytes.extend_from_slice(of.as_bytes());
+        }
+        let dirent = abi::Dirent { ino, off, namelen: name.len() as u32, kind };
+        self.bytes.extend_from_slice(dirent.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+}
+
+impl Task<'_> {
+    pub(crate) fn opendir(&self) -> Result<(), Refusal> {
+        let handle = self.venus().opendir(&self.request(), self.fid()?)?;
+        if self.value(&abi::OpenOut { fh: handle.0, open_flags: 0, backing_id: 0 }).is_err() {
+            self.venus().releasedir(handle);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn releasedir(&self, of: &abi::ReleaseIn) -> Result<(), Refusal> {
+        self.venus().releasedir(DirHandle(of.fh));
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn fsyncdir(&self, of: &abi::FsyncIn) -> Result<(), Refusal> {
+        self.venus().fsyncdir(&self.request(), DirHandle(of.fh))?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn readdir(&self, of: &abi::ReadIn, plus: bool) -> Result<(), Refusal> {
+        let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
+        let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus };
+        self.push_dots(&mut block, of.offset);
+        let cookie = of.offset.saturating_sub(OFFSET_OF_FIRST);
+        let listing = self.venus().readdir(
+            &self.request(),
+            DirHandle(of.fh),
+            cookie,
+            (bytes_max - block.bytes.len()) as u32,
+            plus,
+        )?;
+        let fitting = self.fitting(&block, &listing.entries);
+        let shown = &listing.entries[..fitting];
+        if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
+            return Err(Refusal(Errno::INVAL));
+        }
+        if let Some(entry) = shown.iter().find(|entry| entry.cookie > COOKIE_MAX) {
+            tracing::error!(entry.cookie, "cookie of a directory entry does not fit the kernel's offsets");
+            return Err(Refusal(Errno::IO));
+        }
+        let given = if plus { self.remember_shown(shown) } else { Vec::new() };
+        let sent = self.venus().answering(listing.stamp, |still| {
+            let names = still && listing.names_cacheable && self.on.agreement.has_epochs();
+            for entry in shown {
+                push_entry(&mut block, entry, names, still);
+            }
+            self.parts(&[IoSlice::new(&block.bytes)])
+        });
+        if sent.is_err() {
+            given.into_iter().for_each(|node| self.on.forget(node, 1));
+        }
+        Ok(())
+    }
+
+    fn push_dots(&self, block: &mut Block, offset: u64) {
+        let here = self.header.nodeid;
+        let unknown = abi::EntryOut::default();
+        if offset == 0 && block.fits(b".") {
+            block.push(&unknown, here, 1, DIRECTORY_KIND, b".");
+        }
+        if offset <= 1 && block.fits(b"..") {
+            block.push(&unknown, self.on.nodes.parent(here), 2, DIRECTORY_KIND, b"..");
+        }
+    }
+
+    fn fitting(&self, block: &Block, entries: &[ListEntry]) -> usize {
+        let mut room = block.bytes_max - block.bytes.len();
+        let fits = |entry: &&ListEntry| {
+            let bytes = entry_bytes(entry.name.as_bytes(), block.plus);
+            room.checked_sub(bytes).inspect(|left| room = *left).is_some()
+        };
+        entries.iter().take_while(fits).count()
+    }
+
+    /// The kernel counts one reference for every entry with a status.
+    fn remember_shown(&self, shown: &[ListEntry]) -> Vec<u64> {
+        let with_status = shown.iter().filter(|entry| entry.status.is_some());
+        with_status
+            .map(|entry| {
+                self.on.nodes.remember(entry.fid, self.header.nodeid);
+                self.venus().remember(entry.fid);
+                Nodes::number(entry.fid)
+            })
+            .collect()
+    }
+}
+
+fn push_entry(block: &mut Block, entry: &ListEntry, names: bool, still: bool) {
+    let of = entry.status.as_ref().map(|status| attributes::entry(status, names, still && entry.cacheable));
+    let kind = attributes::dirent_kind(entry.kind);
+    let offset = entry.cookie + OFFSET_OF_FIRST;
+    block.push(&of.unwrap_or_default(), Nodes::number(entry.fid), offset, kind, entry.name.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_padded_to_eight_bytes() {
+        let mut block = Block { bytes: Vec::new(), bytes_max: 72, plus: false };
+        block.push(&abi::EntryOut::default(), 5, 1, DIRECTORY_KIND, b"name");
+        assert_eq!(block.bytes.len(), 32);
+        assert_eq!(&block.bytes[16..28], b"\x04\0\0\0\x04\0\0\0name");
+        assert!(block.fits(b"sixteen bytes ok"));
+        assert!(!block.fits(b"seventeen bytes !"));
+        assert_eq!(entry_bytes(b"name", true), 160);
+    }
+}

@@ -1,0 +1,256 @@
+//! From a request of the kernel to the operation of venus, and back with the reply.
+//!
+//! A [`Task`] is one request under way. Its operations (in `names`, `files`, `directories`, `locks`, `status`, `xattrs`)
+//! reply themselves, or return a [`Refusal`], which becomes the reply.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::Cancel;
+use rustix::io::Errno;
+use types::{Caller, Fid, Name, NameError};
+use venus::Venus;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::abi::{self, opcode};
+use crate::channel::Channel;
+use crate::init::Agreement;
+use crate::interrupts::Interrupts;
+use crate::locks::Locks;
+use crate::nodes::Nodes;
+use crate::request::{DecodeError, Operation, Request, forgets};
+use crate::workers::{Handler, Urgency};
+use crate::{errno, groups};
+
+/// From this size on a write's data is kept in the buffer that it came in, not copied out: the buffer is 1 MiB, and many
+/// small writes must not hold one each.
+const KEPT_BYTES_MIN: usize = 64 << 10;
+
+/// What all requests of one mount share.
+pub struct Dispatch {
+    /// The file system.
+    pub venus: Arc<Venus>,
+    /// What the kernel knows.
+    pub nodes: Arc<Nodes>,
+    /// What is under way.
+    pub interrupts: Interrupts,
+    /// Who has byte-range locks.
+    pub locks: Locks,
+    /// What the kernel can.
+    pub agreement: Agreement,
+}
+
+/// Why a request is not done, as the kernel hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal(pub Errno);
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Refusal(errno)
+    }
+}
+
+impl From<venus::Error> for Refusal {
+    fn from(error: venus::Error) -> Self {
+        Refusal(errno::of(&error))
+    }
+}
+
+impl From<NameError> for Refusal {
+    fn from(error: NameError) -> Self {
+        Refusal(errno::of_name(error))
+    }
+}
+
+/// One request under way.
+pub struct Task<'a> {
+    pub(crate) on: &'a Dispatch,
+    pub(crate) header: abi::InHeader,
+    channel: &'a dyn Channel,
+    caller: Caller,
+    cancel: &'a Cancel,
+    groups: &'a (dyn Fn() -> Box<[u32]> + Sync),
+}
+
+impl Task<'_> {
+    pub(crate) fn venus(&self) -> &Venus {
+        &self.on.venus
+    }
+
+    pub(crate) fn request(&self) -> venus::Request<'_> {
+        venus::Request { caller: &self.caller, cancel: Some(self.cancel), groups: Some(self.groups) }
+    }
+
+    /// The file that the request is about.
+    pub(crate) fn fid(&self) -> Result<Fid, Refusal> {
+        self.fid_of(self.header.nodeid)
+    }
+
+    pub(crate) fn fid_of(&self, node: u64) -> Result<Fid, Refusal> {
+        self.on.nodes.fid(node).ok_or(Refusal(Errno::STALE))
+    }
+
+    pub(crate) fn name(&self, bytes: &[u8]) -> Result<Name, Refusal> {
+        Ok(Name::new(bytes)?)
+    }
+
+    /// Replies. A requester that is gone by now hears nothing, and that is no error of ours.
+    pub(crate) fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        self.log(self.channel.reply(self.header.unique, Ok(parts)))
+    }
+
+    pub(crate) fn value<T: IntoBytes + Immutable>(&self, value: &T) -> Result<(), Errno> {
+        self.parts(&[IoSlice::new(value.as_bytes())])
+    }
+
+    pub(crate) fn done(&self) {
+        let _ = self.parts(&[]);
+    }
+
+    pub(crate) fn refuse(&self, errno: Errno) {
+        let _ = self.log(self.channel.reply(self.header.unique, Err(errno)));
+    }
+
+    fn log(&self, sent: Result<(), Errno>) -> Result<(), Errno> {
+        match sent {
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Err(error) => {
+                tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the reply");
+                // Whoever waits must not wait for ever.
+                if error != Errno::IO {
+                    let _ = self.channel.reply(self.header.unique, Err(Errno::IO));
+                }
+            }
+        }
+        sent
+    }
+
+    fn run(&self, operation: Operation<'_>) -> Result<(), Refusal> {
+        match operation {
+            Operation::Lookup { name } => self.lookup(name),
+            Operation::Symlink { name, target } => self.symlink(name, target),
+            Operation::Mknod { of, name } => self.mknod(&of, name),
+            Operation::Mkdir { of, name } => self.mkdir(&of, name),
+            Operation::Unlink { name } => self.unlink(name),
+            Operation::Rmdir { name } => self.rmdir(name),
+            Operation::Rename { newdir, flags, from, to } => self.rename(newdir, flags, from, to),
+            Operation::Link { oldnodeid, name } => self.link(oldnodeid, name),
+            Operation::Readlink => self.readlink(),
+
+            Operation::Getattr(_) => self.getattr(),
+            Operation::Statx(_) => self.statx(),
+            Operation::Setattr(of) => self.setattr(&of),
+            Operation::Statfs => self.statfs(),
+            Operation::Syncfs => self.syncfs(),
+
+            Operation::Open(of) => self.open(of),
+            Operation::Create { of, name } => self.create(&of, name),
+            Operation::Tmpfile(of) => self.tmpfile(&of),
+            Operation::Read(of) => self.read(&of),
+            Operation::Write { of, data } => self.write(&of, Bytes::copy_from_slice(data)),
+            Operation::Flush(of) => self.flush(&of),
+            Operation::Release(of) => self.release(&of),
+            Operation::Fsync(of) => self.fsync(&of),
+            Operation::Fallocate(of) => self.fallocate(&of),
+            Operation::Lseek(of) => self.lseek(&of),
+
+            Operation::Opendir(_) => self.opendir(),
+            Operation::Readdir { of, plus } => self.readdir(&of, plus),
+            Operation::Releasedir(of) => self.releasedir(&of),
+            Operation::Fsyncdir(of) => self.fsyncdir(&of),
+
+            Operation::Setxattr { of, name, value } => self.setxattr(&of, name, value),
+            Operation::Getxattr { size, name } => self.getxattr(size, name),
+            Operation::Listxattr { size } => self.listxattr(size),
+            Operation::Removexattr { name } => self.removexattr(name),
+
+            Operation::Getlk(of) => self.getlk(&of),
+            Operation::Setlk { of, wait } => self.setlk(&of, wait),
+
+            Operation::Unoffered(opcode::IOCTL) => Err(Refusal(Errno::NOTTY)),
+            Operation::Unoffered(_) => Err(Refusal(Errno::NOSYS)),
+            Operation::Destroy => {
+                self.done();
+                Ok(())
+            }
+            Operation::Init { .. } => Err(Refusal(Errno::IO)),
+            // Handled before there is a task, and never answered.
+            Operation::Interrupt { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => Ok(()),
+        }
+    }
+}
+
+impl Dispatch {
+    fn see_through(
+        &self,
+        header: abi::InHeader,
+        channel: &dyn Channel,
+        run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
+    ) {
+        let running = self.interrupts.running(header.unique, header.nodeid);
+        let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+        let groups = move || groups::of_process(header.pid);
+        let task = Task { on: self, header, channel, caller, cancel: &running.cancel, groups: &groups };
+        if let Err(Refusal(errno)) = run(&task) {
+            task.refuse(errno);
+        }
+    }
+
+    pub(crate) fn forget(&self, node: u64, count: u64) {
+        if let Some(fid) = self.nodes.forget(node, count) {
+            self.venus.forget(fid, count);
+        }
+    }
+
+    /// Operations that have no reply.
+    fn take_notice(&self, request: &Request<'_>) -> bool {
+        match request.operation {
+            Operation::Interrupt { unique } => self.interrupts.interrupt(unique),
+            Operation::Forget { lookups } => self.forget(request.header.nodeid, lookups),
+            Operation::BatchForget(bytes) => forgets(bytes).for_each(|one| self.forget(one.nodeid, one.nlookup)),
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn refuse_undecoded(bytes: &[u8], error: DecodeError, channel: &dyn Channel) {
+    tracing::error!(%error, "request of the kernel not understood");
+    let Ok(header) = Request::header(bytes) else { return };
+    if !matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
+        let errno = if matches!(error, DecodeError::Unknown(_)) { Errno::NOSYS } else { Errno::IO };
+        let _ = channel.reply(header.unique, Err(errno));
+    }
+}
+
+impl Handler for Dispatch {
+    fn urgency(&self, request: &[u8]) -> Urgency {
+        match Request::header(request).map(|header| header.opcode) {
+            Ok(opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) => Urgency::Urgent,
+            Ok(opcode::SETLKW) => Urgency::Waits,
+            _ => Urgency::Normal,
+        }
+    }
+
+    fn handle(&self, bytes: &mut Vec<u8>, channel: &dyn Channel) {
+        let (header, of, length) = match Request::decode(bytes) {
+            Err(error) => return refuse_undecoded(bytes, error, channel),
+            Ok(request) if self.take_notice(&request) => return,
+            Ok(Request { header, operation: Operation::Write { of, data } }) if data.len() >= KEPT_BYTES_MIN => {
+                (header, of, data.len())
+            }
+            Ok(Request { header, operation }) => return self.see_through(header, channel, |task| task.run(operation)),
+        };
+        // The data is the end of the request: what is written keeps the buffer, and nothing is copied.
+        let whole = Bytes::from(std::mem::take(bytes));
+        let data = whole.slice(whole.len() - length..);
+        self.see_through(header, channel, |task| task.write(&of, data));
+    }
+
+    fn refuse(&self, request: &[u8], channel: &dyn Channel) {
+        if let Ok(header) = Request::header(request) {
+            let _ = channel.reply(header.unique, Err(Errno::NOLCK));
+        }
+    }
+}

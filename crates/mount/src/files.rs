@@ -1,0 +1,189 @@
+//! Operations on files and their bytes.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use types::{AllocateMode, Fid, LockOwner, SeekWhat, StatusChange};
+use venus::{Handle, OpenMode, Opened};
+
+use crate::abi::{self, flag};
+use crate::attributes;
+use crate::dispatch::{Refusal, Task};
+
+/// Flags of `open`, as Linux numbers them on x86-64 and arm64.
+mod open_flag {
+    pub const ACCESS_MODE: u32 = 0o3;
+    pub const WRITE_ONLY: u32 = 0o1;
+    pub const READ_WRITE: u32 = 0o2;
+    pub const EXCLUSIVE: u32 = 0o200;
+    pub const TRUNCATE: u32 = 0o1000;
+    pub const APPEND: u32 = 0o2000;
+}
+
+fn open_mode(flags: u32) -> OpenMode {
+    let access = flags & open_flag::ACCESS_MODE;
+    OpenMode {
+        read: access != open_flag::WRITE_ONLY,
+        write: matches!(access, open_flag::WRITE_ONLY | open_flag::READ_WRITE),
+        append: flags & open_flag::APPEND != 0,
+        truncate: flags & open_flag::TRUNCATE != 0,
+    }
+}
+
+/// What `fallocate` is to do; `None`: not offered.
+fn allocate_mode(mode: u32) -> Option<AllocateMode> {
+    const KEEP_SIZE: u32 = 0x01;
+    const PUNCH_HOLE: u32 = 0x02;
+    const ZERO_RANGE: u32 = 0x10;
+    const PUNCH_AND_KEEP: u32 = PUNCH_HOLE | KEEP_SIZE;
+    const ZERO_AND_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
+    Some(match mode {
+        0 => AllocateMode::Extend,
+        KEEP_SIZE => AllocateMode::KeepSize,
+        PUNCH_AND_KEEP => AllocateMode::PunchHole,
+        ZERO_RANGE => AllocateMode::ZeroExtend,
+        ZERO_AND_KEEP => AllocateMode::ZeroKeepSize,
+        _ => return None,
+    })
+}
+
+impl Task<'_> {
+    /// A handle that cannot write has nothing to flush, so its closing needs no request, unless the file has byte-range
+    /// locks: closing any descriptor of a file ends its process's locks on it.
+    pub(crate) fn open_out(&self, fid: Fid, opened: &Opened, read_only: bool) -> abi::OpenOut {
+        let mut open_flags = 0;
+        if opened.direct {
+            open_flags |= flag::FOPEN_DIRECT_IO;
+        }
+        if opened.keep_cache {
+            open_flags |= flag::FOPEN_KEEP_CACHE;
+        }
+        if read_only && !self.on.locks.any(fid) {
+            open_flags |= flag::FOPEN_NOFLUSH;
+        }
+        abi::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 }
+    }
+
+    pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), Refusal> {
+        let fid = self.fid()?;
+        let mut mode = open_mode(of.flags);
+        if mode.truncate && of.open_flags & flag::OPEN_KILL_SUIDGID != 0 {
+            let change = StatusChange { size: Some(0), kill_privileges: true, ..Default::default() };
+            self.venus().setattr(&self.request(), fid, change)?;
+            mode.truncate = false;
+        }
+        let opened = self.venus().open(&self.request(), fid, mode)?;
+        if self.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
+            let _ = self.venus().release(&self.request(), opened.handle, None);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), Refusal> {
+        let (dir, name) = (self.fid()?, self.name(name)?);
+        let exclusive = of.flags & open_flag::EXCLUSIVE != 0;
+        let mode = attributes::permissions(of.mode);
+        let (entry, opened) = self.venus().create(&self.request(), dir, &name, mode, exclusive, open_mode(of.flags))?;
+        self.entry(self.header.nodeid, &entry, Some(&opened));
+        Ok(())
+    }
+
+    pub(crate) fn tmpfile(&self, of: &abi::CreateIn) -> Result<(), Refusal> {
+        let mode = attributes::permissions(of.mode);
+        let (entry, opened) = self.venus().make_unnamed(&self.request(), self.fid()?, mode, open_mode(of.flags))?;
+        self.entry(self.header.nodeid, &entry, Some(&opened));
+        Ok(())
+    }
+
+    pub(crate) fn read(&self, of: &abi::ReadIn) -> Result<(), Refusal> {
+        let data = self.venus().read(&self.request(), Handle(of.fh), of.offset, of.size)?;
+        let _ = self.parts(&[IoSlice::new(&data)]);
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), Refusal> {
+        let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
+        let wrote = self.venus().write(&self.request(), Handle(of.fh), of.offset, data, kill_privileges)?;
+        let _ = self.value(&abi::WriteOut { size: wrote.count, padding: 0 });
+        Ok(())
+    }
+
+    pub(crate) fn flush(&self, of: &abi::FlushIn) -> Result<(), Refusal> {
+        let owner = LockOwner(of.lock_owner);
+        let result = self.venus().flush(&self.request(), Handle(of.fh), Some(owner));
+        self.on.locks.dropped(self.fid()?, owner);
+        result?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, of: &abi::ReleaseIn) -> Result<(), Refusal> {
+        let handle = Handle(of.fh);
+        if let Ok(fid) = self.fid() {
+            self.release_locks(fid, handle);
+        }
+        let flock_owner = (of.release_flags & flag::RELEASE_FLOCK_UNLOCK != 0).then_some(LockOwner(of.lock_owner));
+        self.venus().release(&self.request(), handle, flock_owner)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, of: &abi::FsyncIn) -> Result<(), Refusal> {
+        self.venus().fsync(&self.request(), Handle(of.fh))?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn fallocate(&self, of: &abi::FallocateIn) -> Result<(), Refusal> {
+        let mode = allocate_mode(of.mode).ok_or(Errno::OPNOTSUPP)?;
+        self.venus().fallocate(&self.request(), Handle(of.fh), of.offset, of.length, mode)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn lseek(&self, of: &abi::LseekIn) -> Result<(), Refusal> {
+        const SEEK_DATA: u32 = 3;
+        const SEEK_HOLE: u32 = 4;
+        let what = match of.whence {
+            SEEK_DATA => SeekWhat::Data,
+            SEEK_HOLE => SeekWhat::Hole,
+            _ => return Err(Refusal(Errno::INVAL)),
+        };
+        let offset = self.venus().lseek(&self.request(), Handle(of.fh), of.offset, what)?;
+        let _ = self.value(&abi::LseekOut { offset });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_flags_are_linuxs() {
+        use rustix::fs::OFlags;
+        let bits = |flags: OFlags| flags.bits();
+        assert_eq!(open_flag::ACCESS_MODE, bits(OFlags::ACCMODE));
+        assert_eq!(open_flag::WRITE_ONLY, bits(OFlags::WRONLY));
+        assert_eq!(open_flag::READ_WRITE, bits(OFlags::RDWR));
+        assert_eq!(open_flag::EXCLUSIVE, bits(OFlags::EXCL));
+        assert_eq!(open_flag::TRUNCATE, bits(OFlags::TRUNC));
+        assert_eq!(open_flag::APPEND, bits(OFlags::APPEND));
+        let mode = open_mode(bits(OFlags::RDWR | OFlags::APPEND));
+        assert_eq!(mode, OpenMode { read: true, write: true, append: true, truncate: false });
+        let mode = open_mode(bits(OFlags::WRONLY | OFlags::TRUNC));
+        assert_eq!(mode, OpenMode { read: false, write: true, append: false, truncate: true });
+    }
+
+    #[test]
+    fn fallocate_offers_what_it_offers() {
+        use rustix::fs::FallocateFlags as F;
+        assert_eq!(allocate_mode(0), Some(AllocateMode::Extend));
+        assert_eq!(allocate_mode((F::PUNCH_HOLE | F::KEEP_SIZE).bits()), Some(AllocateMode::PunchHole));
+        assert_eq!(allocate_mode(F::ZERO_RANGE.bits()), Some(AllocateMode::ZeroExtend));
+        assert_eq!(allocate_mode((F::ZERO_RANGE | F::KEEP_SIZE).bits()), Some(AllocateMode::ZeroKeepSize));
+        assert_eq!(allocate_mode(F::COLLAPSE_RANGE.bits()), None);
+        assert_eq!(allocate_mode(F::INSERT_RANGE.bits()), None);
+    }
+}

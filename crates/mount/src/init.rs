@@ -1,0 +1,111 @@
+//! What is agreed with the kernel before the first request.
+
+use rustix::io::Errno;
+
+use crate::abi::{self, init};
+
+/// Wanted where the kernel offers it. Left out on purpose:
+/// - `WRITEBACK_CACHE`: writing behind is venus's, which knows when others must see the data;
+/// - `AUTO_INVAL_DATA`: breaks tell when pages end, and `mtime` alone would throw away what we just wrote;
+/// - `DONT_MASK`: the kernel applies the umask;
+/// - `POSIX_ACL`: volumes have mode bits;
+/// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
+const WANTED: u64 = init::ASYNC_READ
+    | init::POSIX_LOCKS
+    | init::FLOCK_LOCKS
+    | init::ATOMIC_O_TRUNC
+    | init::BIG_WRITES
+    | init::DO_READDIRPLUS
+    | init::READDIRPLUS_AUTO
+    | init::ASYNC_DIO
+    | init::PARALLEL_DIROPS
+    | init::MAX_PAGES
+    | init::CACHE_SYMLINKS
+    | init::EXPLICIT_INVAL_DATA
+    | init::HANDLE_KILLPRIV_V2
+    | init::SETXATTR_EXT
+    | init::DIRECT_IO_ALLOW_MMAP
+    | init::INIT_EXT;
+
+/// Without these the rest of this crate is wrong.
+const NEEDED: u64 = init::POSIX_LOCKS
+    | init::FLOCK_LOCKS
+    | init::ATOMIC_O_TRUNC
+    | init::EXPLICIT_INVAL_DATA
+    | init::HANDLE_KILLPRIV_V2
+    | init::SETXATTR_EXT;
+
+/// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default is 12.
+const BACKGROUND_MAX: u16 = 64;
+
+const PAGE_BYTES: usize = 4096;
+const PAGES_MAX: u16 = (types::limits::PAYLOAD_BYTES_MAX / PAGE_BYTES) as u16;
+
+/// What was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The kernel's minor version.
+    pub minor: u32,
+    /// What both sides do; [`abi::init`].
+    pub flags: u64,
+}
+
+impl Agreement {
+    /// Whether [`abi::notify::INC_EPOCH`] is understood.
+    pub fn has_epochs(&self) -> bool {
+        self.minor >= abi::MINOR_INC_EPOCH
+    }
+}
+
+/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
+///
+/// # Errors
+/// `EPROTO` if it is too old.
+pub fn negotiate(of: abi::InitIn, flags2: u32) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
+    let mut out = abi::InitOut { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
+    if of.major > abi::MAJOR {
+        return Ok((out, None));
+    }
+    let offered = u64::from(of.flags) | u64::from(flags2) << 32;
+    if of.major < abi::MAJOR || of.minor < abi::MINOR_OLDEST || offered & NEEDED != NEEDED {
+        tracing::error!(of.major, of.minor, flags = format!("{offered:#x}"), "kernel's FUSE is too old");
+        return Err(Errno::PROTO);
+    }
+    let flags = offered & WANTED;
+    out.max_readahead = of.max_readahead;
+    out.flags = flags as u32;
+    out.flags2 = (flags >> 32) as u32;
+    out.max_background = BACKGROUND_MAX;
+    out.congestion_threshold = BACKGROUND_MAX / 4 * 3;
+    out.max_write = types::limits::PAYLOAD_BYTES_MAX as u32;
+    out.time_gran = 1;
+    out.max_pages = PAGES_MAX;
+    Ok((out, Some(Agreement { minor: of.minor, flags })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_what_is_wanted_of_what_is_offered() {
+        let of = abi::InitIn { major: 7, minor: 45, max_readahead: 131_072, flags: u32::MAX };
+        let (out, agreed) = negotiate(of, u32::MAX).unwrap();
+        assert_eq!(agreed.unwrap().flags, WANTED);
+        assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
+        assert!(agreed.unwrap().has_epochs());
+        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0).unwrap();
+        assert_eq!(u64::from(out.flags), NEEDED);
+        assert!(!agreed.unwrap().has_epochs());
+    }
+
+    #[test]
+    fn refuses_old_kernels_and_lets_newer_majors_ask_again() {
+        let of = abi::InitIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };
+        assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0), Err(Errno::PROTO));
+        let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0).unwrap();
+        assert_eq!((out.major, agreed), (7, None));
+    }
+}

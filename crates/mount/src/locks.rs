@@ -1,0 +1,200 @@
+//! Byte-range and whole-file locks, and when they end.
+//!
+//! Venus and the server have the locks; this file has the kernel's rules for their end.
+//! - A whole-file lock (`flock`) belongs to an open file: it ends with its `RELEASE`, which says so.
+//! - A process's byte-range locks on a file end when it closes *any* descriptor of the file: that is `FLUSH`, which
+//!   names the owner.
+//! - A byte-range lock of an open file (`F_OFD_SETLK`) ends with its `RELEASE`, which does not say so; and a handle that
+//!   was opened with `FOPEN_NOFLUSH` has no `FLUSH`.
+//!
+//! So each owner's handles are noted here when a byte-range lock is asked for through them. A `RELEASE` ends the locks of
+//! the owners that have asked through that handle and through no other. It comes late (the kernel does not wait for it):
+//! an owner may lock anew through another handle meanwhile, so *noting* a handle and *ending* an owner's locks exclude
+//! each other.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use types::{ByteRange, Fid, LockFamily, LockMode, LockOwner};
+use venus::Handle;
+
+use crate::abi::{self, flag};
+use crate::dispatch::{Refusal, Task};
+
+/// Numbers of `fcntl`.
+const F_RDLCK: u32 = 0;
+const F_WRLCK: u32 = 1;
+const F_UNLCK: u32 = 2;
+/// How the kernel says "past every end of file".
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+#[derive(Default)]
+struct Owner {
+    handles: HashSet<Handle>,
+    /// Its locks are being ended.
+    ending: bool,
+}
+
+/// Who may have byte-range locks, through which handles.
+#[derive(Default)]
+pub struct Locks {
+    files: Mutex<HashMap<Fid, HashMap<LockOwner, Owner>>>,
+    ended: Condvar,
+}
+
+impl Locks {
+    /// Whether the file may have byte-range locks of this mount.
+    pub fn any(&self, fid: Fid) -> bool {
+        self.files.lock().contains_key(&fid)
+    }
+
+    /// A lock is about to be asked for.
+    pub fn note(&self, fid: Fid, owner: LockOwner, handle: Handle) {
+        let mut files = self.files.lock();
+        while files.get(&fid).and_then(|owners| owners.get(&owner)).is_some_and(|owner| owner.ending) {
+            self.ended.wait(&mut files);
+        }
+        files.entry(fid).or_default().entry(owner).or_default().handles.insert(handle);
+    }
+
+    /// The owner's locks have ended.
+    pub fn dropped(&self, fid: Fid, owner: LockOwner) {
+        let mut files = self.files.lock();
+        if let Some(owners) = files.get_mut(&fid) {
+            owners.remove(&owner);
+            if owners.is_empty() {
+                files.remove(&fid);
+            }
+        }
+        self.ended.notify_all();
+    }
+
+    /// The handle is released: returns the owners whose locks end with it. Until each is [`Self::dropped`], it cannot be noted.
+    #[must_use]
+    pub fn release(&self, fid: Fid, handle: Handle) -> Vec<LockOwner> {
+        let mut files = self.files.lock();
+        let Some(owners) = files.get_mut(&fid) else { return Vec::new() };
+        let mut ending = Vec::new();
+        for (number, owner) in owners {
+            if owner.handles.remove(&handle) && owner.handles.is_empty() {
+                owner.ending = true;
+                ending.push(*number);
+            }
+        }
+        ending
+    }
+}
+
+fn family(of: &abi::LkIn) -> LockFamily {
+    if of.lk_flags & flag::LK_FLOCK != 0 { LockFamily::Flock } else { LockFamily::Posix }
+}
+
+fn range(of: &abi::LkIn) -> Result<ByteRange, Refusal> {
+    if family(of) == LockFamily::Flock {
+        return Ok(ByteRange::ALL);
+    }
+    let end = if of.lk.end >= OFFSET_MAX { u64::MAX } else { of.lk.end };
+    if of.lk.start > end { Err(Refusal(Errno::INVAL)) } else { Ok(ByteRange { start: of.lk.start, end }) }
+}
+
+fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, Refusal> {
+    match of.lk.kind {
+        F_RDLCK => Ok(Some(LockMode::Shared)),
+        F_WRLCK => Ok(Some(LockMode::Exclusive)),
+        F_UNLCK => Ok(None),
+        _ => Err(Refusal(Errno::INVAL)),
+    }
+}
+
+impl Task<'_> {
+    pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), Refusal> {
+        let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
+        let owner = LockOwner(of.owner);
+        let conflict = self.venus().getlk(&self.request(), Handle(of.fh), owner, family(of), range(of)?, mode)?;
+        let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| abi::FileLock {
+            start: found.range.start,
+            end: found.range.end.min(OFFSET_MAX),
+            kind: if found.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
+            pid: found.pid,
+        });
+        let _ = self.value(&abi::LkOut { lk });
+        Ok(())
+    }
+
+    pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), Refusal> {
+        let (handle, owner, family, range) = (Handle(of.fh), LockOwner(of.owner), family(of), range(of)?);
+        match lock_mode(of)? {
+            Some(mode) => {
+                if family == LockFamily::Posix {
+                    self.on.locks.note(self.fid()?, owner, handle);
+                }
+                self.venus().setlk(&self.request(), handle, owner, of.lk.pid, family, range, mode, wait)?;
+            }
+            None => {
+                self.venus().unlock(&self.request(), handle, owner, family, range)?;
+                if family == LockFamily::Posix && range == ByteRange::ALL {
+                    self.on.locks.dropped(self.fid()?, owner);
+                }
+            }
+        }
+        self.done();
+        Ok(())
+    }
+
+    /// Ends what ends with the handle.
+    pub(crate) fn release_locks(&self, fid: Fid, handle: Handle) {
+        for owner in self.on.locks.release(fid, handle) {
+            let range = ByteRange::ALL;
+            if let Err(error) = self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range) {
+                tracing::warn!(%error, %fid, "cannot let go of a closed file's locks");
+            }
+            self.on.locks.dropped(fid, owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FID: Fid = Fid::new(1, 2, 3);
+
+    #[test]
+    fn locks_end_with_the_last_handle_that_they_were_asked_through() {
+        let locks = Locks::default();
+        locks.note(FID, LockOwner(1), Handle(10));
+        locks.note(FID, LockOwner(1), Handle(11));
+        locks.note(FID, LockOwner(2), Handle(10));
+        assert!(locks.any(FID));
+        assert_eq!(locks.release(FID, Handle(10)), [LockOwner(2)]);
+        locks.dropped(FID, LockOwner(2));
+        assert_eq!(locks.release(FID, Handle(11)), [LockOwner(1)]);
+        locks.dropped(FID, LockOwner(1));
+        assert!(!locks.any(FID));
+        assert_eq!(locks.release(FID, Handle(11)), []);
+    }
+
+    #[test]
+    fn a_late_release_does_not_end_what_was_locked_after_the_flush() {
+        let locks = Locks::default();
+        locks.note(FID, LockOwner(1), Handle(10));
+        locks.dropped(FID, LockOwner(1));
+        locks.note(FID, LockOwner(1), Handle(11));
+        assert_eq!(locks.release(FID, Handle(10)), []);
+    }
+
+    #[test]
+    fn nobody_locks_while_the_owners_locks_are_being_ended() {
+        let locks = std::sync::Arc::new(Locks::default());
+        locks.note(FID, LockOwner(1), Handle(10));
+        assert_eq!(locks.release(FID, Handle(10)), [LockOwner(1)]);
+        let other = std::sync::Arc::clone(&locks);
+        let noted = std::thread::spawn(move || other.note(FID, LockOwner(1), Handle(11)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!noted.is_finished());
+        locks.dropped(FID, LockOwner(1));
+        noted.join().unwrap();
+        assert!(locks.any(FID));
+    }
+}

@@ -1,0 +1,174 @@
+//! Making and unmaking the mount itself.
+//!
+//! As root with `mount(2)`. Otherwise with `fusermount3`, the set-uid helper that every FUSE system has: it opens and mounts
+//! for us, and passes the descriptor back over a socket.
+
+use std::ffi::CString;
+use std::io::{IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
+};
+
+use crate::channel::Device;
+
+/// What `mount` and `df` show as the file system's type, after the kernel's `fuse.`.
+const SUBTYPE: &str = "rialto";
+/// Kibibytes that the kernel reads ahead: a whole request. Its own 128 make four requests of each MiB.
+const READ_AHEAD_KIB: usize = types::limits::PAYLOAD_BYTES_MAX >> 10;
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// No `/dev/fuse` that can be opened.
+    #[error("cannot open /dev/fuse: {0}; is the kernel's fuse module loaded and the device allowed here?")]
+    Device(Errno),
+    /// `mount(2)` refused.
+    #[error("cannot mount on {path}: {error}", path = .path.display())]
+    Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: Errno,
+    },
+    /// Without root, the helper is needed.
+    #[error("fusermount3 is needed to mount without root and cannot be run ({0}): install the package fuse3")]
+    NoHelper(std::io::Error),
+    /// The helper refused.
+    #[error("fusermount3: {0}")]
+    Helper(String),
+    /// The kernel's FUSE is too old, or speaks otherwise.
+    #[error("kernel and Rialto do not agree on a FUSE version: {0}")]
+    Negotiation(Errno),
+    /// The volume cannot be had.
+    #[error("cannot reach the volume: {0}")]
+    Volume(#[from] venus::Error),
+    /// Its threads cannot be started.
+    #[error("cannot start the mount's threads: {0}")]
+    Threads(std::io::Error),
+}
+
+/// What is mounted where.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// An existing directory.
+    pub path: PathBuf,
+    /// What `mount` shows as the source.
+    pub source: String,
+    /// Others than the one who mounts may use it, as mode bits allow. Without root this needs `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_other: bool,
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Mounts, and returns the descriptor that the requests come from.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn mount(target: &Target) -> Result<OwnedFd, MountError> {
+    if is_root() { mount_as_root(target) } else { mount_with_helper(target) }
+}
+
+fn options(target: &Target) -> String {
+    let max_read = types::limits::PAYLOAD_BYTES_MAX;
+    let others = if target.allow_other { ",allow_other" } else { "" };
+    format!("default_permissions,max_read={max_read}{others}")
+}
+
+fn mount_as_root(target: &Target) -> Result<OwnedFd, MountError> {
+    let device = Device::open().map_err(MountError::Device)?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let fd = device.as_raw_fd();
+    let data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},{}", options(target));
+    let data = CString::new(data).expect("options are made of numbers and words");
+    // Whoever runs the server must not hand out set-uid programs and devices to its clients' machines.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount(&*target.source, &target.path, format!("fuse.{SUBTYPE}"), flags, &*data)
+        .map_err(|error| MountError::Refused { path: target.path.clone(), error })?;
+    Ok(device)
+}
+
+/// The helper takes its socket as a descriptor number in the environment. It is given as standard input, so that no
+/// other program that this process starts meanwhile inherits it.
+fn mount_with_helper(target: &Target) -> Result<OwnedFd, MountError> {
+    let no_socket = |error: Errno| MountError::NoHelper(error.into());
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(no_socket)?;
+    let source = target.source.replace('\\', "\\\\").replace(',', "\\,");
+    let options = format!("rw,nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
+    let mut helper = Command::new("fusermount3")
+        .args(["-o", &options, "--"])
+        .arg(&target.path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(MountError::NoHelper)?;
+    let received = receive_descriptor(&ours);
+    let mut text = String::new();
+    if let Some(stderr) = &mut helper.stderr {
+        let _ = stderr.read_to_string(&mut text);
+    }
+    let _ = helper.wait();
+    received.ok_or_else(|| MountError::Helper(text.trim().trim_start_matches("fusermount3: ").to_owned()))
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// Unmounts; while it is in use, lazily: the place is free at once, and the file system ends with its last user.
+///
+/// # Errors
+/// What the kernel or the helper says.
+pub fn unmount(path: &Path) -> std::io::Result<()> {
+    match unmount_once(path, false) {
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            tracing::warn!(path = %path.display(), "still in use: unmounted lazily, it ends with its last user");
+            unmount_once(path, true)
+        }
+        result => result,
+    }
+}
+
+fn unmount_once(path: &Path, lazy: bool) -> std::io::Result<()> {
+    if is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return Ok(rustix::mount::unmount(path, flags)?);
+    }
+    let flags = if lazy { "-uz" } else { "-u" };
+    let output = Command::new("fusermount3").arg(flags).arg("--").arg(path).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if text.contains("busy") { Err(Errno::BUSY.into()) } else { Err(std::io::Error::other(text)) }
+}
+
+/// Lets the kernel read ahead as far as one request goes. Needs root; without, reads are smaller, and nothing is wrong.
+pub fn raise_read_ahead(path: &Path) {
+    // Asks the kernel for what it knows by itself, so this makes no request.
+    let known = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+    let Ok(known) = known else { return };
+    let knob = format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
+    if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!(%error, knob, "read-ahead stays as it is");
+    }
+}

@@ -1,0 +1,121 @@
+//! Operations on names: finding, making, moving and taking them away.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use types::{Name, NewKind, RenameMode};
+use venus::{Entry, Found, Opened};
+use zerocopy::IntoBytes;
+
+use crate::dispatch::{Refusal, Task};
+use crate::nodes::Nodes;
+use crate::{abi, attributes};
+
+/// Flags of `renameat2`.
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+
+impl Task<'_> {
+    /// Replies with an entry, and what was opened with it, that the kernel counts one reference for.
+    pub(crate) fn entry(&self, parent: u64, entry: &Entry, opened: Option<&Opened>) {
+        let fid = entry.status.fid;
+        self.on.nodes.remember(fid, parent);
+        let sent = self.venus().answering(entry.stamp, |still| {
+            let out = attributes::entry(
+                &entry.status,
+                still && entry.name_cacheable && self.on.agreement.has_epochs(),
+                still && entry.cacheable,
+            );
+            match opened {
+                None => self.value(&out),
+                Some(opened) => {
+                    let open = self.open_out(fid, opened, false);
+                    self.parts(&[IoSlice::new(out.as_bytes()), IoSlice::new(open.as_bytes())])
+                }
+            }
+        });
+        if sent.is_err() {
+            self.on.forget(Nodes::number(fid), 1);
+            if let Some(opened) = opened {
+                let _ = self.venus().release(&self.request(), opened.handle, None);
+            }
+        }
+    }
+
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), Refusal> {
+        match self.venus().lookup(&self.request(), self.fid()?, &self.name(name)?)? {
+            Found::Entry(entry) => self.entry(self.header.nodeid, &entry, None),
+            Found::Absent { cacheable, stamp } => {
+                let cacheable = cacheable && self.on.agreement.has_epochs();
+                self.venus().answering(stamp, |still| {
+                    if still && cacheable {
+                        let _ = self.value(&attributes::no_entry());
+                    } else {
+                        self.refuse(Errno::NOENT);
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), Refusal> {
+        let (dir, name) = (self.fid()?, self.name(name)?);
+        let entry = self.venus().make(&self.request(), dir, &name, kind, attributes::permissions(mode))?;
+        self.entry(self.header.nodeid, &entry, None);
+        Ok(())
+    }
+
+    pub(crate) fn symlink(&self, name: &[u8], target: &[u8]) -> Result<(), Refusal> {
+        self.make(name, NewKind::Symlink(Bytes::copy_from_slice(target)), 0o777)
+    }
+
+    pub(crate) fn mknod(&self, of: &abi::MknodIn, name: &[u8]) -> Result<(), Refusal> {
+        let kind = attributes::new_kind(of.mode, of.rdev).ok_or(Errno::INVAL)?;
+        self.make(name, kind, of.mode)
+    }
+
+    pub(crate) fn mkdir(&self, of: &abi::MkdirIn, name: &[u8]) -> Result<(), Refusal> {
+        self.make(name, NewKind::Directory, of.mode)
+    }
+
+    pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), Refusal> {
+        let (fid, dir, name) = (self.fid_of(oldnodeid)?, self.fid()?, self.name(name)?);
+        let entry = self.venus().link(&self.request(), fid, dir, &name)?;
+        self.entry(self.header.nodeid, &entry, None);
+        Ok(())
+    }
+
+    pub(crate) fn unlink(&self, name: &[u8]) -> Result<(), Refusal> {
+        self.venus().unlink(&self.request(), self.fid()?, &self.name(name)?)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn rmdir(&self, name: &[u8]) -> Result<(), Refusal> {
+        self.venus().rmdir(&self.request(), self.fid()?, &self.name(name)?)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn rename(&self, newdir: u64, flags: u32, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            RENAME_NOREPLACE => RenameMode::NoReplace,
+            RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Refusal(Errno::INVAL)),
+        };
+        let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_of(newdir)?);
+        let (from, to): (Name, Name) = (self.name(from)?, self.name(to)?);
+        self.venus().rename(&self.request(), (from_dir, &from), (to_dir, &to), mode)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn readlink(&self) -> Result<(), Refusal> {
+        let target = self.venus().readlink(&self.request(), self.fid()?)?;
+        let _ = self.parts(&[IoSlice::new(&target)]);
+        Ok(())
+    }
+}

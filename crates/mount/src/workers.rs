@@ -1,0 +1,253 @@
+//! The threads that take requests and see them through.
+//!
+//! Model. Each worker has its own channel and is in one of two places: *receiving* (waiting for the kernel) or *busy*
+//! (with a request, which may block on the server for as long as a restart takes). The rule: while the mount lives,
+//! somebody receives. Otherwise nobody would hear that a blocked request is interrupted, nor serve the write-back
+//! that an invalidation waits for.
+//!
+//! - A worker that received an *urgent* request (an interrupt, a forget: they never block) handles it and receives on.
+//! - A worker that received anything else goes busy. If it was the last one receiving, it starts another worker first; if
+//!   there are [`WorkersConfig::threads_max`] already, it stays and puts the request into the backlog instead.
+//! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving: then it ends.
+//! - A request that waits for other applications by design (a lock) gets a thread of its own, so that no number of
+//!   waiters uses up the workers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::channel::{self, Channel, Received};
+
+/// What is done with requests.
+pub trait Handler: Send + Sync + 'static {
+    /// How a request is to be run. Looks at its header only.
+    fn urgency(&self, request: &[u8]) -> Urgency;
+    /// Sees it through, its reply included. May take the buffer's contents; leaves any vector.
+    fn handle(&self, request: &mut Vec<u8>, channel: &dyn Channel);
+    /// Refuses it because there is no room to wait.
+    fn refuse(&self, request: &[u8], channel: &dyn Channel);
+}
+
+/// How a request is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Never blocks.
+    Urgent,
+    /// May wait for the server.
+    Normal,
+    /// May wait for other applications.
+    Waits,
+}
+
+/// How many threads.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkersConfig {
+    /// Kept receiving.
+    pub receiving: usize,
+    /// All, without lock waiters.
+    pub threads_max: usize,
+    /// Requests beyond the threads; past it the kernel's own queue holds them.
+    pub backlog_max: usize,
+    /// Lock waiters.
+    pub waiters_max: usize,
+}
+
+impl WorkersConfig {
+    /// One receiver a core and one to spare, up to 64 busy.
+    pub fn for_cores(cores: usize) -> Self {
+        WorkersConfig { receiving: cores.clamp(1, 16) + 1, threads_max: 64, backlog_max: 1024, waiters_max: 4096 }
+    }
+}
+
+struct Parked {
+    request: Vec<u8>,
+    channel: Arc<dyn Channel>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Alive, without lock waiters.
+    workers: usize,
+    /// Of them, those waiting for the kernel.
+    receiving: usize,
+    waiters: usize,
+    backlog: VecDeque<Parked>,
+}
+
+/// The workers of one mount.
+pub struct Workers<H> {
+    handler: H,
+    config: WorkersConfig,
+    counts: Mutex<Counts>,
+    /// A place in the backlog, or an end.
+    changed: Condvar,
+}
+
+impl<H: Handler> Workers<H> {
+    /// Starts receiving through `first` and through other ends of it.
+    ///
+    /// # Errors
+    /// If not even one thread can be started.
+    pub fn start(handler: H, config: WorkersConfig, first: Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
+        let workers = Arc::new(Workers { handler, config, counts: Mutex::default(), changed: Condvar::new() });
+        workers.spawn(Arc::clone(&first))?;
+        for _ in 1..config.receiving {
+            workers.spawn_another(&*first);
+        }
+        Ok(workers)
+    }
+
+    /// Waits until the channel is over and every request is seen through.
+    pub fn wait(&self) {
+        let mut counts = self.counts.lock();
+        while counts.workers > 0 || counts.waiters > 0 {
+            self.changed.wait(&mut counts);
+        }
+    }
+
+    /// Whether there is nothing to wait for.
+    pub fn is_over(&self) -> bool {
+        let counts = self.counts.lock();
+        counts.workers == 0 && counts.waiters == 0
+    }
+
+    fn spawn(self: &Arc<Self>, channel: Arc<dyn Channel>) -> std::io::Result<()> {
+        let this = Arc::clone(self);
+        {
+            let mut counts = self.counts.lock();
+            counts.workers += 1;
+            counts.receiving += 1;
+        }
+        let started = thread::Builder::new().name("mount".into()).spawn(move || this.work(&channel));
+        if started.is_err() {
+            let mut counts = self.counts.lock();
+            counts.workers -= 1;
+            counts.receiving -= 1;
+        }
+        started.map(drop)
+    }
+
+    /// As [`Self::spawn`]; says whether it worked: going on with fewer is better than not at all.
+    fn spawn_another(self: &Arc<Self>, like: &dyn Channel) -> bool {
+        let result = like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
+        if let Err(error) = &result {
+            tracing::warn!(%error, "cannot start another worker of the mount");
+        }
+        result.is_ok()
+    }
+
+    fn work(self: &Arc<Self>, channel: &Arc<dyn Channel>) {
+        let mut buffer = channel::buffer();
+        while self.receive(channel, &mut buffer) {
+            match self.handler.urgency(&buffer) {
+                Urgency::Urgent => self.handler.handle(&mut buffer, &**channel),
+                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), channel),
+                Urgency::Normal if self.become_busy(channel, &mut buffer) => {
+                    self.handler.handle(&mut buffer, &**channel);
+                    if !self.become_receiving() {
+                        return;
+                    }
+                }
+                Urgency::Normal => {}
+            }
+            if buffer.capacity() < channel::BUFFER_BYTES {
+                buffer = channel::buffer();
+            }
+        }
+        let mut counts = self.counts.lock();
+        counts.workers -= 1;
+        counts.receiving -= 1;
+        self.changed.notify_all();
+    }
+
+    fn receive(&self, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
+        match channel.receive(buffer) {
+            Ok(Received::Request) => true,
+            Ok(Received::End) => false,
+            Err(error) => {
+                tracing::error!(%error, "cannot receive from the kernel");
+                error == Errno::NOMEM
+            }
+        }
+    }
+
+    /// Leaves the receivers with somebody left, and says yes; otherwise parks the request.
+    fn become_busy(self: &Arc<Self>, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
+        let mut counts = self.counts.lock();
+        let mut can_start = true;
+        loop {
+            if counts.receiving > 1 || counts.workers == 1 && !can_start {
+                // The second: nobody else lives who could take it from the backlog.
+                counts.receiving -= 1;
+                return true;
+            }
+            if can_start && counts.workers < self.config.threads_max {
+                drop(counts);
+                can_start = self.spawn_another(&**channel);
+                counts = self.counts.lock();
+            } else if counts.backlog.len() < self.config.backlog_max {
+                counts.backlog.push_back(Parked { request: std::mem::take(buffer), channel: Arc::clone(channel) });
+                return false;
+            } else {
+                self.changed.wait(&mut counts);
+            }
+        }
+    }
+
+    /// Sees the backlog through, then joins the receivers; says no if there are enough, and the worker then ends.
+    fn become_receiving(&self) -> bool {
+        let mut counts = self.counts.lock();
+        while let Some(mut parked) = counts.backlog.pop_front() {
+            self.changed.notify_all();
+            drop(counts);
+            self.handler.handle(&mut parked.request, &*parked.channel);
+            drop(parked);
+            counts = self.counts.lock();
+        }
+        let stays = counts.receiving < self.config.receiving;
+        if stays {
+            counts.receiving += 1;
+        } else {
+            counts.workers -= 1;
+        }
+        self.changed.notify_all();
+        stays
+    }
+
+    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, channel: &Arc<dyn Channel>) {
+        let full = {
+            let mut counts = self.counts.lock();
+            let full = counts.waiters >= self.config.waiters_max;
+            counts.waiters += usize::from(!full);
+            full
+        };
+        if full {
+            return self.handler.refuse(&request, &**channel);
+        }
+        // The request is small and its buffer is not.
+        request.shrink_to_fit();
+        let request = Arc::new(Mutex::new(request));
+        let (this, its_request, its_channel) = (Arc::clone(self), Arc::clone(&request), Arc::clone(channel));
+        let started =
+            thread::Builder::new().name("mount-lock".into()).stack_size(WAITER_STACK_BYTES).spawn(move || {
+                this.handler.handle(&mut its_request.lock(), &*its_channel);
+                this.waiter_ended();
+            });
+        if let Err(error) = started {
+            tracing::warn!(%error, "cannot start a thread for a lock");
+            self.handler.refuse(&request.lock(), &**channel);
+            self.waiter_ended();
+        }
+    }
+
+    fn waiter_ended(&self) {
+        self.counts.lock().waiters -= 1;
+        self.changed.notify_all();
+    }
+}
+
+/// A lock waiter calls down through venus and the client; they keep no large arrays on the stack.
+const WAITER_STACK_BYTES: usize = 512 << 10;

@@ -1,0 +1,76 @@
+//! Extended attributes.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use types::XattrMode;
+use types::limits::XATTR_NAME_BYTES_MAX;
+
+use crate::abi;
+use crate::dispatch::{Refusal, Task};
+
+/// Flags of `setxattr`.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+
+/// `system.` attributes are doors to other things (access lists) that volumes do not have; every `ls -l` asks for them.
+fn check_name(name: &[u8]) -> Result<(), Refusal> {
+    if name.starts_with(b"system.") {
+        return Err(Refusal(Errno::OPNOTSUPP));
+    }
+    if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
+        return Err(Refusal(Errno::RANGE));
+    }
+    Ok(())
+}
+
+impl Task<'_> {
+    pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        check_name(name)?;
+        let mode = match of.flags {
+            0 => XattrMode::Either,
+            XATTR_CREATE => XattrMode::Create,
+            XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Refusal(Errno::INVAL)),
+        };
+        self.venus().setxattr(&self.request(), self.fid()?, name, Bytes::copy_from_slice(value), mode)?;
+        self.done();
+        Ok(())
+    }
+
+    pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
+        check_name(name)?;
+        let value = self.venus().getxattr(&self.request(), self.fid()?, name)?;
+        self.sized(size, &value)
+    }
+
+    pub(crate) fn listxattr(&self, size: u32) -> Result<(), Refusal> {
+        let names = self.venus().listxattr(&self.request(), self.fid()?)?;
+        let mut list = Vec::new();
+        for name in names {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        self.sized(size, &list)
+    }
+
+    pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), Refusal> {
+        check_name(name)?;
+        self.venus().removexattr(&self.request(), self.fid()?, name)?;
+        self.done();
+        Ok(())
+    }
+
+    /// With `size` 0 only the length is asked for.
+    fn sized(&self, size: u32, value: &[u8]) -> Result<(), Refusal> {
+        if size == 0 {
+            let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
+        } else if value.len() > size as usize {
+            return Err(Refusal(Errno::RANGE));
+        } else {
+            let _ = self.parts(&[IoSlice::new(value)]);
+        }
+        Ok(())
+    }
+}
