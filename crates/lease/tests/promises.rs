@@ -1,6 +1,6 @@
 //! Promises against an obvious model: what each client may still answer from its cache.
 //!
-//! The model's client trusts a file from its promise until it acknowledges the last break of the file that it was sent. A change is
+//! The model's client may answer from a file's promise until it acknowledges the last break of the file that it was sent. A change is
 //! done exactly when no other client trusts what it had *before* the change, or its session is over (CB-1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,17 +58,16 @@ struct Client {
     promised: BTreeSet<Fid>,
     /// Breaks to be acknowledged.
     unacked: BTreeMap<BreakId, BTreeSet<Fid>>,
+    /// Files that were promised once and are still in the cache, with the break that takes them out. An earlier break that
+    /// is acknowledged later takes nothing out.
+    breaking: BTreeMap<Fid, BreakId>,
     held: BTreeSet<Fid>,
 }
 
 impl Client {
     fn new(incarnation: u64) -> Self {
-        Client { incarnation, promised: BTreeSet::new(), unacked: BTreeMap::new(), held: BTreeSet::new() }
-    }
-
-    /// The last break of the file that was sent.
-    fn last_break(&self, fid: Fid) -> Option<BreakId> {
-        self.unacked.iter().filter(|(_, fids)| fids.contains(&fid)).map(|(id, _)| *id).next_back()
+        let (promised, held) = (BTreeSet::new(), BTreeSet::new());
+        Client { incarnation, promised, unacked: BTreeMap::new(), breaking: BTreeMap::new(), held }
     }
 }
 
@@ -124,7 +123,7 @@ impl World {
         for other in (0..CLIENTS).filter(|other| *other != client) {
             for fid in files.iter().map(|file| fid(*file)) {
                 assert!(!self.clients[other].promised.contains(&fid), "CB-1: {other} was not told of {fid}");
-                waits.extend(self.clients[other].last_break(fid).map(|id| (other, id)));
+                waits.extend(self.clients[other].breaking.get(&fid).map(|id| (other, *id)));
             }
         }
         assert_eq!(ticket.is_some(), !waits.is_empty());
@@ -141,6 +140,7 @@ impl World {
                 assert_eq!(item.reason, expected);
                 assert!(client.promised.remove(&item.fid), "{to} was not promised {}", item.fid);
             }
+            client.breaking.extend(items.iter().map(|item| (item.fid, *id)));
             let fids = items.iter().map(|item| item.fid).collect();
             assert!(client.unacked.insert(*id, fids).is_none(), "each batch has its own number");
         }
@@ -149,6 +149,7 @@ impl World {
     fn ack(&mut self, client: usize, which: usize, open: &[u64]) {
         let Some(id) = self.clients[client].unacked.keys().nth(which).copied() else { return };
         let fids = self.clients[client].unacked.remove(&id).expect("just seen");
+        self.clients[client].breaking.retain(|_, last| *last != id);
         let open: Vec<Fid> = open.iter().map(|file| fid(*file)).collect();
         let mut out = Vec::new();
         self.leases.ack(Time::ZERO, self.sessions[client], id, &open, &mut out);
