@@ -110,6 +110,13 @@ impl Promises {
         self.count -= freed;
     }
 
+    /// Forgets a file; what its holders had.
+    pub fn forget_all(&mut self, fid: Fid) -> SmallVec<[Holding; 1]> {
+        let holdings = self.files.remove(&fid).unwrap_or_default();
+        self.count -= holdings.iter().filter(|holding| holding.seq != 0).count();
+        holdings
+    }
+
     fn change(&mut self, fid: Fid, session: SessionId, change: impl FnOnce(&mut Holding)) {
         let Entry::Occupied(mut entry) = self.files.entry(fid) else { return };
         let list = entry.get_mut();

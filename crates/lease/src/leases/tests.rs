@@ -1,0 +1,350 @@
+//! Each rule of the server's machine by example; `tests/` has the models.
+
+use std::time::Duration;
+
+use types::{BreakReason, LockMode, Name};
+
+use super::*;
+use crate::config::KnownSession;
+
+const A: ClientId = ClientId(0xa);
+const B: ClientId = ClientId(0xb);
+const C: ClientId = ClientId(0xc);
+const FILE: Fid = Fid::new(1, 2, 1);
+const OTHER: Fid = Fid::new(1, 4, 1);
+const NOBODY: SessionId = SessionId(0);
+
+fn at(secs: u64) -> Time {
+    Time::from_start(Duration::from_secs(secs))
+}
+
+fn fresh() -> Leases {
+    Leases::new(LeaseConfig::default(), None, SessionId(1), at(0))
+}
+
+fn restarted(sessions: &[(u64, ClientId)], complete: bool) -> Leases {
+    let known = |(session, client): &(u64, ClientId)| KnownSession {
+        session: SessionId(*session),
+        client: *client,
+        incarnation: 1,
+    };
+    let restart = Restart { known: sessions.iter().map(known).collect(), complete };
+    Leases::new(LeaseConfig::default(), Some(&restart), SessionId(10), at(0))
+}
+
+fn attach(leases: &mut Leases, client: ClientId) -> SessionId {
+    let mut out = Vec::new();
+    let session = leases.attach(at(0), client, 1, &mut out).expect("attach");
+    assert_eq!(out, []);
+    session
+}
+
+fn data(fid: Fid) -> BreakItem {
+    BreakItem { fid, reason: BreakReason::Data, name: None }
+}
+
+fn origin(session: SessionId) -> Origin {
+    Origin { session, slot: 0, request: 1 }
+}
+
+fn exclusive(session: SessionId) -> LockRequest {
+    let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
+    LockRequest { fid: FILE, session, owner: LockOwner(1), pid: 7, family, range: ByteRange::ALL, mode }
+}
+
+/// Breaks `fid` for all but `except`; the ticket, and who was told under which number.
+fn change(leases: &mut Leases, fid: Fid, except: SessionId) -> (Option<Ticket>, Vec<(SessionId, BreakId)>) {
+    let mut out = Vec::new();
+    let ticket = leases.break_promises(at(1), &[data(fid)], except, &mut out);
+    let told = out.iter().map(|output| match output {
+        Output::Break { to, id, .. } => (*to, *id),
+        other => panic!("{other:?}"),
+    });
+    (ticket, told.collect())
+}
+
+fn acked(leases: &mut Leases, session: SessionId, id: BreakId, held: &[Fid]) -> Vec<Output> {
+    let mut out = Vec::new();
+    leases.ack(at(1), session, id, held, &mut out);
+    out
+}
+
+#[test]
+fn a_change_waits_for_every_other_holder_and_nobody_else() {
+    let mut leases = fresh();
+    let (a, b, c) = (attach(&mut leases, A), attach(&mut leases, B), attach(&mut leases, C));
+    for session in [a, b] {
+        assert!(leases.promise(at(0), session, FILE, &mut Vec::new()));
+    }
+    assert!(leases.promise(at(0), c, OTHER, &mut Vec::new()));
+    let (ticket, told) = change(&mut leases, FILE, a);
+    assert_eq!(told.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
+    assert!(leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER));
+    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(change(&mut leases, FILE, a), (None, vec![]));
+}
+
+#[test]
+fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (first, told) = change(&mut leases, FILE, a);
+    let (second, again) = change(&mut leases, FILE, a);
+    assert_eq!(again, [], "there is no promise to end");
+    let done = acked(&mut leases, b, told[0].1, &[]);
+    assert_eq!(done, [Output::TicketDone(first.expect("first")), Output::TicketDone(second.expect("second"))]);
+}
+
+#[test]
+fn a_promise_made_after_a_break_is_broken_anew_and_the_old_acknowledgement_is_not_enough() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (first, told) = change(&mut leases, FILE, a);
+    leases.promise(at(1), b, FILE, &mut Vec::new());
+    let (second, again) = change(&mut leases, FILE, a);
+    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
+    assert_eq!(acked(&mut leases, b, again[0].1, &[]), [Output::TicketDone(second.expect("second"))]);
+    assert_eq!(leases.counts().promised_files, 0);
+}
+
+#[test]
+fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (ticket, _) = change(&mut leases, FILE, a);
+    let mut out = Vec::new();
+    assert_eq!(leases.renew(at(10), a), Renewal::Renewed);
+    leases.tick(at(15), &mut out);
+    assert_eq!(out, [], "CB-4: the client may still trust what it has");
+    assert_eq!(leases.tick(at(16), &mut out), at(26));
+    let ended = Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
+    assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(leases.renew(at(16), b), Renewal::Gone);
+}
+
+#[test]
+fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (_, told) = change(&mut leases, FILE, a);
+    assert_eq!(leases.renew(at(16), b), Renewal::Renewed);
+    assert_eq!(leases.renew(at(17), b), Renewal::Withheld);
+    acked(&mut leases, b, told[0].1, &[]);
+    assert_eq!(leases.renew(at(17), b), Renewal::Renewed);
+}
+
+#[test]
+fn a_session_that_resumes_hears_its_breaks_again_and_keeps_its_promises() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, OTHER, &mut Vec::new());
+    let (ticket, told) = change(&mut leases, FILE, a);
+    let mut out = Vec::new();
+    let resumed = leases.resume(at(9), b, B, 1, &mut out).expect("resume");
+    assert_eq!(resumed, Resumed { reclaim: false, renewed: true });
+    assert_eq!(out, [Output::Break { to: b, id: told[0].1, items: vec![data(FILE)] }]);
+    assert!(leases.is_promised(b, OTHER));
+    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [], "said twice, counted once");
+}
+
+#[test]
+fn only_its_own_client_and_incarnation_resumes_a_session() {
+    let mut leases = fresh();
+    let a = attach(&mut leases, A);
+    let mut out = Vec::new();
+    assert_eq!(leases.resume(at(1), a, B, 1, &mut out), Err(AttachError::Gone(a)));
+    assert_eq!(leases.resume(at(1), SessionId(99), A, 1, &mut out), Err(AttachError::Gone(SessionId(99))));
+    let old = AttachError::OldIncarnation { client: A, newest: 1 };
+    assert_eq!(leases.resume(at(1), a, A, 0, &mut out), Err(old));
+}
+
+#[test]
+fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), a, FILE, &mut Vec::new());
+    leases.hold(a, OTHER).expect("hold");
+    let mut out = Vec::new();
+    assert_eq!(leases.lock(origin(a), &exclusive(a), false, false, &mut out), LockOutcome::Granted);
+    assert_eq!(leases.lock(origin(b), &exclusive(b), true, false, &mut out), LockOutcome::Waiting);
+    let (ticket, _) = change(&mut leases, FILE, b);
+    let newer = leases.attach(at(2), A, 2, &mut out).expect("attach");
+    let ended = Output::SessionEnded { session: a, client: A, reason: EndReason::Replaced, freed: vec![OTHER] };
+    let granted = Output::LockDone { origin: origin(b), result: Ok(()) };
+    assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a was told"))]);
+    assert!(leases.is_session(newer) && !leases.is_session(a));
+    let old = AttachError::OldIncarnation { client: A, newest: 2 };
+    assert_eq!(leases.attach(at(3), A, 1, &mut out), Err(old), "EO-2");
+    leases.detach(at(4), newer, &mut out);
+    assert_eq!(leases.attach(at(5), A, 1, &mut out), Err(old), "EO-2, when no session is left too");
+}
+
+#[test]
+fn an_acknowledgement_that_names_open_files_holds_them() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (_, told) = change(&mut leases, FILE, a);
+    acked(&mut leases, b, told[0].1, &[FILE, OTHER]);
+    assert!(leases.is_held(FILE), "HO-1");
+    assert!(!leases.is_held(OTHER), "the break did not name it");
+    assert!(!leases.unhold(a, FILE), "a never held it");
+    assert!(leases.unhold(b, FILE));
+    assert!(!leases.is_held(FILE));
+}
+
+#[test]
+fn a_held_file_is_free_when_its_last_holder_goes() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.hold(a, FILE).expect("hold");
+    leases.hold(b, FILE).expect("hold");
+    leases.hold(b, FILE).expect("hold again");
+    let mut out = Vec::new();
+    leases.peer_died(at(1), b, &mut out);
+    let ended = Output::SessionEnded { session: b, client: B, reason: EndReason::PeerDied, freed: vec![] };
+    assert_eq!(std::mem::take(&mut out), [ended]);
+    leases.detach(at(1), a, &mut out);
+    let ended = Output::SessionEnded { session: a, client: A, reason: EndReason::Detached, freed: vec![FILE] };
+    assert_eq!(out, [ended]);
+    assert_eq!(leases.hold(a, FILE), Err(Fault::Expired));
+}
+
+#[test]
+fn a_file_that_is_gone_leaves_no_promise_and_no_acknowledgement_is_missed() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    leases.promise(at(0), a, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, &mut Vec::new());
+    let (ticket, told) = change(&mut leases, FILE, a);
+    leases.forget_file(FILE);
+    assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
+    assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
+    assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);
+    leases.promise(at(2), a, OTHER, &mut Vec::new());
+    leases.detach(at(3), a, &mut Vec::new());
+    assert_eq!(leases.counts().promises, 0);
+}
+
+#[test]
+fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
+    let config = LeaseConfig { promises_max: 17, ..LeaseConfig::default() };
+    let mut leases = Leases::new(config, None, SessionId(1), at(0));
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    let mut out = Vec::new();
+    leases.promise(at(0), b, FILE, &mut out);
+    for vnode in 1..=16 {
+        leases.promise(at(0), a, Fid::new(1, 100 + vnode, 1), &mut out);
+    }
+    assert_eq!(out, []);
+    leases.promise(at(0), b, OTHER, &mut out);
+    let pressed = |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
+    let told = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
+    assert_eq!(out, [told]);
+    let (ticket, _) = change(&mut leases, Fid::new(1, 101, 1), b);
+    let done = acked(&mut leases, a, BreakId(1), &[]);
+    assert_eq!(done, [Output::TicketDone(ticket.expect("CB-1: a had yet to drop it"))]);
+}
+
+#[test]
+fn items_of_one_file_become_one_and_keep_only_a_hint_that_all_share() {
+    let name = |text: &str| Name::new(text.as_bytes()).ok();
+    let item = |reason, name| BreakItem { fid: FILE, reason, name };
+    let both = [item(BreakReason::Data, name("x")), item(BreakReason::Removed, name("y"))];
+    assert_eq!(merged(&both), [item(BreakReason::Removed, None)]);
+    let same = [item(BreakReason::Data, name("x")), item(BreakReason::Status, name("x")), data(OTHER)];
+    assert_eq!(merged(&same), [item(BreakReason::Data, name("x")), data(OTHER)]);
+}
+
+#[test]
+fn leftovers_of_ended_promises_do_not_pile_up() {
+    let mut leases = fresh();
+    let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
+    for round in 0..1000 {
+        leases.promise(at(0), b, FILE, &mut Vec::new());
+        let (_, told) = change(&mut leases, FILE, a);
+        assert_eq!(told.len(), 1, "round {round}");
+        acked(&mut leases, b, told[0].1, &[]);
+    }
+    assert!(leases.sessions.get(b).expect("b").order.len() < 200);
+}
+
+#[test]
+fn no_change_before_all_known_sessions_have_claimed_what_they_had() {
+    let mut leases = restarted(&[(1, A), (2, B)], true);
+    let mut out = Vec::new();
+    assert!(!leases.may_change());
+    assert_eq!(leases.resume(at(1), SessionId(1), A, 1, &mut out).map(|resumed| resumed.reclaim), Ok(true));
+    leases.reclaim_done(at(2), SessionId(1), &mut out);
+    leases.resume(at(3), SessionId(2), B, 1, &mut out).expect("resume");
+    assert!(!leases.may_change(), "CB-5: b was told, and may not have heard");
+    assert_eq!(out, []);
+    leases.reclaim_done(at(4), SessionId(2), &mut out);
+    assert!(leases.may_change());
+    assert_eq!(out, [Output::GraceOver]);
+    assert_eq!(leases.resume(at(5), SessionId(2), B, 1, &mut out).map(|resumed| resumed.reclaim), Ok(false));
+}
+
+#[test]
+fn grace_ends_with_the_lease_of_those_who_do_not_return() {
+    let mut leases = restarted(&[(1, A), (2, B)], true);
+    let mut out = Vec::new();
+    leases.resume(at(1), SessionId(1), A, 1, &mut out).expect("resume");
+    leases.reclaim_done(at(1), SessionId(1), &mut out);
+    leases.tick(at(15), &mut out);
+    assert_eq!(out, []);
+    leases.tick(at(16), &mut out);
+    let ended = Output::SessionEnded { session: SessionId(2), client: B, reason: EndReason::Expired, freed: vec![] };
+    assert_eq!(out, [ended, Output::GraceOver]);
+}
+
+#[test]
+fn a_restart_that_may_have_lost_sessions_waits_for_a_whole_lease() {
+    let mut leases = restarted(&[], false);
+    let mut out = Vec::new();
+    assert_eq!(leases.tick(at(15), &mut out), at(16));
+    assert!(!leases.may_change(), "CB-5");
+    leases.tick(at(16), &mut out);
+    assert_eq!(out, [Output::GraceOver]);
+    assert!(restarted(&[], true).may_change(), "nobody was there");
+}
+
+#[test]
+fn in_grace_locks_are_for_their_former_holders() {
+    let mut leases = restarted(&[(1, A), (2, B)], true);
+    let (a, b) = (SessionId(1), SessionId(2));
+    let mut out = Vec::new();
+    leases.resume(at(1), b, B, 1, &mut out).expect("resume");
+    leases.reclaim_done(at(1), b, &mut out);
+    assert_eq!(leases.lock(origin(b), &exclusive(b), false, false, &mut out), LockOutcome::Waiting);
+    let refused = LockOutcome::Refused(Fault::Expired);
+    assert_eq!(leases.lock(origin(b), &exclusive(b), false, true, &mut out), refused, "b said that it was done");
+    leases.resume(at(2), a, A, 1, &mut out).expect("resume");
+    assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), LockOutcome::Granted);
+    assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), LockOutcome::Granted, "said again");
+    assert_eq!(out, []);
+    leases.reclaim_done(at(3), a, &mut out);
+    let locked = Output::LockDone { origin: origin(b), result: Err(Fault::Locked) };
+    assert_eq!(out, [Output::GraceOver, locked]);
+    assert_eq!(leases.lock(origin(a), &exclusive(a), false, true, &mut out), refused, "grace is over");
+}
+
+#[test]
+fn nothing_is_called_free_in_grace() {
+    let mut leases = restarted(&[(1, A), (2, B)], true);
+    let mut out = Vec::new();
+    leases.resume(at(1), SessionId(1), A, 1, &mut out).expect("resume");
+    leases.hold(SessionId(1), FILE).expect("hold");
+    assert!(!leases.unhold(SessionId(1), FILE), "b may yet claim it");
+    leases.hold(SessionId(1), FILE).expect("hold");
+    leases.detach(at(2), SessionId(1), &mut out);
+    let ended = Output::SessionEnded { session: SessionId(1), client: A, reason: EndReason::Detached, freed: vec![] };
+    assert_eq!(out, [ended]);
+    assert_eq!(change(&mut leases, FILE, NOBODY), (None, vec![]));
+}
