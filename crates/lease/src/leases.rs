@@ -248,6 +248,12 @@ impl Leases {
         self.promises.is_promised(fid, session)
     }
 
+    /// Whether anybody but `session` is promised the file, or has yet to acknowledge a break of it: who may have it open
+    /// without the server's knowledge (HO-1).
+    pub fn is_promised_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
+        self.promises.holdings(fid).iter().any(|holding| holding.session != session)
+    }
+
     /// Ends all promises of these files but those of `except`, which made the change. The ticket is done when everybody who
     /// may still trust them has acknowledged or is over. `None`: nobody does.
     pub fn break_promises(

@@ -90,6 +90,8 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
     let (first, told) = change(&mut leases, FILE, a);
+    assert!(leases.is_promised_elsewhere(FILE, a), "b may still answer from its cache");
+    assert!(!leases.is_promised_elsewhere(FILE, b) && !leases.is_promised_elsewhere(OTHER, a));
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(again, [], "there is no promise to end");
     let done = acked(&mut leases, b, told[0].1, &[]);
