@@ -27,6 +27,8 @@ use crate::failure::{Doing, Failure};
 
 /// What a cell is called unless told otherwise.
 pub const NAME_DEFAULT: &str = "localcell";
+/// The volume whose root is the root of the tree.
+pub const VOLUME: &str = "root.cell";
 /// The first TCP port that a new cell tries.
 pub const PORT_DEFAULT: u16 = 7620;
 /// How many ports from there on it tries.

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 
 use crate::failure::{Doing, Failure};
 
@@ -155,6 +155,15 @@ fn open_log(path: &Path) -> io::Result<File> {
 /// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt does not end it.
 pub fn leave_terminal() -> io::Result<()> {
     rustix::process::setsid().map(|_| ()).map_err(io::Error::from)
+}
+
+/// Lets this process have as many files open as the machine's owner allows: servers and mounts keep many.
+pub fn raise_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Waits until `ready` says so; gives up when the daemon ends or `patience` is over.

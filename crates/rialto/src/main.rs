@@ -4,14 +4,17 @@
 //! file below `commands/`. What they share: `cell` (the cell's directory), `daemon` (processes that outlive the
 //! command), `mounts` (what the kernel has mounted), `failure` (how an error reads), `show` (tables and JSON).
 
+mod ask;
 mod bench;
 mod cell;
 mod commands;
 mod daemon;
 mod doctor;
 mod failure;
+mod logging;
 mod mounts;
 mod show;
+mod stopping;
 mod unmounting;
 
 use std::process::ExitCode;

@@ -73,6 +73,11 @@ pub fn health(path: &Path, patience: Duration) -> Health {
     }
 }
 
+/// [`health`] with the usual patience.
+pub fn health_now(path: &Path) -> Health {
+    health(path, Duration::from_secs(3))
+}
+
 /// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it any more.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ mod completions;
 mod doctor;
 mod down;
 mod man;
+mod mount;
 mod umount;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Down(down::Down),
+    Mount(mount::Mount),
     Umount(umount::Umount),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
@@ -56,6 +58,7 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Command::Down(_) => "down",
+            Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
@@ -68,6 +71,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Down(down) => down.run(),
+            Command::Mount(mount) => mount.run(),
             Command::Umount(umount) => umount.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),

@@ -1,0 +1,98 @@
+//! Questions to a running server, each from a session that leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use serde_json::Value;
+use types::{Answer, Call, Caller, Name, VolumeStatus};
+
+use crate::failure::{Doing, Failure};
+
+/// How long a server may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A session with a server, for questions.
+pub struct Asking {
+    session: Arc<Session>,
+    endpoint: Endpoint,
+}
+
+impl Asking {
+    /// Connects to the server at `endpoint`.
+    pub fn connect(endpoint: Endpoint) -> Result<Asking, Failure> {
+        let config = SessionConfig {
+            attach_within: Some(PATIENCE),
+            call_within: Some(PATIENCE),
+            display: format!("rialto, process {}", std::process::id()),
+            ..SessionConfig::new(endpoint.clone(), Identity::fleeting())
+        };
+        let session = Session::connect(config).map_err(|error| {
+            Failure::new(format!("asking the server at {endpoint}"), error)
+                .mend("see whether it runs with 'rialto status'")
+                .nothing_there()
+        })?;
+        Ok(Asking { session: Arc::new(session), endpoint })
+    }
+
+    /// What the server says of itself.
+    pub fn report(&self) -> Result<Value, Failure> {
+        self.json(Call::ServerReport)
+    }
+
+    /// Starts to check every checksum, or asks how far that is.
+    pub fn scrub(&self, start: bool) -> Result<Value, Failure> {
+        self.json(Call::Scrub { start })
+    }
+
+    /// Usage and quota of the volume named `volume`.
+    pub fn volume(&self, volume: &Name) -> Result<VolumeStatus, Failure> {
+        let Answer::Status(root) = self.call(Call::Root { volume: volume.clone() })? else {
+            return Err(self.odd());
+        };
+        match self.call(Call::VolumeStatus { fid: root.fid })? {
+            Answer::Volume(status) => Ok(status),
+            _ => Err(self.odd()),
+        }
+    }
+
+    fn json(&self, call: Call) -> Result<Value, Failure> {
+        match self.call(call)? {
+            Answer::Report(text) => serde_json::from_str(&text).doing(|| "reading the server's report".to_owned()),
+            _ => Err(self.odd()),
+        }
+    }
+
+    fn call(&self, call: Call) -> Result<Answer, Failure> {
+        let replied: Result<_, CallError> = self.session.call(&Caller::ROOT, call, None);
+        Ok(replied.doing(|| format!("asking the server at {}", self.endpoint))?.answer)
+    }
+
+    fn odd(&self) -> Failure {
+        Failure::new(format!("asking the server at {}", self.endpoint), "it answered something else")
+            .mend("see whether it has the same version")
+    }
+}
+
+/// An endpoint as people write it: `unix:PATH`, a path, `tcp:HOST:PORT` or just `HOST:PORT`.
+///
+/// # Errors
+/// A message for the argument parser.
+pub fn endpoint(text: &str) -> Result<Endpoint, String> {
+    let parsed = text.parse().or_else(|_| format!("tcp:{text}").parse());
+    parsed.map_err(|_: client::EndpointError| "write unix:PATH or HOST:PORT".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_people_write_them() {
+        assert_eq!(endpoint("localhost:7620"), Ok(Endpoint::Tcp("localhost:7620".into())));
+        assert_eq!(endpoint("tcp:[::1]:7620"), Ok(Endpoint::Tcp("[::1]:7620".into())));
+        assert_eq!(endpoint("unix:/run/x"), Ok(Endpoint::Unix("/run/x".into())));
+        assert_eq!(endpoint("/run/x"), Ok(Endpoint::Unix("/run/x".into())));
+        assert!(endpoint("localhost").is_err() && endpoint("unix:").is_err());
+    }
+}

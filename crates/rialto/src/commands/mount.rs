@@ -1,0 +1,230 @@
+//! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use clap::Args;
+use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use mount::{Mount as Mounting, MountConfig};
+use types::Name;
+use venus::{Venus, VenusConfig};
+
+use crate::ask::endpoint;
+use crate::cell::{MountRecords, VOLUME, Where};
+use crate::daemon::{self, PidFile};
+use crate::failure::{Doing, Failure};
+use crate::mounts::{self, Health};
+use crate::show::Progress;
+use crate::{logging, stopping};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto mount unix:/srv/rialto/server.sock /mnt/tree            until Ctrl-C
+    rialto mount --daemon files.example.org:7620 /mnt/tree         until 'rialto umount /mnt/tree'
+    rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
+
+SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of files), or HOST:PORT.
+Mounted by root, the tree is open to all users as mode bits allow.
+
+Interrupting it unmounts: everything written goes to the server first. If the server goes away the mount waits for
+it and continues; what was written is sent again.
+
+EXIT CODES
+    0  unmounted (with --daemon: mounted)    1  it could not be mounted";
+
+/// How long a daemon may take until the tree is there.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mounts a server's tree.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Mount {
+    /// Where the server listens: unix:PATH or HOST:PORT.
+    #[arg(value_parser = endpoint)]
+    server: Endpoint,
+    /// An existing directory.
+    mount_point: PathBuf,
+    /// Go into the background once the tree is there.
+    #[arg(long)]
+    daemon: bool,
+    /// This is the daemon.
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// How much of what was read is kept on disk, such as 500MiB or 20GiB.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    cache_size: u64,
+    /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Where,
+}
+
+impl Mount {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let at = self.mount_point()?;
+        let dir = self.place.path()?;
+        let records = MountRecords::of(&dir);
+        records.prepare()?;
+        refuse_second(&at)?;
+        if self.daemon {
+            self.spawn(&dir, &records, &at)?;
+        } else {
+            self.serve(&records, &at)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn mount_point(&self) -> Result<PathBuf, Failure> {
+        let what = || format!("mounting on {}", self.mount_point.display());
+        let at =
+            std::fs::canonicalize(&self.mount_point).map_err(|error| match mounts::health_now(&self.mount_point) {
+                Health::Stale => Failure::new(what(), "a mount whose process died is there")
+                    .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
+                _ => Failure::new(what(), error).mend("make that directory first"),
+            })?;
+        if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
+    }
+
+    fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        let server = self.server.to_string();
+        let cache_size = self.cache_size.to_string();
+        let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
+        arguments.extend(["--cache-size".as_ref(), cache_size.as_ref() as &OsStr]);
+        if let Some(cache) = &self.cache_dir {
+            arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
+        }
+        arguments.extend([server.as_ref(), at.as_os_str()]);
+        let log = records.log(at);
+        let _progress = Progress::start(format!("mounting {server} on {}", at.display()));
+        let mut child = daemon::spawn(&arguments, &log).doing(|| format!("mounting on {}", at.display()))?;
+        daemon::wait_until(&mut child, MOUNT_PATIENCE, &log, "the mount", || {
+            let ours = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+            ours && mounts::health(at, Duration::from_secs(1)) == Health::Answers
+        })
+    }
+
+    fn serve(&self, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        if self.detached {
+            daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
+        }
+        logging::start();
+        daemon::raise_open_files();
+        let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
+        let session = Arc::new(self.session(records, at)?);
+        let venus = Arc::new(self.venus(records, at, session)?);
+        let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+        let config = MountConfig::new(at, volume, format!("rialto:{}", self.server));
+        let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
+        tracing::info!(server = %self.server, at = %at.display(), "mounted");
+        wait_for_end(&mounted)?;
+        tracing::info!(at = %at.display(), "unmounted");
+        drop(mounted);
+        drop(venus);
+        drop(pid_file);
+        Ok(())
+    }
+
+    fn session(&self, records: &MountRecords, at: &Path) -> Result<Session, Failure> {
+        let what = || format!("reaching the server at {}", self.server);
+        let cache = self.cache(records, at)?;
+        let identity = Identity::load(&cache.join("identity"))
+            .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let display = format!("{host}:{}", at.display());
+        let config = SessionConfig { display, ..SessionConfig::new(self.server.clone(), identity) };
+        Session::connect(config).map_err(|error| {
+            Failure::new(what(), error)
+                .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
+        })
+    }
+
+    fn venus(&self, records: &MountRecords, at: &Path, session: Arc<Session>) -> Result<Venus, Failure> {
+        let cache = self.cache(records, at)?;
+        let config = VenusConfig {
+            cache_dir: Some(cache.join("data")),
+            cache_bytes_max: self.cache_size,
+            ..VenusConfig::default()
+        };
+        let made = Venus::new(session as Arc<dyn Remote>, config);
+        made.doing(|| format!("opening the disk cache in {}", cache.display()))
+    }
+
+    /// The directory of this mount's cache and identity.
+    fn cache(&self, records: &MountRecords, at: &Path) -> Result<PathBuf, Failure> {
+        let cache = self.cache_dir.clone().unwrap_or_else(|| records.cache(at));
+        std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
+        Ok(cache)
+    }
+}
+
+fn refuse_second(at: &Path) -> Result<(), Failure> {
+    let what = || format!("mounting on {}", at.display());
+    match mounts::at(at).doing(what)? {
+        Some(mounted) if mounted.is_rialto() => {
+            let why = format!("{} is mounted there already", mounted.source);
+            Err(Failure::new(what(), why).mend(format!("run 'rialto umount {}' first", at.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn mount_failure(at: &Path) -> impl Fn(mount::MountError) -> Failure + '_ {
+    move |error| Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes")
+}
+
+/// Until it is unmounted from outside, or a signal asks us to do it.
+fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
+    let (end, ends) = mpsc::channel();
+    stopping::signals(|| true, end.clone()).doing(|| "watching for signals".to_owned())?;
+    let waiting = Arc::clone(mounted);
+    std::thread::spawn(move || {
+        waiting.wait();
+        let _ = end.send(false);
+    });
+    while let Ok(true) = ends.recv() {
+        if let Err(error) = mounted.unmount() {
+            tracing::error!(%error, "cannot unmount");
+        }
+    }
+    Ok(())
+}
+
+/// Bytes from text such as `4096`, `500MiB` or `20GB`.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return Err("write a number and a unit such as MiB or GiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a number and a unit such as MiB or GiB".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("20GiB"), Ok(20 << 30));
+        assert_eq!(size("3 MB"), Ok(3_000_000));
+        for text in ["", "GiB", "-1", "5 parsecs", "99999999999999999999"] {
+            assert!(size(text).is_err(), "{text:?}");
+        }
+        assert!(size("99999999TiB").is_err(), "past 2^64");
+    }
+}

@@ -1,0 +1,173 @@
+//! `rialto status`: what runs, who is connected, and what is used.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use types::{Name, VolumeStatus};
+
+use crate::ask::Asking;
+use crate::cell::{CellDir, VOLUME, Where};
+use crate::daemon::Process;
+use crate::failure::{Doing, Failure, NOTHING_THERE};
+use crate::mounts::{self, Health};
+use crate::show;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto status
+    rialto status --json | jq .usage
+
+EXIT CODES
+    0  the server runs and answers    3  it does not, or there is no cell";
+
+/// Shows what runs, who is connected, and what is used.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Status {
+    #[command(flatten)]
+    place: Where,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One mount of this machine.
+#[derive(Serialize)]
+struct MountState {
+    at: String,
+    pid: Option<i32>,
+    state: &'static str,
+    cache_bytes: u64,
+}
+
+impl Status {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cell = self.place.cell()?;
+        let server = Process::recorded(&cell.server_pid_file()).doing(|| "reading the server's pid file".to_owned())?;
+        let mounts = mount_states(&cell)?;
+        let answered = server.map(|_| ask(&cell)).transpose();
+        let (report, usage, trouble) = match answered {
+            Ok(Some((report, usage))) => (Some(report), Some(usage), None),
+            Ok(None) => (None, None, None),
+            Err(failure) => (None, None, Some(failure.to_string())),
+        };
+        if self.json {
+            let listen = cell.config.listen;
+            show::json(&json!({
+                "cell": cell.config.name, "dir": cell.dir(), "listen": listen, "socket": cell.socket(),
+                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(), "trouble": trouble },
+                "report": report, "usage": usage.map(usage_json), "mounts": mounts,
+            }));
+        } else {
+            print(&cell, server, report.as_ref(), usage, trouble.as_deref(), &mounts);
+        }
+        Ok(if report.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_THERE) })
+    }
+}
+
+fn ask(cell: &CellDir) -> Result<(Value, VolumeStatus), Failure> {
+    let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
+    let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+    Ok((asking.report()?, asking.volume(&volume)?))
+}
+
+fn usage_json(usage: VolumeStatus) -> Value {
+    json!({
+        "used_bytes": usage.used_bytes, "used_files": usage.used_files,
+        "quota_bytes": usage.quota_bytes, "quota_files": usage.quota_files,
+        "partition_bytes": usage.partition_bytes, "partition_free_bytes": usage.partition_free_bytes,
+    })
+}
+
+fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
+    let points = cell.mounts().recorded().doing(|| "reading the list of mounts".to_owned())?;
+    let state = |at: &std::path::PathBuf| {
+        let process = Process::recorded(&cell.mounts().pid_file(at)).ok().flatten();
+        let mounted = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+        let state = match (process, mounted) {
+            (_, false) => "not mounted",
+            (None, true) => "stale",
+            (Some(_), true) => match mounts::health(at, Duration::from_secs(2)) {
+                Health::Answers => "answers",
+                Health::Stale => "stale",
+                Health::Silent => "silent",
+            },
+        };
+        let cache_bytes = size_on_disk(&cell.mounts().cache(at));
+        MountState { at: at.display().to_string(), pid: process.map(|process| process.pid), state, cache_bytes }
+    };
+    Ok(points.iter().map(state).collect())
+}
+
+/// Bytes in use below `dir`; what cannot be seen does not count.
+fn size_on_disk(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().filter_map(|entry| {
+        let meta = entry.metadata().ok()?;
+        Some(if meta.is_dir() { size_on_disk(&entry.path()) } else { meta.blocks() * 512 })
+    });
+    sizes.sum()
+}
+
+fn print(
+    cell: &CellDir,
+    server: Option<Process>,
+    report: Option<&Value>,
+    usage: Option<VolumeStatus>,
+    trouble: Option<&str>,
+    mounts: &[MountState],
+) {
+    println!("cell      {} in {}", cell.config.name, cell.dir().display());
+    match (server, trouble) {
+        (None, _) => println!("server    does not run; 'rialto up' starts it"),
+        (Some(process), None) => println!("server    process {}, listens on {}", process.pid, cell.config.listen),
+        (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
+    }
+    if let Some(usage) = usage {
+        println!("usage     {}", usage_line(&usage));
+    }
+    for (name, value) in report.and_then(Value::as_object).into_iter().flatten().filter(|(_, value)| is_plain(value)) {
+        println!("{name:<9} {}", plain(value));
+    }
+    for (name, rows) in report.and_then(Value::as_object).into_iter().flatten() {
+        if let Some(rows) = rows.as_array().filter(|rows| !rows.is_empty()) {
+            println!("\n{name}\n{}", objects(rows));
+        }
+    }
+    if !mounts.is_empty() {
+        let row = |mount: &MountState| {
+            let pid = mount.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+            vec![mount.at.clone(), mount.state.to_owned(), pid, show::bytes(mount.cache_bytes)]
+        };
+        let rows = mounts.iter().map(row).collect();
+        println!("\n{}", show::table(&["mount", "state", "pid", "cache"], &[2, 3], rows));
+    }
+}
+
+fn usage_line(usage: &VolumeStatus) -> String {
+    let quota = |used: String, limit: String, none: bool| if none { used } else { format!("{used} of {limit}") };
+    let bytes = quota(show::bytes(usage.used_bytes), show::bytes(usage.quota_bytes), usage.quota_bytes == 0);
+    let files = quota(usage.used_files.to_string(), usage.quota_files.to_string(), usage.quota_files == 0);
+    format!("{bytes}, {files} files; {} free on the partition", show::bytes(usage.partition_free_bytes))
+}
+
+fn is_plain(value: &Value) -> bool {
+    !value.is_array() && !value.is_object() && !value.is_null()
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A table of objects that have the same fields.
+fn objects(rows: &[Value]) -> comfy_table::Table {
+    let fields: Vec<&String> = rows[0].as_object().map(|object| object.keys().collect()).unwrap_or_default();
+    let header: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
+    let cells = |row: &Value| fields.iter().map(|field| plain(&row[field.as_str()])).collect();
+    let numbers: Vec<usize> = (0..fields.len()).filter(|index| rows[0][fields[*index].as_str()].is_number()).collect();
+    show::table(&header, &numbers, rows.iter().map(cells).collect())
+}

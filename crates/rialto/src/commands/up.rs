@@ -1,0 +1,174 @@
+//! `rialto up`: from nothing, or from whatever is left, to a tree that one can work in.
+//!
+//! Each step looks first and does only what is missing, so that running it again continues: make the cell, start the
+//! server, take a dead mount away, mount. A lock on the cell's directory keeps two of them from racing.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cell::{CellDir, NAME_DEFAULT, Where};
+use crate::daemon::{self, Process};
+use crate::failure::{Doing, Failure};
+use crate::mounts::{self, Health};
+use crate::show::Progress;
+use crate::unmounting::unmount;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto up                                   the tree appears at mnt/ in the cell's directory
+    rialto up --at ~/tree
+    rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
+
+It makes a cell if there is none, starts its server, and mounts its tree. Run again it continues: what runs is left
+alone, a server that died is started, a mount that died is made again. 'rialto down' ends it; the data stays.
+
+EXIT CODES
+    0  the tree is there    1  something failed: the message says what, and what to do";
+
+/// How long the server may take to answer: it reads its log after a crash.
+const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a mount that is there may take to show that it works.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Makes a cell if there is none, starts its server and mounts its tree.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Up {
+    #[command(flatten)]
+    place: Where,
+    /// Where to mount; made if it does not exist [default: mnt in the cell's directory]
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
+    /// The name of a new cell.
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
+    cell: String,
+    /// Where the server of a new cell listens for other machines [default: 127.0.0.1, the first free port from 7620 on]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+impl Up {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let dir = self.place.path()?;
+        let cell = self.cell(&dir)?;
+        let _lock = lock(cell.dir())?;
+        cell.mounts().prepare()?;
+        let started = start_server(&cell)?;
+        let at = self.mount_point(&cell)?;
+        let mounted = ensure_mounted(&cell, &at)?;
+        self.tell(&cell, &at, started, mounted);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
+        if let Some(cell) = CellDir::find(dir)? {
+            if self.listen.is_some_and(|listen| listen != cell.config.listen) {
+                let why = format!("the cell in {} listens on {}", dir.display(), cell.config.listen);
+                return Err(Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up"));
+            }
+            return Ok(cell);
+        }
+        let cell = CellDir::create(dir, &self.cell, self.listen)?;
+        println!("made the cell {} in {}", cell.config.name, cell.dir().display());
+        Ok(cell)
+    }
+
+    fn mount_point(&self, cell: &CellDir) -> Result<PathBuf, Failure> {
+        let Some(at) = &self.at else { return Ok(cell.mount_point()) };
+        let what = || format!("finding {}", at.display());
+        let at = std::path::absolute(at).doing(what)?;
+        // The directory itself may be a dead mount, which can be neither made nor resolved.
+        if mounts::at(&at).doing(what)?.is_some() {
+            return Ok(at);
+        }
+        std::fs::create_dir_all(&at).doing(|| format!("making {}", at.display()))?;
+        std::fs::canonicalize(&at).doing(what)
+    }
+
+    fn tell(&self, cell: &CellDir, at: &Path, started: bool, mounted: bool) {
+        let at = at.display();
+        let state = if started || mounted { "is there" } else { "was there already" };
+        println!("the tree of {} {state}: {at}", cell.config.name);
+        println!("\nto try:");
+        println!("    cp -r /usr/share/doc {at}/ && ls {at}/doc | head     work in it as in any directory");
+        let second = format!("rialto mount --daemon {} DIR", cell.config.listen);
+        println!("    {second:<52} mount it a second time, and see each change at once");
+        println!("    {:<52} what runs, who is connected, what is used", format!("rialto status{}", self.dir_option()));
+        println!("\nto stop: rialto down{}     the data stays in {}", self.dir_option(), cell.dir().display());
+    }
+
+    fn dir_option(&self) -> String {
+        self.place.dir.as_ref().map_or_else(String::new, |dir| format!(" --dir {}", dir.display()))
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, Failure> {
+    let what = || format!("locking {}", dir.display());
+    let file = File::open(dir).doing(what)?;
+    let _progress = Progress::start("waiting for another 'rialto up'");
+    file.lock().doing(what)?;
+    Ok(file)
+}
+
+/// Tells whether it had to be started.
+fn start_server(cell: &CellDir) -> Result<bool, Failure> {
+    let pid_file = cell.server_pid_file();
+    let answers = || UnixStream::connect(cell.socket()).is_ok();
+    if let Some(process) = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))? {
+        let end = std::time::Instant::now() + SERVER_PATIENCE;
+        while !answers() {
+            if !process.is_alive() || std::time::Instant::now() > end {
+                let why = format!("process {} runs but does not answer", process.pid);
+                return Err(Failure::new("reaching the server", why)
+                    .mend(format!("look into {}; 'rialto down' ends it", cell.server_log().display())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return Ok(false);
+    }
+    if pid_file.exists() {
+        println!("the server had ended without saying goodbye: starting it again");
+    }
+    let log = cell.server_log();
+    let _progress = Progress::start("starting the server");
+    let arguments: [&OsStr; 4] = ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+    let mut child = daemon::spawn(&arguments, &log).doing(|| "starting the server".to_owned())?;
+    daemon::wait_until(&mut child, SERVER_PATIENCE, &log, "the server", answers)?;
+    Ok(true)
+}
+
+/// Tells whether it had to be mounted.
+fn ensure_mounted(cell: &CellDir, at: &Path) -> Result<bool, Failure> {
+    let what = || format!("mounting on {}", at.display());
+    let process = Process::recorded(&cell.mounts().pid_file(at)).doing(what)?;
+    if let Some(mounted) = mounts::at(at).doing(what)?.filter(mounts::Mounted::is_rialto) {
+        match (process, mounts::health(at, MOUNT_PATIENCE)) {
+            (Some(_), Health::Answers) => return Ok(false),
+            (Some(process), Health::Silent) => {
+                let why = format!("{} is mounted there by process {} and does not answer", mounted.source, process.pid);
+                return Err(Failure::new(what(), why).mend("'rialto doctor' looks for causes"));
+            }
+            (None, Health::Answers) => {
+                let why = format!("{} is mounted there, not by this cell's directory", mounted.source);
+                return Err(Failure::new(what(), why).mend("choose another place with --at, or unmount that one"));
+            }
+            (_, Health::Stale) | (None, Health::Silent) => {
+                println!("the mount at {} had died: mounting it again", at.display());
+                unmount(&cell.mounts(), at, true)?;
+            }
+        }
+    }
+    let program = std::env::current_exe().doing(what)?;
+    let server = format!("unix:{}", cell.socket().display());
+    let mut mount = std::process::Command::new(program);
+    mount.args(["mount", "--daemon", "--dir"]).arg(cell.dir()).arg(server).arg(at);
+    let status = mount.status().doing(what)?;
+    if status.success() { Ok(true) } else { Err(Failure::new(what(), "see the message above")) }
+}
