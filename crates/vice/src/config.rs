@@ -1,7 +1,6 @@
 //! What a file service needs to know beside its partition.
 
-use std::time::Duration;
-
+use lease::LeaseConfig;
 use types::{Answer, limits};
 
 /// Settings of a [`crate::Vice`].
@@ -11,10 +10,8 @@ pub struct ViceConfig {
     pub encode: fn(&Answer) -> Vec<u8>,
     /// Reads it back after a restart; `None` for bytes that are no answer.
     pub decode: fn(&[u8]) -> Option<Answer>,
-    /// How long promises and locks outlive the last word of a session.
-    pub lease: Duration,
-    /// Added before the service gives up on a session.
-    pub lease_grace: Duration,
+    /// Times and tables of promises and locks.
+    pub lease: LeaseConfig,
     /// Slots of one session.
     pub slots_max: u32,
     /// Calls that may wait for the end of the grace period; more are refused with `Busy`.
@@ -29,8 +26,7 @@ impl ViceConfig {
         ViceConfig {
             encode,
             decode,
-            lease: limits::LEASE,
-            lease_grace: limits::LEASE_GRACE,
+            lease: LeaseConfig::default(),
             slots_max: limits::SLOTS_MAX,
             waiting_calls_max: WAITING_CALLS_MAX,
             waiting_bytes_max: WAITING_BYTES_MAX,

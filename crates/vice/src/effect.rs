@@ -6,6 +6,7 @@ use types::{Answer, BreakId, BreakItem, Fault, Origin, SessionId};
 
 /// One thing for the driver to send or to forget. Effects of one call of the service are in the order in which they must go out.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly every effect is a reply
 pub enum Effect {
     /// The answer to a request; every request gets exactly one, unless its session ended before.
     Reply {

@@ -2,9 +2,18 @@
 //!
 //! A driver hands requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of promises, ended sessions.
 
+mod access;
+mod calls;
+mod change;
 mod config;
 mod effect;
+mod growth;
 mod service;
+mod settle;
+mod slots;
+mod stripes;
+mod volume;
+mod waiting;
 
 pub use config::ViceConfig;
 pub use effect::Effect;

@@ -1,40 +1,149 @@
 //! The file service as its driver sees it.
+//!
+//! The life of a call. *Begin*: its slot says whether it is new, running, or done. A change waits while the earlier life of the server is
+//! not settled. *Execute* (`calls/`): rules, reads, and for a change one commit that has its reply record inside (`change.rs`). A change
+//! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`settle.rs`)
+//! remembers the reply in the slot and puts it out.
+//!
+//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, core. The core is never held over I/O.
 
-use types::{Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Time, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
 
+use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
+use parking_lot::{Mutex, RwLock};
+use store::{Partition, SessionRecord, StoreError};
+use types::{
+    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Time, Timestamp, VolumeId,
+};
+
+use crate::calls::Counters;
+use crate::slots::{Begin, SlotTable};
+use crate::stripes::Stripes;
+use crate::volume::ViceVolume;
+use crate::waiting::{Queue, Waiting};
 use crate::{Effect, ViceConfig};
 
-/// What a client learns when it attaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a client learns when it attaches or resumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Its session: the earlier one of the same incarnation if that still lives, otherwise a new one.
+    /// Its session.
     pub session: SessionId,
-    /// The session existed: its slots remember what was done. Locks and holds live on too, unless `reclaim`.
-    pub resumed: bool,
     /// The server restarted since: promises are void; locks and holds must be claimed, then `ReclaimDone` sent.
     pub reclaim: bool,
     /// Unstable writes that were answered with another verifier must be sent again.
     pub verifier: BootVerifier,
     /// Slots that the session may use.
     pub slots: u32,
+    /// Of each slot whose last request has a remembered reply: slot and number of the request.
+    pub recorded: Vec<(u32, u64)>,
 }
+
+/// Answers [`Call::Scrub`].
+pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
 
 /// The file service: every rule of access and of POSIX, promises, and exactly-once. Thread-safe; knows no sockets
 /// and reads no clock.
 pub struct Vice {
-    config: ViceConfig,
+    pub(crate) config: ViceConfig,
+    pub(crate) partition: Partition,
+    pub(crate) stripes: Stripes,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) counters: Counters,
+    pub(crate) scrub: Mutex<Option<ScrubHook>>,
+    volumes: RwLock<HashMap<VolumeId, Arc<ViceVolume>>>,
+    attaching: Mutex<()>,
+}
+
+/// Everything in memory that calls share.
+pub(crate) struct Core {
+    pub leases: Leases,
+    pub slots: SlotTable,
+    pub queue: Queue,
+    /// Changes that are done but not acknowledged.
+    pub pending: HashMap<Ticket, Pending>,
+    /// How many of them took the last name of a file.
+    pub removing: HashMap<Fid, u32>,
+}
+
+/// A change that waits for acknowledgements.
+pub(crate) struct Pending {
+    pub origin: Origin,
+    pub answer: Answer,
+    /// The file that lost its last name.
+    pub removed: Option<Fid>,
+}
+
+/// Where a call comes from, and what came of it beside the answer.
+pub(crate) struct Ask<'a> {
+    pub now: Time,
+    pub wall: Timestamp,
+    pub caller: &'a Caller,
+    pub origin: Origin,
+    /// To be settled once no lock is held.
+    pub events: Vec<Output>,
 }
 
 impl Vice {
-    /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread that does the work.
-    pub fn on_scrub(&self, hook: Box<dyn Fn(bool) -> String + Send + Sync>) {
-        let _ = hook;
-    }
-
-    /// A client says hello. A new incarnation ends the session of the one before.
+    /// Serves a partition. If sessions of an earlier life are recorded on it, grace begins.
     ///
     /// # Errors
-    /// `Expired` for an incarnation lower than one that was seen (EO-2); `Medium` if the session cannot be recorded.
+    /// If the session records cannot be read.
+    pub fn open(partition: Partition, config: ViceConfig, now: Time) -> Result<Vice, StoreError> {
+        let records = partition.sessions()?;
+        let mut slots = SlotTable::new(config.slots_max);
+        let mut known = Vec::with_capacity(records.len());
+        for record in &records {
+            slots.add_session(record.session);
+            for reply in partition.replies(record.session)? {
+                let origin = Origin { session: record.session, slot: reply.slot, request: reply.request };
+                slots.add_record(origin, reply.reply);
+            }
+            known.push(KnownSession {
+                session: record.session,
+                client: record.client,
+                incarnation: record.incarnation,
+            });
+        }
+        // Every record was synced before its session was used, so all are known.
+        let restart = Restart { known, complete: true };
+        let last = partition.allocate_session()?;
+        let vice = Vice {
+            stripes: Stripes::new(),
+            core: Mutex::new(Core {
+                leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
+                slots,
+                queue: Queue::new(config.waiting_calls_max, config.waiting_bytes_max),
+                pending: HashMap::new(),
+                removing: HashMap::new(),
+            }),
+            counters: Counters::default(),
+            scrub: Mutex::new(None),
+            volumes: RwLock::new(HashMap::new()),
+            attaching: Mutex::new(()),
+            config,
+            partition,
+        };
+        if vice.core.lock().leases.may_change() {
+            vice.drop_orphans();
+        }
+        Ok(vice)
+    }
+
+    /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread that does the work.
+    pub fn on_scrub(&self, hook: Box<dyn Fn(bool) -> String + Send + Sync>) {
+        *self.scrub.lock() = Some(hook);
+    }
+
+    /// The partition that is served.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// A new session. Sessions of earlier incarnations of the client end (EO-2). Syncs the partition.
+    ///
+    /// # Errors
+    /// `Expired` for an incarnation lower than one that was seen; `Medium` if the session cannot be recorded.
     pub fn attach(
         &self,
         now: Time,
@@ -42,40 +151,102 @@ impl Vice {
         incarnation: u64,
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
-        let _ = (now, client, incarnation, out, self.config);
-        Err(Fault::Unsupported)
+        let _one_at_a_time = self.attaching.lock();
+        if self.partition.incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+            return Err(Fault::Expired);
+        }
+        let mut events = Vec::new();
+        let mut core = self.core.lock();
+        let session = core.leases.attach(now, client, incarnation, &mut events).map_err(|_| Fault::Expired)?;
+        core.slots.add_session(session);
+        drop(core);
+        let recorded = self.record_session(session, client, incarnation);
+        if recorded.is_err() {
+            self.core.lock().leases.detach(now, session, &mut events);
+        }
+        self.settle(now, events, out);
+        recorded?;
+        Ok(self.attached(session, false))
     }
 
-    /// The session was heard of; its lease runs from here. False: there is no such session (any more).
-    pub fn renew(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> bool {
-        let _ = (now, session, out);
-        false
+    /// The number is used up on the partition before anyone hears it, and the record is there before it is needed.
+    fn record_session(&self, session: SessionId, client: ClientId, incarnation: u64) -> Result<(), StoreError> {
+        self.partition.put_incarnation(client, incarnation)?;
+        self.partition.put_session(&SessionRecord { session, client, incarnation, extra: bytes::Bytes::new() })?;
+        while self.partition.allocate_session()? < session {}
+        self.partition.sync()
+    }
+
+    /// The session's client is back on a new connection. Breaks that it has not acknowledged are put out again.
+    ///
+    /// # Errors
+    /// `Expired`: there is no such session of this client and incarnation (any more).
+    pub fn resume(
+        &self,
+        now: Time,
+        session: SessionId,
+        client: ClientId,
+        incarnation: u64,
+        out: &mut Vec<Effect>,
+    ) -> Result<Attached, Fault> {
+        let mut events = Vec::new();
+        let resumed = self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
+        self.settle(now, events, out);
+        Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
+    }
+
+    fn attached(&self, session: SessionId, reclaim: bool) -> Attached {
+        let recorded = self.core.lock().slots.recorded(session);
+        let verifier = self.partition.boot_verifier();
+        Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }
+    }
+
+    /// The session was heard of; its lease runs from here. False: it does not, because the session is over, or has left a
+    /// break unacknowledged for too long.
+    pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
+        self.core.lock().leases.renew(now, session) == Renewal::Renewed
     }
 
     /// The client leaves for good: its locks, holds and promises end at once.
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        let _ = (now, session, out);
+        let mut events = Vec::new();
+        self.core.lock().leases.detach(now, session, &mut events);
+        self.settle(now, events, out);
     }
 
     /// The client's process is known to be dead (its host said so), so nobody needs to wait for its lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        let _ = (now, session, out);
+        let mut events = Vec::new();
+        self.core.lock().leases.peer_died(now, session, &mut events);
+        self.settle(now, events, out);
     }
 
-    /// The session acknowledges breaks. `held`: files among them that it has open.
+    /// The session acknowledges a break. `held`: files among its items that the client has open.
     pub fn ack(&self, now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Effect>) {
-        let _ = (now, session, id, held, out);
+        let mut events = Vec::new();
+        self.core.lock().leases.ack(now, session, id, held, &mut events);
+        self.settle(now, events, out);
     }
 
     /// The client takes a waiting request back; it is answered with `Cancelled` unless it is done already.
     pub fn cancel(&self, now: Time, origin: Origin, out: &mut Vec<Effect>) {
-        let _ = (now, origin, out);
+        let mut events = Vec::new();
+        let mut core = self.core.lock();
+        core.leases.cancel(origin, &mut events);
+        let waited = core.queue.cancel(origin);
+        drop(core);
+        if waited {
+            self.finish(origin, true, Err(Fault::Cancelled), None, out);
+        }
+        self.settle(now, events, out);
     }
 
     /// Does what is due; returns when to call again at the latest.
     pub fn tick(&self, now: Time, out: &mut Vec<Effect>) -> Time {
-        let _ = (now, out);
-        Time::NEVER
+        let mut events = Vec::new();
+        self.core.lock().leases.tick(now, &mut events);
+        self.settle(now, events, out);
+        self.core.lock().leases.wake_at()
     }
 
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the end of grace.
@@ -89,8 +260,42 @@ impl Vice {
         call: Call,
         out: &mut Vec<Effect>,
     ) {
-        let _ = (now, wall, caller, call);
-        out.push(Effect::Reply { origin, result: Err::<Answer, _>(Fault::Unsupported), body: None });
+        self.counters.count(&call);
+        let mut core = self.core.lock();
+        let begun = core.slots.begin(origin);
+        let settled = core.leases.may_change();
+        match begun {
+            Begin::Execute if settled || !call.changes() => {
+                drop(core);
+                let mut events = Vec::new();
+                self.run(now, wall, caller, origin, &call, &mut events, out);
+                self.settle(now, events, out);
+            }
+            Begin::Execute => {
+                let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
+                let queued = core.queue.push(waiting);
+                drop(core);
+                if let Err(fault) = queued {
+                    self.finish(origin, false, Err(fault), None, out);
+                }
+            }
+            Begin::Running => {}
+            Begin::Replied(result) => out.push(Effect::Reply { origin, result: *result, body: None }),
+            Begin::Recorded(record) => {
+                let Some(answer) = (self.config.decode)(&record) else {
+                    tracing::error!(?origin, "a reply record cannot be read");
+                    out.push(Effect::Reply { origin, result: Err(Fault::Damaged), body: None });
+                    return;
+                };
+                if settled {
+                    out.push(Effect::Reply { origin, result: Ok(answer), body: None });
+                } else if !core.queue.contains(origin) {
+                    let queued = core.queue.push(Waiting::Reply { origin, answer: Box::new(answer) });
+                    out.extend(queued.err().map(|fault| Effect::Reply { origin, result: Err(fault), body: None }));
+                }
+            }
+            Begin::Refused(fault) => out.push(Effect::Reply { origin, result: Err(fault), body: None }),
+        }
     }
 
     /// Whether the call may wait for the disk, so that the driver runs it on its pool.
@@ -106,6 +311,19 @@ impl Vice {
             Call::SetStatus { change, .. } => change.size.is_some(),
             _ => false,
         }
+    }
+
+    /// The volume of `fid`.
+    ///
+    /// # Errors
+    /// `NoVolume`.
+    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+        if let Some(volume) = self.volumes.read().get(&id) {
+            return Ok(Arc::clone(volume));
+        }
+        let store = self.partition.volume(id).ok_or(Fault::NoVolume)?;
+        let mut volumes = self.volumes.write();
+        Ok(Arc::clone(volumes.entry(id).or_insert_with(|| Arc::new(ViceVolume::new(store)))))
     }
 }
 

@@ -1,0 +1,91 @@
+//! The volume as a whole, and the server as a whole.
+
+use serde_json::json;
+use store::Quota;
+use types::{Answer, Fault, Fid, VolumeStatus};
+
+use super::Outcome;
+use crate::Vice;
+use crate::change::Change;
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+impl Vice {
+    pub(super) fn volume_status(&self, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let status = self.status_with(&volume, volume.store.quota())?;
+        Ok(Outcome::Answer(Answer::Volume(status)))
+    }
+
+    fn status_with(&self, volume: &ViceVolume, quota: Quota) -> Result<VolumeStatus, Fault> {
+        let (usage, space) = (volume.store.usage(), self.partition.space()?);
+        Ok(VolumeStatus {
+            quota_bytes: quota.bytes,
+            quota_files: quota.files,
+            used_bytes: usage.bytes,
+            used_files: usage.files,
+            partition_bytes: space.total_bytes,
+            partition_free_bytes: space.free_bytes,
+        })
+    }
+
+    /// A quota below the usage is allowed: nothing more grows then.
+    pub(super) fn set_quota(&self, ask: &mut Ask<'_>, fid: Fid, bytes: u64, files: u64) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        if !ask.caller.is_root() {
+            return Err(Fault::NotPermitted);
+        }
+        let quota = Quota { bytes, files };
+        let mut change = Change::new(&volume);
+        change.update.set_quota(quota);
+        let answer = Answer::Volume(self.status_with(&volume, quota)?);
+        self.commit(ask, change, answer)
+    }
+
+    pub(super) fn scrub_report(&self, ask: &Ask<'_>, start: bool) -> Result<Outcome, Fault> {
+        if start && !ask.caller.is_root() {
+            return Err(Fault::NotPermitted);
+        }
+        let hook = self.scrub.lock();
+        let hook = hook.as_ref().ok_or(Fault::Unsupported)?;
+        Ok(Outcome::Answer(Answer::Report(hook(start))))
+    }
+
+    /// Sizes of tables and counts of calls, as JSON.
+    pub(super) fn report(&self) -> String {
+        let core = self.core.lock();
+        let counts = core.leases.counts();
+        let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
+        drop(core);
+        let volumes = self.partition.volumes();
+        let volumes: Vec<_> = volumes.iter().map(|volume| volume_report(volume)).collect();
+        let calls: serde_json::Map<_, _> =
+            self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
+        json!({
+            "sessions": counts.sessions,
+            "promises": counts.promises,
+            "promised_files": counts.promised_files,
+            "held_files": counts.held_files,
+            "locks": counts.locks,
+            "lock_waits": counts.lock_waits,
+            "changes_waiting_for_breaks": pending,
+            "calls_waiting_for_grace": queued,
+            "grace": grace,
+            "volumes": volumes,
+            "calls": calls,
+        })
+        .to_string()
+    }
+}
+
+fn volume_report(volume: &store::Volume) -> serde_json::Value {
+    let (usage, quota) = (volume.usage(), volume.quota());
+    json!({
+        "id": volume.id().0,
+        "name": String::from_utf8_lossy(volume.name().as_bytes()),
+        "used_bytes": usage.bytes,
+        "used_files": usage.files,
+        "quota_bytes": quota.bytes,
+        "quota_files": quota.files,
+    })
+}

@@ -1,0 +1,185 @@
+//! A file's bytes. Whoever reads or writes them has opened the file at the client, where mode bits were asked.
+
+use bytes::Bytes;
+use store::Vnode;
+use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
+
+use super::Outcome;
+use super::status::kill_privileges;
+use crate::Vice;
+use crate::change::{Change, touch_data};
+use crate::growth;
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+/// Sums of one answer: they have to fit into a message.
+const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
+
+impl Vice {
+    pub(super) fn read(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let (status, data) = self.with_body(ask, &volume, fid, |reader| {
+            let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
+            Ok((reader.vnode().status, reader.read(offset, length)?))
+        })?;
+        let end = offset.saturating_add(data.len() as u64) >= status.size;
+        Ok(Outcome::Answer(Answer::Data { data, end, status }))
+    }
+
+    pub(super) fn seek(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let found = self.with_body(ask, &volume, fid, |reader| {
+            if offset >= reader.vnode().status.size {
+                return Ok(None);
+            }
+            Ok(reader.seek(offset, what)?)
+        })?;
+        found.map(|at| Outcome::Answer(Answer::Offset(at))).ok_or(Fault::NothingThere)
+    }
+
+    pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let (status, body) =
+            self.with_body(ask, &volume, fid, |reader| Ok((reader.vnode().status, reader.open_body()?)))?;
+        let body = body.ok_or(Fault::Unsupported)?;
+        Ok(Outcome::Body(Answer::Body { status }, body))
+    }
+
+    pub(super) fn read_sums(&self, ask: &mut Ask<'_>, fid: Fid, first: u64, count: u32) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let (version, sums) = self.with_body(ask, &volume, fid, |reader| {
+            Ok((reader.vnode().status.data_version, reader.sums(first, count.min(SUMS_MAX))?))
+        })?;
+        Ok(Outcome::Answer(Answer::Sums { version, sums }))
+    }
+
+    fn with_body<T>(
+        &self,
+        ask: &mut Ask<'_>,
+        volume: &ViceVolume,
+        fid: Fid,
+        look: impl FnOnce(&store::Reader) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let _seen = self.stripes.read(fid);
+        self.promise(ask, &[fid])?;
+        let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
+        if reader.vnode().status.fid != fid {
+            return Err(Fault::Stale);
+        }
+        need_file(reader.vnode())?;
+        look(&reader)
+    }
+
+    pub(super) fn write(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        offset: Option<u64>,
+        data: &Bytes,
+        stable: bool,
+        kill: bool,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        need_file(&vnode)?;
+        if data.len() > limits::PAYLOAD_BYTES_MAX {
+            return Err(Fault::Invalid);
+        }
+        let offset = offset.unwrap_or(vnode.status.size);
+        let end = check_end(offset, data.len() as u64)?;
+        let previous_version = vnode.status.data_version;
+        if data.is_empty() {
+            self.promise(ask, &[fid])?;
+            return Ok(Outcome::Answer(self.written(&vnode, 0, offset, previous_version)));
+        }
+        let mut change = Change::new(&volume);
+        let size = vnode.status.size.max(end);
+        change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
+        if kill || !ask.caller.is_root() {
+            kill_privileges(&mut vnode, &mut change)?;
+        }
+        volume.store.write(&mut vnode, offset, data, &mut change.update)?;
+        touch_data(&mut vnode, ask.wall);
+        change.put_data(&vnode);
+        if stable {
+            change.sync(&vnode);
+        }
+        let answer = self.written(&vnode, data.len() as u32, offset, previous_version);
+        self.commit(ask, change, answer)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        offset: u64,
+        length: u64,
+        mode: AllocateMode,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        need_file(&vnode)?;
+        if length == 0 {
+            return Err(Fault::Invalid);
+        }
+        let end = check_end(offset, length)?;
+        let previous_version = vnode.status.data_version;
+        let mut change = Change::new(&volume);
+        if mode != AllocateMode::PunchHole {
+            let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
+            let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };
+            change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
+        }
+        if !ask.caller.is_root() {
+            kill_privileges(&mut vnode, &mut change)?;
+        }
+        volume.store.allocate_range(&mut vnode, offset, length, mode, &mut change.update)?;
+        touch_data(&mut vnode, ask.wall);
+        change.put_data(&vnode);
+        let answer = self.written(&vnode, 0, offset, previous_version);
+        self.commit(ask, change, answer)
+    }
+
+    fn written(&self, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
+        let verifier = self.partition.boot_verifier();
+        Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
+    }
+
+    /// All that was answered about this file before the call is on disk. The verifier is read first: if unstable changes
+    /// are lost meanwhile, the caller sees that it is not that of its writes.
+    pub(super) fn commit_file(&self, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let verifier = self.partition.boot_verifier();
+        let vnode = volume.vnode(fid)?;
+        if vnode.status.kind == Kind::File {
+            volume.store.sync_body(&vnode)?;
+        }
+        self.partition.sync()?;
+        Ok(Outcome::Answer(Answer::Committed { verifier }))
+    }
+
+    pub(super) fn commit_volume(&self, fid: Fid) -> Result<Outcome, Fault> {
+        self.volume(fid.volume)?.vnode(fid)?;
+        let verifier = self.partition.boot_verifier();
+        self.partition.sync_all()?;
+        Ok(Outcome::Answer(Answer::Committed { verifier }))
+    }
+}
+
+fn need_file(vnode: &Vnode) -> Result<(), Fault> {
+    match vnode.status.kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Fault::IsDirectory),
+        _ => Err(Fault::Invalid),
+    }
+}
+
+/// The end of a range, if a file may have it.
+fn check_end(offset: u64, length: u64) -> Result<u64, Fault> {
+    match offset.checked_add(length) {
+        Some(end) if end <= limits::FILE_BYTES_MAX => Ok(end),
+        _ => Err(Fault::TooBig),
+    }
+}

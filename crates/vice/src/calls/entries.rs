@@ -1,0 +1,119 @@
+//! Finding files: by the volume's name, by name, by fid, in lists.
+//!
+//! Each function registers the promises for what it answers with before it reads it (CB-2).
+
+use types::{Answer, DirEntry, Fault, Fid, Kind, Name, limits};
+
+use super::Outcome;
+use crate::Vice;
+use crate::access::Right;
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+/// What an entry takes of a message at most, beside its name: fid, kind, cookie and lengths.
+const ENTRY_BYTES: usize = 64;
+/// What its status takes.
+const STATUS_BYTES: usize = 192;
+/// Entries that are read from the store at once.
+const ENTRIES_AT_ONCE: usize = 256;
+/// Listings leave this much of a message to everything else in it.
+const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
+
+impl Vice {
+    pub(super) fn root(&self, ask: &mut Ask<'_>, name: &Name) -> Result<Outcome, Fault> {
+        let store = self.partition.volume_named(name.as_bytes()).ok_or(Fault::NoVolume)?;
+        self.get_status(ask, Fid::root(store.id()))
+    }
+
+    pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _seen = self.stripes.read(fid);
+        self.promise(ask, &[fid])?;
+        Ok(Outcome::Answer(Answer::Status(volume.vnode(fid)?.status)))
+    }
+
+    pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _seen = self.stripes.read(fid);
+        self.promise(ask, &[fid])?;
+        let vnode = volume.vnode(fid)?;
+        if vnode.status.kind != Kind::Symlink {
+            return Err(Fault::Invalid);
+        }
+        Ok(Outcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
+    }
+
+    pub(super) fn lookup(&self, ask: &mut Ask<'_>, dir: Fid, name: &Name) -> Result<Outcome, Fault> {
+        let volume = self.volume(dir.volume)?;
+        let _seen = self.stripes.read(dir);
+        self.promise(ask, &[dir])?;
+        let parent = volume.directory(dir)?;
+        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
+        self.promise(ask, &[fid])?;
+        let status = volume.vnode(fid)?.status;
+        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version }))
+    }
+
+    pub(super) fn read_dir(
+        &self,
+        ask: &mut Ask<'_>,
+        dir: Fid,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.volume(dir.volume)?;
+        let _seen = self.stripes.read(dir);
+        self.promise(ask, &[dir])?;
+        let status = volume.directory(dir)?.status;
+        volume.access.need(ask.caller, &status, Right::List)?;
+        let plus = plus && volume.access.may(ask.caller, &status, Right::Search)?;
+        let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
+        let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
+        if plus {
+            self.add_status(ask, &volume, &mut entries)?;
+        }
+        Ok(Outcome::Answer(Answer::Entries { entries, end, dir_version: status.data_version }))
+    }
+
+    fn add_status(&self, ask: &mut Ask<'_>, volume: &ViceVolume, entries: &mut [DirEntry]) -> Result<(), Fault> {
+        let fids: Vec<Fid> = entries.iter().map(|entry| entry.fid).collect();
+        self.promise(ask, &fids)?;
+        for entry in entries {
+            entry.status = match volume.vnode(entry.fid) {
+                Ok(vnode) => Some(vnode.status),
+                Err(Fault::Damaged | Fault::Stale) => None, // the listing goes on; the file itself says so when asked
+                Err(fault) => return Err(fault),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// As many entries as fit, but one at least.
+fn list(
+    volume: &ViceVolume,
+    dir: Fid,
+    cookie: u64,
+    bytes_max: usize,
+    bytes_each: usize,
+) -> Result<(Vec<DirEntry>, bool), Fault> {
+    let (mut entries, mut bytes, mut cookie) = (Vec::new(), 0, cookie);
+    loop {
+        let wanted = (bytes_max.saturating_sub(bytes) / bytes_each).clamp(1, ENTRIES_AT_ONCE);
+        let (found, end) = volume.store.read_dir(dir.vnode, cookie, wanted)?;
+        for entry in found {
+            bytes += bytes_each + entry.name.as_bytes().len();
+            if bytes > bytes_max && !entries.is_empty() {
+                return Ok((entries, false));
+            }
+            cookie = entry.cookie;
+            let fid = Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
+            entries.push(DirEntry { name: entry.name, fid, kind: entry.target.kind, cookie, status: None });
+        }
+        if end || bytes >= bytes_max {
+            return Ok((entries, end));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Locks, holds, and the claims after a restart: what the leases know, for files that exist.
+
+use lease::{LockOutcome, LockRequest};
+use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockOwner};
+
+use super::Outcome;
+use crate::Vice;
+use crate::service::Ask;
+
+const DONE: Outcome = Outcome::Answer(Answer::Done);
+
+impl Vice {
+    pub(super) fn lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+        let Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } = *call else {
+            return Err(Fault::Invalid);
+        };
+        let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
+        self.check_lock(fid, range)?;
+        match self.core.lock().leases.lock(ask.origin, &request, wait, reclaim, &mut ask.events) {
+            LockOutcome::Granted => Ok(DONE),
+            LockOutcome::Waiting => Ok(Outcome::Waits),
+            LockOutcome::Refused(fault) => Err(fault),
+        }
+    }
+
+    pub(super) fn unlock(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        owner: LockOwner,
+        family: LockFamily,
+        range: ByteRange,
+    ) -> Result<Outcome, Fault> {
+        self.core.lock().leases.unlock(ask.origin.session, fid, owner, family, range, &mut ask.events);
+        Ok(DONE)
+    }
+
+    pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+        let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
+        self.check_lock(fid, range)?;
+        let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
+        Ok(Outcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
+    }
+
+    fn check_lock(&self, fid: Fid, range: ByteRange) -> Result<(), Fault> {
+        self.volume(fid.volume)?.vnode(fid)?;
+        if range.start > range.end { Err(Fault::Invalid) } else { Ok(()) }
+    }
+
+    /// Files that are gone cannot be held: whoever has them open finds out when using them.
+    pub(super) fn hold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
+        for fid in fids {
+            let Ok(volume) = self.volume(fid.volume) else { continue };
+            let _seen = self.stripes.read(*fid);
+            match volume.vnode(*fid) {
+                Ok(_) => self.core.lock().leases.hold(ask.origin.session, *fid)?,
+                Err(Fault::Stale) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
+        for fid in fids {
+            if self.core.lock().leases.unhold(ask.origin.session, *fid) {
+                self.drop_if_free(*fid);
+            }
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn reclaim_done(&self, ask: &mut Ask<'_>) -> Result<Outcome, Fault> {
+        self.core.lock().leases.reclaim_done(ask.now, ask.origin.session, &mut ask.events);
+        Ok(DONE)
+    }
+}

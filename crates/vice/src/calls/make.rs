@@ -1,0 +1,201 @@
+//! New files, and new names of files.
+
+use smallvec::SmallVec;
+use store::Vnode;
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
+
+use super::Outcome;
+use crate::Vice;
+use crate::access::{GROUP_EXECUTE, Right, SET_GID, in_group};
+use crate::change::{Change, touch_data, touch_status};
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+impl Vice {
+    pub(super) fn make(
+        &self,
+        ask: &mut Ask<'_>,
+        dir: Fid,
+        name: &Name,
+        kind: &NewKind,
+        mode: u16,
+        how: CreateHow,
+    ) -> Result<Outcome, Fault> {
+        check_target(kind)?;
+        let volume = self.volume(dir.volume)?;
+        let _held = self.stripes.write(&[dir]);
+        let mut parent = volume.directory(dir)?;
+        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        if let Some(fid) = volume.entry(dir, name)? {
+            return self.existing(ask, &volume, fid, &parent, kind, how);
+        }
+        volume.need_room(ask.caller, &parent)?;
+        if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
+            return Err(Fault::NotPermitted);
+        }
+        let is_directory = kind_of(kind) == Kind::Directory;
+        if is_directory && parent.status.links >= limits::LINKS_MAX {
+            return Err(Fault::TooManyLinks);
+        }
+        let mut change = Change::new(&volume);
+        let mut vnode = new_vnode(ask, &volume, &parent, kind, mode)?;
+        if let CreateHow::Exclusive(verifier) = how {
+            vnode.exclusive = verifier;
+        }
+        self.add(&volume, &mut change, &mut vnode, kind)?;
+        volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
+        touch_data(&mut parent, ask.wall);
+        if is_directory {
+            parent.status.links += 1;
+        }
+        change.put_directory(&parent, Some(name));
+        let answer = Answer::Made { status: vnode.status, dir: parent.status, existed: false };
+        self.commit(ask, change, answer)
+    }
+
+    /// A file that has no name and is held by the caller's session.
+    pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<Outcome, Fault> {
+        let volume = self.volume(dir.volume)?;
+        let _held = self.stripes.write(&[dir]);
+        let parent = volume.directory(dir)?;
+        volume.need_room(ask.caller, &parent)?;
+        let mut change = Change::new(&volume);
+        let mut vnode = new_vnode(ask, &volume, &parent, &NewKind::File, mode)?;
+        vnode.status.links = 0;
+        self.add(&volume, &mut change, &mut vnode, &NewKind::File)?;
+        change.update.add_orphan(vnode.no());
+        let (session, fid) = (ask.origin.session, vnode.status.fid);
+        self.core.lock().leases.hold(session, fid)?;
+        let made = self.commit(ask, change, Answer::Status(vnode.status));
+        if made.is_err() {
+            self.core.lock().leases.unhold(session, fid);
+        }
+        made
+    }
+
+    pub(super) fn link(&self, ask: &mut Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Outcome, Fault> {
+        if fid.volume != dir.volume {
+            return Err(Fault::CrossVolume);
+        }
+        let volume = self.volume(dir.volume)?;
+        let _held = self.stripes.write(&[dir, fid]);
+        let mut vnode = volume.vnode(fid)?;
+        let mut parent = volume.directory(dir)?;
+        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        if volume.entry(dir, name)?.is_some() {
+            return Err(Fault::Exists);
+        }
+        volume.need_room(ask.caller, &parent)?;
+        if vnode.status.kind == Kind::Directory {
+            return Err(Fault::NotPermitted);
+        }
+        if vnode.status.links >= limits::LINKS_MAX {
+            return Err(Fault::TooManyLinks);
+        }
+        let mut change = Change::new(&volume);
+        if vnode.status.links == 0 {
+            change.update.remove_orphan(vnode.no());
+        }
+        vnode.status.links += 1;
+        touch_status(&mut vnode, ask.wall);
+        change.put_status(&vnode);
+        volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
+        touch_data(&mut parent, ask.wall);
+        change.put_directory(&parent, Some(name));
+        let answer = Answer::Made { status: vnode.status, dir: parent.status, existed: false };
+        self.commit(ask, change, answer)
+    }
+
+    /// The entry is there: it is the answer if the caller does not mind, or if it was the caller who made it.
+    fn existing(
+        &self,
+        ask: &mut Ask<'_>,
+        volume: &ViceVolume,
+        fid: Fid,
+        parent: &Vnode,
+        kind: &NewKind,
+        how: CreateHow,
+    ) -> Result<Outcome, Fault> {
+        let found: SmallVec<[Fid; 2]> = SmallVec::from_slice(&[fid, parent.status.fid]);
+        self.promise(ask, &found)?;
+        let vnode = volume.vnode(fid)?;
+        let same = match how {
+            CreateHow::Unchecked => *kind == NewKind::File && vnode.status.kind == Kind::File,
+            CreateHow::Guarded => false,
+            CreateHow::Exclusive(verifier) => {
+                verifier != 0 && vnode.status.kind == kind_of(kind) && vnode.exclusive == verifier
+            }
+        };
+        if !same {
+            return Err(Fault::Exists);
+        }
+        Ok(Outcome::Answer(Answer::Made { status: vnode.status, dir: parent.status, existed: true }))
+    }
+
+    /// Puts the new vnode into the change, under the quota.
+    fn add<'v>(
+        &self,
+        volume: &'v ViceVolume,
+        change: &mut Change<'v>,
+        vnode: &mut Vnode,
+        kind: &NewKind,
+    ) -> Result<(), Fault> {
+        let target_bytes = if let NewKind::Symlink(target) = kind { target.len() as u64 } else { 0 };
+        change.take_room(volume.room(vnode.status.used + target_bytes, 1)?);
+        change.update.create_vnode(vnode);
+        if let NewKind::Symlink(target) = kind {
+            volume.store.set_target(vnode, target, &mut change.update)?;
+        }
+        change.update.put_vnode(vnode);
+        change.promise(vnode.status.fid);
+        Ok(())
+    }
+}
+
+fn new_vnode(ask: &Ask<'_>, volume: &ViceVolume, parent: &Vnode, new: &NewKind, mode: u16) -> Result<Vnode, Fault> {
+    let kind = kind_of(new);
+    let (mode, gid) = inherit(ask, &parent.status, kind, mode)?;
+    let (vnode, unique) = volume.store.allocate(kind == Kind::Directory)?;
+    let fid = Fid { volume: volume.store.id(), vnode, unique };
+    let mut vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);
+    if let NewKind::CharDevice(device) | NewKind::BlockDevice(device) = new {
+        vnode.status.device = *device;
+    }
+    Ok(vnode)
+}
+
+/// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
+/// bit on, and a program does not get to run as a group that its maker is not in.
+fn inherit(ask: &Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u32), Fault> {
+    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    if dir.mode & SET_GID == 0 {
+        return Ok((mode, ask.caller.gid));
+    }
+    let runs_as_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
+    if kind == Kind::Directory {
+        mode |= SET_GID;
+    } else if runs_as_group && !ask.caller.is_root() && !in_group(ask.caller, dir.gid)? {
+        mode &= !SET_GID;
+    }
+    Ok((mode, dir.gid))
+}
+
+fn check_target(kind: &NewKind) -> Result<(), Fault> {
+    match kind {
+        NewKind::Symlink(target) if target.len() > limits::TARGET_BYTES_MAX => Err(Fault::NameTooLong),
+        NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => Err(Fault::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn kind_of(kind: &NewKind) -> Kind {
+    match kind {
+        NewKind::File => Kind::File,
+        NewKind::Directory => Kind::Directory,
+        NewKind::Symlink(_) => Kind::Symlink,
+        NewKind::Fifo => Kind::Fifo,
+        NewKind::Socket => Kind::Socket,
+        NewKind::CharDevice(_) => Kind::CharDevice,
+        NewKind::BlockDevice(_) => Kind::BlockDevice,
+    }
+}

@@ -1,0 +1,79 @@
+//! One function for each call.
+
+mod admin;
+mod counters;
+mod data;
+mod entries;
+mod lock;
+mod make;
+mod remove;
+mod rename;
+mod status;
+mod xattr;
+
+use std::os::fd::OwnedFd;
+
+use types::{Answer, Call, Fault};
+
+pub(crate) use counters::Counters;
+
+use crate::Vice;
+use crate::service::Ask;
+
+/// What came of a call that was not refused.
+pub(crate) enum Outcome {
+    /// The answer.
+    Answer(Answer),
+    /// The answer, and a descriptor beside it.
+    Body(Answer, OwnedFd),
+    /// The answer comes later: when a ticket is done or a lock is granted.
+    Waits,
+}
+
+impl Vice {
+    pub(crate) fn execute(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+        match call {
+            Call::Root { volume } => self.root(ask, volume),
+            Call::Lookup { dir, name } => self.lookup(ask, *dir, name),
+            Call::ReadDir { dir, cookie, bytes_max, plus } => self.read_dir(ask, *dir, *cookie, *bytes_max, *plus),
+            Call::ReadLink { fid } => self.read_link(ask, *fid),
+            Call::Make { dir, name, kind, mode, how } => self.make(ask, *dir, name, kind, *mode, *how),
+            Call::MakeUnnamed { dir, mode } => self.make_unnamed(ask, *dir, *mode),
+            Call::Link { fid, dir, name } => self.link(ask, *fid, *dir, name),
+            Call::Remove { dir, name, directory, hold } => self.remove(ask, *dir, name, *directory, *hold),
+            Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
+                self.rename(ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
+            }
+
+            Call::GetStatus { fid } => self.get_status(ask, *fid),
+            Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
+            Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
+            Call::XattrSet { fid, name, value, mode } => self.xattr_set(ask, *fid, name, value, *mode),
+            Call::XattrList { fid } => self.xattr_list(ask, *fid),
+            Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
+
+            Call::Read { fid, offset, length } => self.read(ask, *fid, *offset, *length),
+            Call::Write { fid, offset, data, stable, kill_privileges } => {
+                self.write(ask, *fid, *offset, data, *stable, *kill_privileges)
+            }
+            Call::Allocate { fid, offset, length, mode } => self.allocate(ask, *fid, *offset, *length, *mode),
+            Call::Seek { fid, offset, what } => self.seek(ask, *fid, *offset, *what),
+            Call::Commit { fid } => self.commit_file(*fid),
+            Call::CommitVolume { fid } => self.commit_volume(*fid),
+            Call::OpenBody { fid } => self.open_body(ask, *fid),
+            Call::ReadSums { fid, first, count } => self.read_sums(ask, *fid, *first, *count),
+
+            Call::Lock { .. } => self.lock(ask, call),
+            Call::Unlock { fid, owner, family, range } => self.unlock(ask, *fid, *owner, *family, *range),
+            Call::TestLock { .. } => self.test_lock(ask, call),
+            Call::Hold { fids } => self.hold(ask, fids),
+            Call::Unhold { fids } => self.unhold(ask, fids),
+            Call::ReclaimDone => self.reclaim_done(ask),
+
+            Call::VolumeStatus { fid } => self.volume_status(*fid),
+            Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
+            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
+            Call::Scrub { start } => self.scrub_report(ask, *start),
+        }
+    }
+}

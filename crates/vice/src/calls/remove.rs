@@ -1,0 +1,86 @@
+//! Names go.
+
+use store::Vnode;
+use types::{Answer, Fault, Fid, Kind, Name, Status};
+
+use super::Outcome;
+use crate::Vice;
+use crate::access::Right;
+use crate::change::{Change, touch_data, touch_status};
+use crate::service::Ask;
+use crate::stripes::Held;
+use crate::volume::ViceVolume;
+
+impl Vice {
+    pub(super) fn remove(
+        &self,
+        ask: &mut Ask<'_>,
+        dir: Fid,
+        name: &Name,
+        directory: bool,
+        hold: bool,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.volume(dir.volume)?;
+        let (_held, found) = self.lock_entries(&volume, [(dir, name)], &[])?;
+        let mut parent = volume.directory(dir)?;
+        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        let [Some(fid)] = found else { return Err(Fault::NotFound) };
+        let mut victim = volume.vnode(fid)?;
+        volume.access.need_delete(ask.caller, &parent.status, &victim.status)?;
+        match (directory, victim.status.kind == Kind::Directory) {
+            (true, true) if victim.entries > 0 => return Err(Fault::NotEmpty),
+            (true, false) => return Err(Fault::NotDirectory),
+            (false, true) => return Err(Fault::IsDirectory),
+            _ => {}
+        }
+        let mut change = Change::new(&volume);
+        volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
+        touch_data(&mut parent, ask.wall);
+        if directory {
+            parent.status.links -= 1;
+        }
+        let status = lose_name(ask, &mut change, &mut victim, hold);
+        change.put_directory(&parent, Some(name));
+        self.commit(ask, change, Answer::Removed { status, dir: parent.status })
+    }
+
+    /// Locks directories and what some of their entries name now, for writing, in one go. Entries are looked up before and after
+    /// locking, until both agree. A directory that is none has no entries.
+    pub(super) fn lock_entries<const N: usize>(
+        &self,
+        volume: &ViceVolume,
+        names: [(Fid, &Name); N],
+        more: &[Fid],
+    ) -> Result<(Held<'_>, [Option<Fid>; N]), Fault> {
+        let look = || -> Result<[Option<Fid>; N], Fault> {
+            let mut found = [None; N];
+            for (slot, (dir, name)) in found.iter_mut().zip(names) {
+                *slot = if dir.vnode.is_directory() { volume.entry(dir, name)? } else { None };
+            }
+            Ok(found)
+        };
+        let mut expected = look()?;
+        loop {
+            let fids: Vec<Fid> = names.iter().map(|(dir, _)| *dir).chain(expected.into_iter().flatten()).collect();
+            let held = self.stripes.write(&[&fids[..], more].concat());
+            let found = look()?;
+            if found == expected {
+                return Ok((held, found));
+            }
+            expected = found;
+        }
+    }
+}
+
+/// The vnode loses a name. A directory has only one. Returns what the caller is told.
+pub(super) fn lose_name(ask: &Ask<'_>, change: &mut Change<'_>, vnode: &mut Vnode, hold: bool) -> Status {
+    let is_directory = vnode.status.kind == Kind::Directory;
+    vnode.status.links = if is_directory { 0 } else { vnode.status.links - 1 };
+    touch_status(vnode, ask.wall);
+    if vnode.status.links == 0 {
+        change.remove(vnode, hold);
+    } else {
+        change.put_status(vnode);
+    }
+    vnode.status
+}

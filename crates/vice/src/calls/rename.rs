@@ -1,0 +1,228 @@
+//! Names move. The order of the checks is Linux's, so that of several reasons to refuse applications see the one that they know.
+
+use store::Vnode;
+use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
+
+use super::Outcome;
+use super::remove::lose_name;
+use crate::Vice;
+use crate::access::Right;
+use crate::change::{Change, touch_data, touch_status};
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+/// The vnodes of a rename. In one directory `to_dir` is `None`.
+struct Scene {
+    from_dir: Vnode,
+    to_dir: Option<Vnode>,
+    moved: Vnode,
+    target: Option<Vnode>,
+}
+
+impl Vice {
+    pub(super) fn rename(
+        &self,
+        ask: &mut Ask<'_>,
+        from: (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+        hold: bool,
+    ) -> Result<Outcome, Fault> {
+        if from.0.volume != to.0.volume {
+            return Err(Fault::CrossVolume);
+        }
+        let volume = self.volume(from.0.volume)?;
+        let mut moves = None;
+        let (_held, [moved, target]) = loop {
+            let (held, found) = self.lock_entries(&volume, [from, to], &[])?;
+            // A directory that changes its parent could come to lie in itself: one such move at a time.
+            let loops = from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
+            if !loops || moves.is_some() {
+                break (held, found);
+            }
+            drop(held);
+            moves = Some(volume.moves.lock());
+        };
+        let from_dir = searched(ask, &volume, from.0)?;
+        let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
+        let moved = moved.ok_or(Fault::NotFound)?;
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Fault::Exists),
+            (RenameMode::Exchange, None) => return Err(Fault::NotFound),
+            _ => {}
+        }
+        if from.0 != to.0 {
+            refuse_loops(&volume, moved, target, from.0, to.0, mode)?;
+        }
+        let same = target == Some(moved);
+        let target = target.filter(|_| !same).map(|fid| volume.vnode(fid)).transpose()?;
+        let scene = Scene { from_dir, to_dir, moved: volume.vnode(moved)?, target };
+        if same {
+            return self.nothing_to_do(ask, &scene);
+        }
+        scene.check(ask, &volume, mode)?;
+        let mut change = Change::new(&volume);
+        let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
+        self.commit(ask, change, answer)
+    }
+
+    /// Both names name the same file already: POSIX wants nothing to happen.
+    fn nothing_to_do(&self, ask: &mut Ask<'_>, scene: &Scene) -> Result<Outcome, Fault> {
+        let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
+        let status = scene.moved.status;
+        self.promise(ask, &[status.fid, from_dir.fid, to_dir.fid])?;
+        Ok(Outcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
+    }
+}
+
+fn searched(ask: &Ask<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnode, Fault> {
+    let vnode = volume.directory(dir)?;
+    volume.access.need(ask.caller, &vnode.status, Right::Search)?;
+    Ok(vnode)
+}
+
+/// A directory must not come to lie in itself, nor replace one that it lies in. The caller holds `moves`.
+fn refuse_loops(
+    volume: &ViceVolume,
+    moved: Fid,
+    target: Option<Fid>,
+    from_dir: Fid,
+    to_dir: Fid,
+    mode: RenameMode,
+) -> Result<(), Fault> {
+    if lies_in(volume, to_dir, moved)? {
+        return Err(Fault::Invalid);
+    }
+    match target {
+        Some(target) if lies_in(volume, from_dir, target)? => {
+            Err(if mode == RenameMode::Exchange { Fault::Invalid } else { Fault::NotEmpty })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether directory `inner` is `outer` or lies somewhere below it.
+fn lies_in(volume: &ViceVolume, inner: Fid, outer: Fid) -> Result<bool, Fault> {
+    if !outer.vnode.is_directory() {
+        return Ok(false);
+    }
+    let mut at = inner.vnode;
+    while at != outer.vnode {
+        let parent = volume.store.vnode(at)?.ok_or(Fault::Stale)?.parent;
+        if parent == at {
+            return Ok(false);
+        }
+        at = parent;
+    }
+    Ok(true)
+}
+
+impl Scene {
+    fn to_dir_status(&self) -> Status {
+        self.to_dir.as_ref().unwrap_or(&self.from_dir).status
+    }
+
+    fn check(&self, ask: &Ask<'_>, volume: &ViceVolume, mode: RenameMode) -> Result<(), Fault> {
+        let access = volume.access;
+        let is_directory = |vnode: &Vnode| vnode.status.kind == Kind::Directory;
+        let moves_directory = is_directory(&self.moved);
+        let to_dir = self.to_dir.as_ref().unwrap_or(&self.from_dir);
+        access.need_delete(ask.caller, &self.from_dir.status, &self.moved.status)?;
+        match &self.target {
+            None => volume.need_room(ask.caller, to_dir)?,
+            Some(target) => {
+                access.need_delete(ask.caller, &to_dir.status, &target.status)?;
+                match (mode, moves_directory, is_directory(target)) {
+                    (RenameMode::Exchange, ..) => {}
+                    (_, true, false) => return Err(Fault::NotDirectory),
+                    (_, false, true) => return Err(Fault::IsDirectory),
+                    _ => {}
+                }
+            }
+        }
+        // A directory's link to its parent is an entry of its own, which changes.
+        if self.to_dir.is_some() {
+            if moves_directory {
+                access.need(ask.caller, &self.moved.status, Right::Write)?;
+            }
+            if let (Some(other), RenameMode::Exchange) = (&self.target, mode)
+                && is_directory(other)
+            {
+                access.need(ask.caller, &other.status, Right::Write)?;
+            }
+        }
+        match &self.target {
+            Some(target) if mode == RenameMode::Replace && target.entries > 0 => Err(Fault::NotEmpty),
+            None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => Err(Fault::TooManyLinks),
+            _ => Ok(()),
+        }
+    }
+
+    fn act(
+        mut self,
+        ask: &Ask<'_>,
+        change: &mut Change<'_>,
+        from: &Name,
+        to: &Name,
+        mode: RenameMode,
+        hold: bool,
+    ) -> Result<Answer, Fault> {
+        let store = &change.volume.store;
+        let exchanged = self.target.clone().filter(|_| mode == RenameMode::Exchange);
+        match &exchanged {
+            Some(other) => store.put_entry(&mut self.from_dir, from, other.target(), &mut change.update)?,
+            None => {
+                store.remove_entry(&mut self.from_dir, from.as_bytes(), &mut change.update)?;
+            }
+        }
+        let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
+        store.put_entry(to_dir, to, self.moved.target(), &mut change.update)?;
+        self.settle(ask, change, mode);
+        let other = match self.target.take() {
+            Some(mut other) if exchanged.is_some() => {
+                touch_status(&mut other, ask.wall);
+                if self.to_dir.is_some() {
+                    other.parent = self.from_dir.no();
+                }
+                change.put_status(&other);
+                Some(other.status)
+            }
+            Some(mut lost) => Some(lose_name(ask, change, &mut lost, hold)),
+            None => None,
+        };
+        self.put_directories(ask, change, from, to);
+        let (from_dir, to_dir) = (self.from_dir.status, self.to_dir_status());
+        Ok(Answer::Renamed { status: self.moved.status, other, from_dir, to_dir })
+    }
+
+    /// The moved file's own status, and the links that directories take along, bring or leave.
+    fn settle(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, mode: RenameMode) {
+        touch_status(&mut self.moved, ask.wall);
+        let links = |vnode: &Vnode| u32::from(vnode.status.kind == Kind::Directory);
+        let comes = links(&self.moved);
+        let goes = self.target.as_ref().map_or(0, links);
+        let comes_back = if mode == RenameMode::Exchange { goes } else { 0 };
+        let from_links = &mut self.from_dir.status.links;
+        match &mut self.to_dir {
+            None => *from_links = *from_links + comes_back - goes,
+            Some(to_dir) => {
+                self.moved.parent = to_dir.no();
+                to_dir.status.links = to_dir.status.links + comes - goes;
+                *from_links = *from_links + comes_back - comes;
+            }
+        }
+        change.put_status(&self.moved);
+    }
+
+    fn put_directories(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, from: &Name, to: &Name) {
+        touch_data(&mut self.from_dir, ask.wall);
+        match &mut self.to_dir {
+            None => change.put_directory(&self.from_dir, None),
+            Some(to_dir) => {
+                touch_data(to_dir, ask.wall);
+                change.put_directory(&self.from_dir, Some(from));
+                change.put_directory(to_dir, Some(to));
+            }
+        }
+    }
+}

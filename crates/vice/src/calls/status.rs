@@ -1,0 +1,135 @@
+//! Changes of status: owner, group, mode, times, size.
+
+use store::Vnode;
+use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
+
+use super::Outcome;
+use crate::Vice;
+use crate::access::{Right, SET_GID, in_group, owns, without_privileges};
+use crate::change::{Change, touch_data, touch_status};
+use crate::growth;
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+/// File capabilities: privileges that are kept as an attribute.
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl Vice {
+    pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        if is_nothing(wanted) {
+            self.promise(ask, &[fid])?;
+            return Ok(Outcome::Answer(Answer::Status(vnode.status)));
+        }
+        check(ask.caller, &volume, &vnode.status, wanted)?;
+        let mode = wanted.mode.map(|mode| allowed_mode(ask.caller, &vnode.status, wanted, mode)).transpose()?;
+        let mut change = Change::new(&volume);
+        if kills_privileges(ask.caller, wanted) {
+            kill_privileges(&mut vnode, &mut change)?;
+        }
+        vnode.status.uid = wanted.uid.unwrap_or(vnode.status.uid);
+        vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
+        vnode.status.mode = mode.unwrap_or(vnode.status.mode);
+        if let Some(size) = wanted.size {
+            change.take_room(volume.room_for(0, |free| growth::of_resize(&volume, &vnode, size, free))?);
+            volume.store.truncate(&mut vnode, size, &mut change.update)?;
+            touch_data(&mut vnode, ask.wall);
+            set_times(ask, &mut vnode, wanted);
+            change.put_data(&vnode);
+        } else {
+            touch_status(&mut vnode, ask.wall);
+            set_times(ask, &mut vnode, wanted);
+            change.put_status(&vnode);
+        }
+        self.commit(ask, change, Answer::Status(vnode.status))
+    }
+}
+
+fn is_nothing(wanted: &StatusChange) -> bool {
+    StatusChange { through_handle: false, ..*wanted } == StatusChange::default()
+}
+
+/// Everything is checked before anything is changed.
+fn check(caller: &Caller, volume: &ViceVolume, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
+    if let Some(size) = wanted.size {
+        check_size(status, size)?;
+        if !wanted.through_handle {
+            volume.access.need(caller, status, Right::Write)?;
+        }
+    }
+    check_owner(caller, status, wanted)?;
+    if wanted.mode.is_some() && status.kind == Kind::Symlink {
+        return Err(Fault::Unsupported);
+    }
+    check_times(caller, volume, status, wanted)
+}
+
+fn check_size(status: &Status, size: u64) -> Result<(), Fault> {
+    match status.kind {
+        Kind::File if size > limits::FILE_BYTES_MAX => Err(Fault::TooBig),
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Fault::IsDirectory),
+        _ => Err(Fault::Invalid),
+    }
+}
+
+/// The owner may give the file to groups that the owner is in; only the superuser gives files away.
+fn check_owner(caller: &Caller, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
+    let root = caller.is_root();
+    let owner = owns(caller, status);
+    if wanted.uid.is_some_and(|uid| !(root || owner && uid == status.uid)) {
+        return Err(Fault::NotPermitted);
+    }
+    if let Some(gid) = wanted.gid
+        && !root
+        && !(owner && (gid == status.gid || in_group(caller, gid)?))
+    {
+        return Err(Fault::NotPermitted);
+    }
+    if wanted.mode.is_some() && !owner { Err(Fault::NotPermitted) } else { Ok(()) }
+}
+
+fn check_times(caller: &Caller, volume: &ViceVolume, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
+    let times = [wanted.accessed, wanted.modified];
+    if owns(caller, status) || times == [None, None] {
+        return Ok(());
+    }
+    if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) {
+        return Err(Fault::NotPermitted);
+    }
+    volume.access.need(caller, status, Right::Write)
+}
+
+/// Who is not in the file's group cannot make it run as that group.
+fn allowed_mode(caller: &Caller, status: &Status, wanted: &StatusChange, mode: u16) -> Result<u16, Fault> {
+    let mode = mode & 0o7777;
+    let gid = wanted.gid.unwrap_or(status.gid);
+    let keeps = mode & SET_GID == 0 || caller.is_root() || in_group(caller, gid)?;
+    Ok(if keeps { mode } else { mode & !SET_GID })
+}
+
+/// A new owner or group does not inherit privileges, and who has none leaves none behind.
+fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
+    let gains_owner = wanted.uid.is_some() || wanted.gid.is_some();
+    gains_owner || wanted.kill_privileges || (wanted.size.is_some() && !caller.is_root())
+}
+
+/// Takes set-id bits and file capabilities away.
+pub(super) fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
+    vnode.status.mode = without_privileges(&vnode.status);
+    if vnode.has_xattr && vnode.status.kind == Kind::File {
+        change.volume.store.remove_xattr(vnode, CAPABILITY, &mut change.update)?;
+    }
+    Ok(())
+}
+
+fn set_times(ask: &Ask<'_>, vnode: &mut Vnode, wanted: &StatusChange) {
+    let at = |time| match time {
+        SetTime::Now => ask.wall,
+        SetTime::To(time) => time,
+    };
+    vnode.status.accessed = wanted.accessed.map_or(vnode.status.accessed, at);
+    vnode.status.modified = wanted.modified.map_or(vnode.status.modified, at);
+}

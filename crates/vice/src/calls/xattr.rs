@@ -1,0 +1,124 @@
+//! Extended attributes. `user.` follows the mode bits and only files and directories have them; `trusted.` and `security.` are the
+//! superuser's to change, and only the superuser sees `trusted.`; nothing of `system.` is kept.
+
+use bytes::Bytes;
+use types::{Answer, Caller, Fault, Fid, Kind, Status, XattrMode, limits};
+
+use super::Outcome;
+use crate::Vice;
+use crate::access::{Right, is_sticky, owns};
+use crate::change::{Change, touch_status};
+use crate::service::Ask;
+use crate::volume::ViceVolume;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Trusted,
+    Security,
+}
+
+const TRUSTED: &[u8] = b"trusted.";
+const SPACES: [(&[u8], Space); 3] =
+    [(b"user.", Space::User), (TRUSTED, Space::Trusted), (b"security.", Space::Security)];
+
+impl Vice {
+    pub(super) fn xattr_get(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _seen = self.stripes.read(fid);
+        self.promise(ask, &[fid])?;
+        let vnode = volume.vnode(fid)?;
+        match space(name)? {
+            Space::User if !carries_user(&vnode.status) => return Err(Fault::NoXattr),
+            Space::User => volume.access.need(ask.caller, &vnode.status, Right::Read)?,
+            Space::Trusted if !ask.caller.is_root() => return Err(Fault::NoXattr),
+            Space::Trusted | Space::Security => {}
+        }
+        let value = volume.store.xattr(&vnode, name)?.ok_or(Fault::NoXattr)?;
+        Ok(Outcome::Answer(Answer::Xattr(value)))
+    }
+
+    pub(super) fn xattr_set(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        need_change(ask.caller, &volume, &vnode.status, name)?;
+        if value.len() > limits::XATTR_VALUE_BYTES_MAX {
+            return Err(Fault::XattrTooBig);
+        }
+        let present = volume.store.xattrs(&vnode)?;
+        match (mode, present.iter().any(|(other, _)| other == name)) {
+            (XattrMode::Create, true) => return Err(Fault::Exists),
+            (XattrMode::Replace, false) => return Err(Fault::NoXattr),
+            _ => {}
+        }
+        let others = present.iter().filter(|(other, _)| other != name);
+        let total = others.map(|(name, bytes)| name.len() + bytes).sum::<usize>() + name.len() + value.len();
+        if total > limits::XATTR_TOTAL_BYTES_MAX {
+            return Err(Fault::XattrTooBig);
+        }
+        let mut change = Change::new(&volume);
+        volume.store.put_xattr(&mut vnode, name, value, &mut change.update)?;
+        touch_status(&mut vnode, ask.wall);
+        change.put_status(&vnode);
+        self.commit(ask, change, Answer::Status(vnode.status))
+    }
+
+    pub(super) fn xattr_list(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _seen = self.stripes.read(fid);
+        self.promise(ask, &[fid])?;
+        let vnode = volume.vnode(fid)?;
+        let mut names: Vec<Bytes> = volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
+        names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
+        names.sort_unstable();
+        Ok(Outcome::Answer(Answer::XattrNames(names)))
+    }
+
+    pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        let mut vnode = volume.vnode(fid)?;
+        need_change(ask.caller, &volume, &vnode.status, name)?;
+        let mut change = Change::new(&volume);
+        if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
+            return Err(Fault::NoXattr);
+        }
+        touch_status(&mut vnode, ask.wall);
+        change.put_status(&vnode);
+        self.commit(ask, change, Answer::Status(vnode.status))
+    }
+}
+
+fn carries_user(status: &Status) -> bool {
+    matches!(status.kind, Kind::File | Kind::Directory)
+}
+
+fn need_change(caller: &Caller, volume: &ViceVolume, status: &Status, name: &[u8]) -> Result<(), Fault> {
+    match space(name)? {
+        Space::User if !carries_user(status) => Err(Fault::NotPermitted),
+        // Otherwise anyone could use up the room for attributes of a shared directory.
+        Space::User if status.kind == Kind::Directory && is_sticky(status) && !owns(caller, status) => {
+            Err(Fault::NotPermitted)
+        }
+        Space::User => volume.access.need(caller, status, Right::Write),
+        Space::Trusted | Space::Security if caller.is_root() => Ok(()),
+        Space::Trusted | Space::Security => Err(Fault::NotPermitted),
+    }
+}
+
+fn space(name: &[u8]) -> Result<Space, Fault> {
+    if name.len() > limits::XATTR_NAME_BYTES_MAX {
+        return Err(Fault::NameTooLong);
+    }
+    let found = SPACES.into_iter().find(|(prefix, _)| name.starts_with(prefix));
+    let (prefix, space) = found.ok_or(Fault::Unsupported)?;
+    if name.len() == prefix.len() || name.contains(&0) { Err(Fault::Invalid) } else { Ok(space) }
+}

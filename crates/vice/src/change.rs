@@ -1,0 +1,178 @@
+//! One change: its update, the promises that it makes and those that it breaks.
+//!
+//! Under the stripes of all vnodes concerned: one batch with the reply record in it is committed (EO-1, ST-1), *then* promises are broken. A reader
+//! registers its promise *before* it reads (CB-2), so it either reads the new state or is told.
+//!
+//! A file that loses its last name is dropped in the same batch if nobody but the caller was promised it and nobody holds it.
+//! Otherwise it is marked as an orphan, and dropped when everybody has acknowledged and nobody holds it (`settle.rs`). Nobody
+//! can be promised the file between the look and the commit: one learns of a file by its fid under its stripe, or by its name under
+//! the stripe of the directory that has the name.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use store::{Update, Vnode};
+use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp};
+
+use crate::Vice;
+use crate::calls::Outcome;
+use crate::service::{Ask, Pending};
+use crate::volume::{Room, ViceVolume};
+
+/// See the head of the file.
+pub(crate) struct Change<'v> {
+    pub volume: &'v ViceVolume,
+    pub update: Update,
+    promised: SmallVec<[Fid; 4]>,
+    breaks: Vec<BreakItem>,
+    removed: Option<(Vnode, bool)>,
+    room: Room<'v>,
+    sync: Option<Vnode>,
+}
+
+/// A file that lost its last name: kept as an orphan, or dropped.
+struct Removed {
+    fid: Fid,
+    /// The caller's session holds it because of this change.
+    hold: bool,
+    orphan: bool,
+}
+
+impl<'v> Change<'v> {
+    pub fn new(volume: &'v ViceVolume) -> Self {
+        Change {
+            volume,
+            update: Update::new(),
+            promised: SmallVec::new(),
+            breaks: Vec::new(),
+            removed: None,
+            room: None,
+            sync: None,
+        }
+    }
+
+    /// Keeps the room until the commit.
+    pub fn take_room(&mut self, room: Room<'v>) {
+        self.room = room;
+    }
+
+    /// The caller is told this status: it is promised.
+    pub fn promise(&mut self, fid: Fid) {
+        self.promised.push(fid);
+    }
+
+    /// The vnode's new state, after `touch_status`: others' promises on it end, the caller's begins.
+    pub fn put_status(&mut self, vnode: &Vnode) {
+        self.put(vnode, BreakReason::Status, None);
+    }
+
+    /// The vnode's new state, after `touch_data`.
+    pub fn put_data(&mut self, vnode: &Vnode) {
+        self.put(vnode, BreakReason::Data, None);
+    }
+
+    /// A directory's new state, after one entry changed.
+    pub fn put_directory(&mut self, vnode: &Vnode, name: Option<&Name>) {
+        self.put(vnode, BreakReason::Data, name.cloned());
+    }
+
+    fn put(&mut self, vnode: &Vnode, reason: BreakReason, name: Option<Name>) {
+        self.update.put_vnode(vnode);
+        self.promise(vnode.status.fid);
+        self.breaks.push(BreakItem { fid: vnode.status.fid, reason, name });
+    }
+
+    /// The vnode has lost its last name. `hold`: the caller has it open.
+    pub fn remove(&mut self, vnode: &Vnode, hold: bool) {
+        self.breaks.push(BreakItem { fid: vnode.status.fid, reason: BreakReason::Removed, name: None });
+        self.removed = Some((vnode.clone(), hold));
+    }
+
+    /// The body is to be on disk before the reply.
+    pub fn sync(&mut self, vnode: &Vnode) {
+        self.sync = Some(vnode.clone());
+    }
+}
+
+impl Vice {
+    /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
+    pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<Outcome, Fault> {
+        self.promise(ask, &change.promised)?;
+        let removed = self.place_removed(ask, &mut change)?;
+        change.update.reply(ask.origin, Bytes::from((self.config.encode)(&answer)));
+        let committed = change.volume.store.commit(change.update);
+        drop(change.room);
+        let orphan = self.settle_removed(ask, removed, committed.is_ok());
+        committed?;
+        if let Some(vnode) = &change.sync {
+            change.volume.store.sync_body(vnode)?;
+            self.partition.sync()?;
+        }
+        Ok(self.break_promises(ask, &change.breaks, orphan, answer))
+    }
+
+    /// Promises each of these files to the caller's session.
+    ///
+    /// # Errors
+    /// `Expired` if the session is over.
+    pub(crate) fn promise(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<(), Fault> {
+        let mut core = self.core.lock();
+        let session = ask.origin.session;
+        let all = fids.iter().all(|fid| core.leases.promise(ask.now, session, *fid, &mut ask.events));
+        if all { Ok(()) } else { Err(Fault::Expired) }
+    }
+
+    /// Decides what becomes of a file without names.
+    fn place_removed(&self, ask: &Ask<'_>, change: &mut Change<'_>) -> Result<Option<Removed>, Fault> {
+        let Some((vnode, hold)) = change.removed.take() else { return Ok(None) };
+        let fid = vnode.status.fid;
+        let session = ask.origin.session;
+        let mut core = self.core.lock();
+        if hold {
+            core.leases.hold(session, fid)?;
+        }
+        let orphan = core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
+        drop(core);
+        if orphan {
+            change.update.put_vnode(&vnode);
+            change.update.add_orphan(vnode.no());
+        } else {
+            change.volume.store.drop_vnode(&vnode, &mut change.update)?;
+        }
+        Ok(Some(Removed { fid, hold, orphan }))
+    }
+
+    /// After the commit, or after its failure; the orphan, if there is one now.
+    fn settle_removed(&self, ask: &Ask<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
+        let Removed { fid, hold, orphan } = removed?;
+        if !committed && hold {
+            self.core.lock().leases.unhold(ask.origin.session, fid);
+        } else if committed && !orphan {
+            self.core.lock().leases.forget_file(fid);
+        }
+        (committed && orphan).then_some(fid)
+    }
+
+    fn break_promises(&self, ask: &mut Ask<'_>, breaks: &[BreakItem], removed: Option<Fid>, answer: Answer) -> Outcome {
+        let mut core = self.core.lock();
+        let ticket = core.leases.break_promises(ask.now, breaks, ask.origin.session, &mut ask.events);
+        let Some(ticket) = ticket else { return Outcome::Answer(answer) };
+        if let Some(fid) = removed {
+            *core.removing.entry(fid).or_insert(0) += 1;
+        }
+        core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed });
+        Outcome::Waits
+    }
+}
+
+/// Anything of the vnode changes.
+pub(crate) fn touch_status(vnode: &mut Vnode, wall: Timestamp) {
+    vnode.status.changed = wall;
+    vnode.status.status_version += 1;
+}
+
+/// Data or entries of the vnode change.
+pub(crate) fn touch_data(vnode: &mut Vnode, wall: Timestamp) {
+    touch_status(vnode, wall);
+    vnode.status.modified = wall;
+    vnode.status.data_version += 1;
+}
