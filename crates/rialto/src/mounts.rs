@@ -65,7 +65,8 @@ pub fn below(path: &Path) -> io::Result<Option<Mounted>> {
 pub fn health(path: &Path, patience: Duration) -> Health {
     let (answer, answers) = mpsc::channel();
     let path = path.to_owned();
-    std::thread::spawn(move || answer.send(rustix::fs::stat(&path).map(|_| ())));
+    // Not `stat`: the kernel answers that from its cache, even when the mount's process is gone.
+    std::thread::spawn(move || answer.send(rustix::fs::statfs(&path).map(|_| ())));
     match answers.recv_timeout(patience) {
         Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)) => Health::Stale,
         Ok(_) => Health::Answers,
