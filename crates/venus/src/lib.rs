@@ -1,11 +1,47 @@
 //! The cache manager: a file system in fids that answers from its cache while the server's promises hold.
+//!
+//! The walk of a request: `mount` calls an operation of [`Venus`] (`look`, `change`, `list`, `open`, `read`, `write`,
+//! `locks`); the operation asks the `tables` (statuses and names under promises) or a `file` (its bytes); what is not there is
+//! fetched with one call, and the answer is entered if no break overtook it (CB-3). Breaks come in through `events`.
+//!
+//! # Locks
+//! In this order, and none is held over a call to the server, to [`Invalidate`], or over a wait for another thread's call:
+//!
+//! 1. `opens`, `dirs`, one handle's `sequence` (each alone)
+//! 2. one file's `data`
+//! 3. `tables`
+//! 4. `gate`; one directory handle's `progress`
+//! 5. `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
+//!
+//! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
+mod ahead;
+mod body;
+mod budget;
+mod change;
 mod config;
+mod disk;
 mod error;
+mod events;
+mod extents;
+mod file;
 mod invalidate;
+mod janitor;
+mod list;
+mod locks;
+mod look;
+mod names;
+mod open;
+mod pool;
+mod read;
+mod reads;
 mod request;
 mod result;
+mod shared;
+mod space;
+mod tables;
 mod venus;
+mod write;
 
 pub use config::VenusConfig;
 pub use error::Error;

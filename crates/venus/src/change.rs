@@ -1,0 +1,256 @@
+//! Changing directories: make, link, remove, rename. Each is one call, and its answer brings the cache up to date.
+//!
+//! A removal says whether the file is open here (`hold`), and opens ask nobody. So that both are right, a removal that says
+//! "not open" marks the file, and opens wait for it. A victim that is not known is held to be safe, and let go of if it
+//! was not open.
+
+use types::{Answer, Call, CreateHow, Fid, Kind, Name, NewKind, RenameMode, Status};
+
+use crate::shared::Core;
+use crate::{Entry, Error, OpenMode, Opened, Request, Venus};
+
+/// What a removal knows of its victim.
+struct Victim {
+    hold: bool,
+    marked: Option<Fid>,
+}
+
+/// Whether the call may have been applied although there is no answer.
+fn unsure(error: &Error) -> bool {
+    matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
+}
+
+impl Core {
+    /// Runs a change of these directories, which are told from others' changes by it; `take` enters the answer.
+    fn change<R>(
+        &self,
+        request: &Request<'_>,
+        dirs: &[Fid],
+        call: Call,
+        take: impl FnOnce(&mut crate::tables::Tables, lease::Snapshot, Answer) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let snapshot = {
+            let mut tables = self.tables.lock();
+            dirs.iter().for_each(|dir| tables.change_begins(*dir));
+            tables.holder.begin()
+        };
+        let answer = self.call(request, call);
+        let mut tables = self.tables.lock();
+        dirs.iter().for_each(|dir| tables.change_ends(*dir));
+        let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
+        if result.as_ref().is_err_and(unsure) {
+            dirs.iter().for_each(|dir| tables.unsure(*dir));
+        }
+        result
+    }
+
+    fn made(&self, request: &Request<'_>, dir: Fid, name: &Name, call: Call) -> Result<Entry, Error> {
+        self.change(request, &[dir], call, |tables, snapshot, answer| {
+            let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
+            if !existed && status.kind == Kind::Directory {
+                tables.made_directory(snapshot, &status);
+            }
+            let (shown, cacheable) = tables.put(snapshot, status);
+            tables.changed(snapshot, &dir_status, |names| names.insert(name, status.fid));
+            let named = tables.resolve(dir, name) == Some(status.fid);
+            Ok(self.entry(tables, shown, cacheable, named))
+        })
+    }
+
+    fn mark_victim(&self, dir: Fid, name: &Name) -> Victim {
+        let mut tables = self.tables.lock();
+        let Some(fid) = tables.resolve(dir, name) else { return Victim { hold: true, marked: None } };
+        let node = tables.node(fid);
+        if node.opens > 0 || node.held {
+            return Victim { hold: true, marked: None };
+        }
+        node.removing += 1;
+        Victim { hold: false, marked: Some(fid) }
+    }
+
+    fn unmark(&self, victim: &Victim) {
+        let Some(fid) = victim.marked else { return };
+        let mut tables = self.tables.lock();
+        tables.node(fid).removing -= 1;
+        self.removed.notify_all();
+    }
+
+    /// A file lost a name; if it was the last one it is gone, or held.
+    fn lost_name(&self, tables: &mut crate::tables::Tables, status: &Status, hold: bool) {
+        if status.links > 0 || status.kind == Kind::Directory {
+            return;
+        }
+        let node = tables.node(status.fid);
+        if hold {
+            node.held = true;
+            if node.opens == 0 {
+                self.chores.lock().unhold.push(status.fid);
+                self.poke.notify_one();
+            }
+        }
+        if let Some(disk) = &self.disk {
+            disk.remove(status.fid);
+        }
+    }
+
+    fn remove(&self, request: &Request<'_>, dir: Fid, name: &Name, directory: bool) -> Result<(), Error> {
+        let victim = if directory { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) };
+        let hold = victim.hold;
+        let call = Call::Remove { dir, name: name.clone(), directory, hold };
+        let removed = self.change(request, &[dir], call, |tables, snapshot, answer| {
+            let Answer::Removed { status, dir: dir_status } = answer else { return Err(Error::Protocol) };
+            tables.put(snapshot, status);
+            tables.changed(snapshot, &dir_status, |names| names.insert_absent(name));
+            self.lost_name(tables, &status, hold);
+            Ok(())
+        });
+        self.unmark(&victim);
+        removed
+    }
+}
+
+impl Venus {
+    /// A new file, directory, link or node; refused if the name is there.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn make(&self, request: &Request<'_>, dir: Fid, name: &Name, kind: NewKind, mode: u16) -> Result<Entry, Error> {
+        self.core.made(request, dir, name, Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded })
+    }
+
+    /// Makes a plain file, or finds it unless `exclusive`, and opens it.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn create(
+        &self,
+        request: &Request<'_>,
+        dir: Fid,
+        name: &Name,
+        mode: u16,
+        exclusive: bool,
+        open: OpenMode,
+    ) -> Result<(Entry, Opened), Error> {
+        let how = if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
+        let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
+        let entry = match self.core.made(request, dir, name, call.clone()) {
+            // The verifier makes it the same request: whether the first one was applied no longer matters.
+            Err(Error::Lost) => self.core.made(request, dir, name, call)?,
+            first => first?,
+        };
+        Ok((entry, self.core.open_made(request, entry.status.fid, open)?))
+    }
+
+    /// A file without a name, open; `dir` says in which volume.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn make_unnamed(
+        &self,
+        request: &Request<'_>,
+        dir: Fid,
+        mode: u16,
+        open: OpenMode,
+    ) -> Result<(Entry, Opened), Error> {
+        let core = &self.core;
+        let snapshot = core.begin();
+        let Answer::Status(status) = core.call(request, Call::MakeUnnamed { dir, mode })? else {
+            return Err(Error::Protocol);
+        };
+        let mut tables = core.tables.lock();
+        let (shown, cacheable) = tables.put(snapshot, status);
+        tables.node(status.fid).held = true;
+        let entry = core.entry(&mut tables, shown, cacheable, false);
+        drop(tables);
+        Ok((entry, core.open_made(request, status.fid, open)?))
+    }
+
+    /// One more name for `fid`.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn link(&self, request: &Request<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Entry, Error> {
+        if let Some(file) = self.core.file_of(fid) {
+            self.core.send_all(&file, request.cancel)?;
+        }
+        self.core.made(request, dir, name, Call::Link { fid, dir, name: name.clone() })
+    }
+
+    /// Takes the name of something that is no directory away.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn unlink(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+        self.core.remove(request, dir, name, false)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn rmdir(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+        self.core.remove(request, dir, name, true)
+    }
+
+    /// Moves a name, after what was written to the file: who replaces a file by a rename must not lose both.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn rename(
+        &self,
+        request: &Request<'_>,
+        from: (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+    ) -> Result<(), Error> {
+        let core = &self.core;
+        let moved = core.tables.lock().resolve(from.0, from.1);
+        if let Some(file) = moved.and_then(|fid| core.file_of(fid)) {
+            core.send_all(&file, request.cancel)?;
+        }
+        let victim = match mode {
+            RenameMode::Replace => core.mark_replaced(to.0, to.1),
+            RenameMode::NoReplace | RenameMode::Exchange => Victim { hold: false, marked: None },
+        };
+        let hold = victim.hold;
+        let call = Call::Rename { from_dir: from.0, from: from.1.clone(), to_dir: to.0, to: to.1.clone(), mode, hold };
+        let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
+        let renamed = core.change(request, &dirs, call, |tables, snapshot, answer| {
+            let Answer::Renamed { status, other, from_dir, to_dir } = answer else { return Err(Error::Protocol) };
+            tables.put(snapshot, status);
+            if let Some(other) = other {
+                tables.put(snapshot, other);
+                if mode == RenameMode::Replace && other.fid != status.fid {
+                    core.lost_name(tables, &other, hold);
+                }
+            }
+            let same = other.is_some_and(|other| other.fid == status.fid);
+            let left = |names: &mut crate::names::Names| match (mode, other) {
+                (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
+                // Two names of one file: a rename of one onto the other does nothing.
+                _ if same => names.insert(from.1, status.fid),
+                _ => names.insert_absent(from.1),
+            };
+            if from.0 == to.0 {
+                tables.changed(snapshot, &to_dir, |names| {
+                    left(names);
+                    names.insert(to.1, status.fid);
+                });
+            } else {
+                tables.changed(snapshot, &from_dir, left);
+                tables.changed(snapshot, &to_dir, |names| names.insert(to.1, status.fid));
+            }
+            Ok(())
+        });
+        core.unmark(&victim);
+        renamed
+    }
+}
+
+impl Core {
+    /// As [`Core::mark_victim`], but that there is nothing to replace is the usual case.
+    fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
+        let absent = matches!(self.tables.lock().lookup(dir, name), crate::tables::Cached::Absent);
+        if absent { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) }
+    }
+}

@@ -1,0 +1,472 @@
+//! File data on the client's disk, for servers on other machines.
+//!
+//! ```text
+//! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>        the bytes, sparse
+//! <cache dir>/data/<low byte of vnode>/<volume>.<vnode>.<uniquifier>.map    which pieces, and their sums
+//! ```
+//! A file's data belongs to one data version and comes in pieces of 64 KiB. The map is written anew and renamed into place, so
+//! it is whole or absent. Nothing is synced: after a crash a map may speak of bytes that never came to the disk, and
+//! their sums show it. So every piece is compared with its sum when it is read: one that differs is not served, but
+//! fetched again. After a restart an entry is used only if the server still has that data version (its status says so).
+//!
+//! Any error of the disk, a full one too, means that something is not cached, and nothing else.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use types::Fid;
+
+/// What is valid or not as a whole.
+const PIECE: u64 = 64 << 10;
+/// First bytes of a map.
+const MAGIC: &[u8; 8] = b"RIALTOC1";
+/// A map is written when so many pieces came since the last time.
+const MAP_EVERY: usize = 64;
+/// Bytes of a map before its pieces: magic, version, count.
+const HEAD: usize = 24;
+/// Bytes of a piece in a map: index, length, sum.
+const ROW: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    bytes: u32,
+    sum: u32,
+}
+
+struct Item {
+    version: u64,
+    pieces: HashMap<u64, Piece>,
+    bytes: u64,
+    used: u64,
+    /// Pieces that came or went since the map was written.
+    unwritten: usize,
+    file: Option<Arc<fs::File>>,
+}
+
+#[derive(Default)]
+struct Index {
+    items: HashMap<Fid, Item>,
+    bytes: u64,
+    clock: u64,
+}
+
+/// See the head of the file.
+pub(crate) struct DiskCache {
+    dir: PathBuf,
+    bytes_max: u64,
+    index: Mutex<Index>,
+}
+
+impl DiskCache {
+    /// Opens or makes the cache below `dir`, and throws away what is not part of it any more.
+    pub fn open(dir: &Path, bytes_max: u64) -> io::Result<Self> {
+        let dir = dir.join("data");
+        let mut index = Index::default();
+        for low in 0..=255u8 {
+            let shelf = dir.join(format!("{low:02x}"));
+            fs::create_dir_all(&shelf)?;
+            for entry in fs::read_dir(&shelf)? {
+                load(&mut index, &entry?.path());
+            }
+        }
+        let cache = DiskCache { dir, bytes_max, index: Mutex::new(index) };
+        cache.evict(None);
+        Ok(cache)
+    }
+
+    fn path(&self, fid: Fid) -> PathBuf {
+        let name = format!("{:x}.{:x}.{:x}", fid.volume.0, fid.vnode.0, fid.unique.0);
+        self.dir.join(format!("{:02x}", fid.vnode.0 >> 1 & 0xff)).join(name)
+    }
+
+    /// The bytes `start..end` of this version of the file, if all of them are here and good.
+    pub fn read(&self, fid: Fid, version: u64, size: u64, start: u64, end: u64) -> Option<Bytes> {
+        let (file, pieces) = {
+            let mut index = self.index.lock();
+            index.clock += 1;
+            let clock = index.clock;
+            let item = index.items.get_mut(&fid)?;
+            if item.version != version {
+                drop(index);
+                self.remove(fid);
+                return None;
+            }
+            item.used = clock;
+            let indices = start / PIECE..=(end - 1) / PIECE;
+            let pieces: Option<Vec<(u64, Piece)>> =
+                indices.map(|index| Some((index, *item.pieces.get(&index)?))).collect();
+            if item.file.is_none() {
+                item.file = fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
+            }
+            (Arc::clone(item.file.as_ref()?), pieces?)
+        };
+        let mut whole = Vec::with_capacity((end - start) as usize + 2 * PIECE as usize);
+        for (index, piece) in &pieces {
+            let at = whole.len();
+            whole.resize(at + piece.bytes as usize, 0);
+            if u64::from(piece.bytes) != (size - index * PIECE).min(PIECE) {
+                // The file's end was in it, and is elsewhere now.
+                self.drop_piece(fid, version, *index);
+                return None;
+            }
+            let read = file.read_exact_at(&mut whole[at..], index * PIECE);
+            if read.is_err() || crc32c::crc32c(&whole[at..]) != piece.sum {
+                tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it again");
+                self.drop_piece(fid, version, *index);
+                return None;
+            }
+        }
+        let skip = (start - start / PIECE * PIECE) as usize;
+        Some(Bytes::from(whole).slice(skip..skip + (end - start) as usize))
+    }
+
+    /// Keeps those pieces of `bytes`, which lie at `offset` of this version, that are whole or reach the end of the file.
+    pub fn store(&self, fid: Fid, version: u64, size: u64, offset: u64, bytes: &Bytes) {
+        let end = offset + bytes.len() as u64;
+        let first = offset.div_ceil(PIECE);
+        let last = if end >= size { size.div_ceil(PIECE) } else { end / PIECE };
+        if first >= last || size > self.bytes_max / 2 {
+            return;
+        }
+        let Some(file) = self.file_for(fid, version) else { return };
+        let mut stored = Vec::new();
+        for index in first..last {
+            let (lo, hi) = ((index * PIECE - offset) as usize, ((index + 1) * PIECE).min(end) - offset);
+            let piece = &bytes[lo..hi as usize];
+            if let Err(error) = file.write_all_at(piece, index * PIECE) {
+                tracing::debug!(%fid, %error, "not cached on disk");
+                break;
+            }
+            stored.push((index, Piece { bytes: piece.len() as u32, sum: crc32c::crc32c(piece) }));
+        }
+        self.enter(fid, version, &stored);
+        self.evict(Some(fid));
+    }
+
+    /// The file that holds this version; an older one is emptied.
+    fn file_for(&self, fid: Fid, version: u64) -> Option<Arc<fs::File>> {
+        let stale = self.index.lock().items.get(&fid).is_some_and(|item| item.version != version);
+        if stale {
+            self.remove(fid);
+        }
+        let mut index = self.index.lock();
+        index.clock += 1;
+        let used = index.clock;
+        let item = index.items.entry(fid).or_insert_with(|| Item {
+            version,
+            pieces: HashMap::new(),
+            bytes: 0,
+            used,
+            unwritten: 0,
+            file: None,
+        });
+        if item.file.is_none() {
+            let open = fs::File::options().read(true).write(true).create(true).truncate(false).open(self.path(fid));
+            item.file = open.ok().map(Arc::new);
+        }
+        item.used = used;
+        item.file.clone()
+    }
+
+    fn enter(&self, fid: Fid, version: u64, stored: &[(u64, Piece)]) {
+        let mut index = self.index.lock();
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        let mut grown = 0;
+        for (number, piece) in stored {
+            if item.pieces.insert(*number, *piece).is_none() {
+                grown += PIECE;
+            }
+        }
+        item.bytes += grown;
+        item.unwritten += stored.len();
+        let map = (item.unwritten >= MAP_EVERY).then(|| map_of(item));
+        if map.is_some() {
+            item.unwritten = 0;
+        }
+        index.bytes += grown;
+        drop(index);
+        if let Some(map) = map {
+            self.write_map(fid, &map);
+        }
+    }
+
+    fn write_map(&self, fid: Fid, map: &[u8]) {
+        let path = map_path(&self.path(fid));
+        let new = path.with_extension("new");
+        let written = fs::write(&new, map).and_then(|()| fs::rename(&new, &path));
+        if let Err(error) = written {
+            tracing::debug!(%fid, %error, "map of the disk cache not written");
+            let _ = fs::remove_file(&new);
+        }
+    }
+
+    /// A write of ours took the file from `previous` to `version`.
+    pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, version: u64) {
+        let mut index = self.index.lock();
+        let Some(item) = index.items.get_mut(&fid) else { return };
+        if item.version >= version {
+            return;
+        }
+        if item.version != previous {
+            drop(index);
+            return self.remove(fid);
+        }
+        item.version = version;
+        let touched = offset / PIECE..=(offset + bytes.len() as u64).saturating_sub(1) / PIECE;
+        let before = item.pieces.len();
+        // A piece that ended the file may now end elsewhere: its length no longer fits, so it goes when it is read.
+        item.pieces.retain(|piece, _| !touched.contains(piece));
+        let gone = (before - item.pieces.len()) as u64 * PIECE;
+        item.bytes -= gone;
+        item.unwritten += 1;
+        index.bytes -= gone;
+    }
+
+    fn drop_piece(&self, fid: Fid, version: u64, piece: u64) {
+        let mut index = self.index.lock();
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        if item.pieces.remove(&piece).is_some() {
+            item.bytes -= PIECE;
+            item.unwritten += 1;
+            index.bytes -= PIECE;
+        }
+    }
+
+    /// Forgets the file.
+    pub fn remove(&self, fid: Fid) {
+        let mut index = self.index.lock();
+        let Some(item) = index.items.remove(&fid) else { return };
+        index.bytes -= item.bytes;
+        let path = self.path(fid);
+        // Under the lock, so that nobody makes it anew in between.
+        let _ = fs::remove_file(map_path(&path));
+        let _ = fs::remove_file(&path);
+    }
+
+    /// Drops the longest unused files, but not `current`, until the rest fits.
+    fn evict(&self, current: Option<Fid>) {
+        loop {
+            let victim = {
+                let index = self.index.lock();
+                if index.bytes <= self.bytes_max {
+                    return;
+                }
+                let others = index.items.iter().filter(|(fid, _)| Some(**fid) != current);
+                others.min_by_key(|(_, item)| item.used).map(|(fid, _)| *fid)
+            };
+            let Some(victim) = victim else { return };
+            self.remove(victim);
+        }
+    }
+
+    /// The file is not used for the moment: its map is written and its descriptor closed.
+    pub fn rest(&self, fid: Fid) {
+        let map = {
+            let mut index = self.index.lock();
+            let Some(item) = index.items.get_mut(&fid) else { return };
+            item.file = None;
+            (std::mem::take(&mut item.unwritten) > 0).then(|| map_of(item))
+        };
+        if let Some(map) = map {
+            self.write_map(fid, &map);
+        }
+    }
+
+    /// Everything rests.
+    pub fn rest_all(&self) {
+        let all: Vec<Fid> = self.index.lock().items.keys().copied().collect();
+        all.into_iter().for_each(|fid| self.rest(fid));
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
+        self.index.lock().bytes
+    }
+}
+
+fn map_path(data: &Path) -> PathBuf {
+    let mut name = data.as_os_str().to_owned();
+    name.push(".map");
+    name.into()
+}
+
+/// magic, version, count, rows of (index, bytes, sum), crc32c of everything before.
+fn map_of(item: &Item) -> Vec<u8> {
+    let mut map = Vec::with_capacity(HEAD + item.pieces.len() * ROW + 4);
+    map.extend_from_slice(MAGIC);
+    map.extend_from_slice(&item.version.to_le_bytes());
+    map.extend_from_slice(&(item.pieces.len() as u64).to_le_bytes());
+    for (index, piece) in &item.pieces {
+        map.extend_from_slice(&index.to_le_bytes());
+        map.extend_from_slice(&piece.bytes.to_le_bytes());
+        map.extend_from_slice(&piece.sum.to_le_bytes());
+    }
+    let sum = crc32c::crc32c(&map);
+    map.extend_from_slice(&sum.to_le_bytes());
+    map
+}
+
+fn parse_map(map: &[u8]) -> Option<(u64, HashMap<u64, Piece>)> {
+    let (body, sum) = map.split_last_chunk::<4>()?;
+    if body.len() < HEAD || &body[..8] != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+    let short = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
+    let rows = (body.len() - HEAD) / ROW;
+    if long(16)? != rows as u64 || (body.len() - HEAD) % ROW != 0 {
+        return None;
+    }
+    let row = |n: usize| {
+        let at = HEAD + n * ROW;
+        Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)? }))
+    };
+    Some((long(8)?, (0..rows).map(row).collect::<Option<_>>()?))
+}
+
+/// Takes in one file of the cache directory, or removes it if it is no use.
+fn load(index: &mut Index, path: &Path) {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let data = name.strip_suffix(".map").unwrap_or(name);
+    let data_path = path.with_file_name(data);
+    let whole = data_path.exists() && map_path(&data_path).exists() && !name.ends_with(".new");
+    let fid = fid_of(data).filter(|_| whole);
+    let Some(fid) = fid else {
+        let _ = fs::remove_file(path);
+        return;
+    };
+    if name == data {
+        return;
+    }
+    match fs::read(path).ok().and_then(|map| parse_map(&map)) {
+        Some((version, pieces)) => {
+            let bytes = pieces.len() as u64 * PIECE;
+            index.bytes += bytes;
+            index.items.insert(fid, Item { version, pieces, bytes, used: 0, unwritten: 0, file: None });
+        }
+        None => {
+            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(data_path);
+        }
+    }
+}
+
+fn fid_of(name: &str) -> Option<Fid> {
+    let mut parts = name.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+    let fid = Fid::new(parts.next()??, parts.next()??, parts.next()??);
+    parts.next().is_none().then_some(fid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Fid = Fid::new(7, 42, 3);
+
+    fn data(size: usize, seed: u8) -> Bytes {
+        (0..size).map(|i| (i / 1000) as u8 ^ seed).collect::<Vec<_>>().into()
+    }
+
+    fn cache(dir: &Path) -> DiskCache {
+        DiskCache::open(dir, 10 << 20).unwrap()
+    }
+
+    #[test]
+    fn what_was_stored_is_read_after_a_restart_under_the_same_version_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (size, bytes) = (200_000u64, data(200_000, 1));
+        let first = cache(dir.path());
+        first.store(FILE, 9, size, 0, &bytes);
+        assert_eq!(first.read(FILE, 9, size, 100_000, 200_000), Some(bytes.slice(100_000..)));
+        first.rest_all();
+        drop(first);
+        let second = cache(dir.path());
+        assert_eq!(second.read(FILE, 9, size, 0, 200_000), Some(bytes));
+        assert_eq!(second.read(FILE, 10, size, 0, 1), None);
+        assert_eq!(second.bytes(), 0, "an older version is no use and goes");
+        assert!(!second.path(FILE).exists());
+    }
+
+    #[test]
+    fn a_damaged_piece_is_not_served_and_the_others_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let (size, bytes) = (3 * PIECE, data(3 * PIECE as usize, 2));
+        let cache = cache(dir.path());
+        cache.store(FILE, 1, size, 0, &bytes);
+        let file = fs::File::options().write(true).open(cache.path(FILE)).unwrap();
+        file.write_all_at(b"rot", PIECE + 5).unwrap();
+        assert_eq!(cache.read(FILE, 1, size, 0, size), None);
+        assert_eq!(cache.read(FILE, 1, size, 2 * PIECE, size), Some(bytes.slice(2 * PIECE as usize..)));
+        cache.store(FILE, 1, size, PIECE, &bytes.slice(PIECE as usize..2 * PIECE as usize));
+        assert_eq!(cache.read(FILE, 1, size, 0, size), Some(bytes), "fetched again");
+    }
+
+    #[test]
+    fn a_damaged_or_torn_map_is_thrown_away() {
+        for cut in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let first = cache(dir.path());
+            first.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 3));
+            first.rest_all();
+            let path = map_path(&first.path(FILE));
+            let mut map = fs::read(&path).unwrap();
+            if cut {
+                map.truncate(map.len() - 1);
+            } else {
+                map[9] ^= 1;
+            }
+            fs::write(&path, map).unwrap();
+            let second = cache(dir.path());
+            assert_eq!(second.read(FILE, 1, PIECE, 0, 1), None);
+            assert!(!second.path(FILE).exists() && !path.exists());
+        }
+    }
+
+    #[test]
+    fn only_whole_pieces_are_kept_and_our_writes_take_theirs_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = cache(dir.path());
+        let size = 4 * PIECE;
+        cache.store(FILE, 1, size, 1, &data(2 * PIECE as usize, 4));
+        assert_eq!(cache.bytes(), PIECE, "piece 1 alone is whole");
+        cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, 2);
+        assert!(cache.read(FILE, 2, size, PIECE, 2 * PIECE).is_some(), "the version went along");
+        cache.wrote(FILE, PIECE, &data(1, 5), 2, 3);
+        assert_eq!(cache.read(FILE, 3, size, PIECE, 2 * PIECE), None);
+        cache.wrote(FILE, 0, &data(1, 5), 7, 8);
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn the_longest_unused_go_when_it_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = DiskCache::open(dir.path(), 4 * PIECE).unwrap();
+        let piece = data(PIECE as usize, 6);
+        let file = |n: u64| Fid::new(1, 2 * n, 1);
+        for n in 0..4 {
+            cache.store(file(n), 1, PIECE, 0, &piece);
+        }
+        assert!(cache.read(file(0), 1, PIECE, 0, 1).is_some());
+        cache.store(file(4), 1, PIECE, 0, &piece);
+        assert_eq!(cache.bytes(), 4 * PIECE);
+        assert!(cache.read(file(0), 1, PIECE, 0, 1).is_some(), "just used");
+        assert!(cache.read(file(1), 1, PIECE, 0, 1).is_none());
+        assert!(!cache.path(file(1)).exists());
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_means_no_cache_and_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = cache(dir.path());
+        fs::remove_dir_all(dir.path().join("data")).unwrap();
+        cache.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 7));
+        assert_eq!(cache.read(FILE, 1, PIECE, 0, 1), None);
+        cache.rest_all();
+    }
+}

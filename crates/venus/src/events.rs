@@ -1,0 +1,172 @@
+//! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the kernel's, then the
+//! acknowledgement (by returning).
+//!
+//! This runs on a thread of the session and waits for nothing that waits for the session: locks here are held by others only
+//! for moments. A writer that waits in venus holds pages locked in the kernel, so the writers of a broken file are let go
+//! before the kernel is told (`breaks`).
+
+use std::sync::{Arc, Weak};
+
+use client::{Events, Remote};
+use types::{BreakItem, Call, Caller, Fid, Time};
+
+use crate::file::File;
+use crate::shared::Core;
+
+/// Hears for a [`Core`], and does not keep it alive.
+pub(crate) struct Listener(pub Weak<Core>);
+
+impl Events for Listener {
+    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid> {
+        self.0.upgrade().map(|core| core.on_break(items)).unwrap_or_default()
+    }
+
+    fn on_renewed(&self, sent_at: Time) {
+        if let Some(core) = self.0.upgrade() {
+            let until = {
+                let mut tables = core.tables.lock();
+                tables.holder.on_renewed(sent_at);
+                tables.holder.trusted_until()
+            };
+            let mut chores = core.chores.lock();
+            let first = chores.lease.is_none();
+            chores.lease = Some(until);
+            if first {
+                core.poke.notify_one();
+            }
+        }
+    }
+
+    fn on_lease_lost(&self) {
+        if let Some(core) = self.0.upgrade() {
+            core.on_lease_lost();
+        }
+    }
+
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        if let Some(core) = self.0.upgrade() {
+            core.on_server_restarted(reclaim);
+        }
+    }
+}
+
+impl Core {
+    fn on_break(self: &Arc<Self>, items: &[BreakItem]) -> Vec<Fid> {
+        let held = {
+            let mut tables = self.tables.lock();
+            let held = tables.on_break(items);
+            *self.gate.write() += 1;
+            held
+        };
+        for file in items.iter().filter_map(|item| self.file_of(item.fid)) {
+            self.let_writers_go(&file);
+        }
+        let kernel = self.invalidator();
+        for item in items {
+            if item.fid.vnode.is_directory() {
+                kernel.directory(item.fid);
+                kernel.inode_attributes(item.fid);
+            } else {
+                // Whatever the reason, nobody will tell us of the next change of the data.
+                kernel.inode_data(item.fid);
+            }
+        }
+        held
+    }
+
+    fn let_writers_go(self: &Arc<Self>, file: &Arc<File>) {
+        let mut data = file.data.lock();
+        data.breaks += 1;
+        data.urgent = data.clock;
+        file.moved.notify_all();
+        let dirty = !data.dirty.is_empty();
+        drop(data);
+        self.unsent.change(0, 0);
+        if dirty {
+            self.send_soon(file);
+        }
+    }
+
+    /// Promises are void: nothing is known any more, here and in the kernel.
+    pub fn void(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
+        {
+            let mut tables = self.tables.lock();
+            mark(&mut tables);
+            tables.void();
+            *self.gate.write() += 1;
+        }
+        for file in self.files() {
+            let mut data = file.data.lock();
+            data.breaks += 1;
+            data.reads.body = None;
+            // Data versions seen before mean nothing to a server that lost changes.
+            let freed = data.reads.meet(u64::MAX);
+            data.reads.version = 0;
+            self.drop_ahead(freed);
+            file.moved.notify_all();
+        }
+        self.invalidator().all();
+    }
+
+    fn on_lease_lost(&self) {
+        tracing::warn!("lease lost: cache and locks are void");
+        self.void(|tables| tables.holder.on_lease_lost());
+        for file in self.files() {
+            let mut data = file.data.lock();
+            if !data.locks.is_empty() {
+                tracing::warn!(fid = %file.fid, "locks lost with the lease");
+                data.locks.clear();
+                data.locks_lost += 1;
+            }
+        }
+        let held = self.held();
+        let mut chores = self.chores.lock();
+        chores.hold.extend(held);
+        chores.commit = true;
+        self.poke.notify_one();
+    }
+
+    fn held(&self) -> Vec<Fid> {
+        let tables = self.tables.lock();
+        tables.nodes.iter().filter(|(_, node)| node.held && node.opens > 0).map(|(fid, _)| *fid).collect()
+    }
+
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        self.void(|tables| tables.holder.on_server_restarted());
+        for file in self.files() {
+            self.reclaim_locks(&file, reclaim);
+        }
+        let held = self.held();
+        if !held.is_empty()
+            && let Err(error) = reclaim.call(&Caller::ROOT, Call::Hold { fids: held }, None)
+        {
+            tracing::warn!(%error, "removed files that are open here could not be claimed");
+        }
+        // Whether unstable data was lost shows in the verifier of the next commit.
+        self.chores.lock().commit = true;
+        self.poke.notify_one();
+    }
+
+    fn reclaim_locks(&self, file: &File, reclaim: &dyn Remote) {
+        let locks = file.data.lock().locks.clone();
+        for lock in locks {
+            let call = Call::Lock {
+                fid: file.fid,
+                owner: lock.owner,
+                pid: lock.pid,
+                family: lock.family,
+                range: lock.range,
+                mode: lock.mode,
+                wait: false,
+                reclaim: true,
+            };
+            if let Err(error) = reclaim.call(&Caller::ROOT, call, None) {
+                tracing::warn!(fid = %file.fid, %error, "lock lost with the server");
+                let mut data = file.data.lock();
+                data.locks.clear();
+                data.locks_lost += 1;
+                return;
+            }
+        }
+    }
+}

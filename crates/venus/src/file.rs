@@ -1,0 +1,209 @@
+//! The bytes of one file that are here: written and not sent, sent and not answered, answered and not yet stable.
+//!
+//! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then `dirty` over what the server has.
+//! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
+//! server acknowledged as *unstable* under one boot verifier; it is sent again if the verifier changes before a commit.
+//!
+//! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
+//! busy writer does not hold it up for ever.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
+
+use crate::Error;
+use crate::budget::Gauge;
+use crate::extents::{Chunk, Extents};
+use crate::reads::Reads;
+
+/// One file with bytes here, or open.
+pub(crate) struct File {
+    pub fid: Fid,
+    /// Bytes dirty or flying. Changes under `data`; read without it for the status that is shown.
+    pub unsent: AtomicUsize,
+    /// Past the last of those bytes.
+    pub floor: AtomicU64,
+    pub data: Mutex<Data>,
+    /// Something flew, landed or failed.
+    pub moved: Condvar,
+}
+
+/// A lock that the server granted us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub owner: LockOwner,
+    pub pid: u32,
+    pub family: LockFamily,
+    pub range: ByteRange,
+    pub mode: LockMode,
+}
+
+#[derive(Default)]
+pub(crate) struct Data {
+    pub dirty: Extents,
+    pub flying: Vec<Chunk>,
+    pub kept: Extents,
+    pub kept_verifier: BootVerifier,
+    pub clock: u64,
+    /// Writes not newer than this go without waiting for a full chunk.
+    pub urgent: u64,
+    /// When `dirty` got its first byte.
+    pub since: Option<Instant>,
+    /// Background threads at work on this file.
+    pub workers: usize,
+    /// Failed writes, and why the last one failed.
+    pub errors: u64,
+    pub error: Option<Error>,
+    /// Who wrote last; sends in the background go in this name.
+    pub writer: Option<Caller>,
+    /// The next write call clears set-id bits.
+    pub kill: bool,
+    /// Breaks of this file: a writer that waits is let go when one comes (see `Invalidate`).
+    pub breaks: u64,
+    pub locks: Vec<Granted>,
+    /// Locks of this file that were lost with their session: handles opened before are of no use.
+    pub locks_lost: u64,
+    pub reads: Reads,
+}
+
+impl File {
+    pub fn new(fid: Fid) -> Self {
+        File {
+            fid,
+            unsent: AtomicUsize::new(0),
+            floor: AtomicU64::new(0),
+            data: Mutex::default(),
+            moved: Condvar::new(),
+        }
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) == 0
+    }
+
+    /// Publishes what `data` holds, after each change of `dirty` or `flying`.
+    pub fn account(&self, data: &mut Data, gauge: &Gauge) {
+        let now = data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
+        let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
+        self.floor.store(floor, Ordering::Release);
+        gauge.change(self.unsent.swap(now, Ordering::AcqRel), now);
+        if data.dirty.is_empty() {
+            data.since = None;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Bytes written here in `start..end`, oldest first, and past the last written byte.
+    pub fn layers(&self, start: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
+        if self.is_clean() {
+            return (Vec::new(), 0);
+        }
+        let data = self.data.lock();
+        let mut layers = Vec::new();
+        for chunk in data.flying.iter().filter(|chunk| chunk.overlaps(start, end)) {
+            let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
+            layers.push((lo, chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize)));
+        }
+        layers.extend(data.dirty.within(start, end));
+        (layers, self.floor.load(Ordering::Acquire))
+    }
+}
+
+impl Data {
+    /// Whether a byte not newer than `clock` is still here.
+    pub fn holds(&self, clock: u64) -> bool {
+        self.flying.iter().any(|chunk| chunk.first <= clock)
+            || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
+    }
+
+    /// Takes the next chunk to send; it flies from now on. `all`: not only a full one.
+    pub fn launch(&mut self, all: bool) -> Option<Chunk> {
+        let chunk = self.dirty.take(&self.flying, !all)?;
+        self.flying.push(chunk.clone());
+        Some(chunk)
+    }
+
+    pub fn land(&mut self, chunk: &Chunk) {
+        self.flying.retain(|flight| flight.offset != chunk.offset);
+    }
+
+    /// Older bytes are to be sent (again): where nothing newer is dirty or in flight.
+    pub fn send_again(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for flight in &self.flying {
+            older.carve(flight.offset, flight.end());
+        }
+        for chunk in older.drain() {
+            self.dirty.fill(&chunk);
+        }
+        self.urgent = self.clock;
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        self.errors += 1;
+        self.error = Some(error);
+    }
+
+    /// The server granted a lock: it replaces what the owner had in its range.
+    pub fn granted(&mut self, lock: Granted) {
+        self.ungranted(lock.owner, lock.family, lock.range);
+        self.locks.push(lock);
+    }
+
+    /// The owner's locks in the range are gone; parts outside stay.
+    pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
+        let (hit, mut rest): (Vec<Granted>, Vec<Granted>) = self
+            .locks
+            .drain(..)
+            .partition(|lock| lock.owner == owner && lock.family == family && lock.range.overlaps(range));
+        for lock in hit {
+            if lock.range.start < range.start {
+                rest.push(Granted { range: ByteRange { start: lock.range.start, end: range.start - 1 }, ..lock });
+            }
+            if lock.range.end > range.end {
+                rest.push(Granted { range: ByteRange { start: range.end + 1, end: lock.range.end }, ..lock });
+            }
+        }
+        self.locks = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(start: u64, end: u64) -> Granted {
+        let range = ByteRange { start, end };
+        Granted { owner: LockOwner(1), pid: 9, family: LockFamily::Posix, range, mode: LockMode::Exclusive }
+    }
+
+    #[test]
+    fn an_unlock_in_the_middle_leaves_both_sides() {
+        let mut data = Data::default();
+        data.granted(lock(0, 99));
+        data.granted(Granted { owner: LockOwner(2), ..lock(200, u64::MAX) });
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
+        data.ungranted(LockOwner(1), LockFamily::Flock, ByteRange::ALL);
+        let mut ranges: Vec<_> = data.locks.iter().map(|lock| (lock.range.start, lock.range.end)).collect();
+        ranges.sort_unstable();
+        assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
+        assert_eq!(data.locks.len(), 1);
+    }
+
+    #[test]
+    fn what_is_sent_again_never_replaces_newer_bytes() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.dirty.write(0, Bytes::from_static(b"new"), 5);
+        data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });
+        data.send_again(&[Chunk { offset: 0, data: Bytes::from_static(b"0123456789ab"), first: 1 }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"new"[..]), (3, b"345"), (9, b"9ab")]);
+        assert!(data.holds(1));
+    }
+}

@@ -1,0 +1,160 @@
+//! The thread for what nobody waits for: old written data, commits, holds to be let go, the end of the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use client::clock;
+use types::{Answer, BootVerifier, Call, Caller, Fid, Time};
+
+use crate::Request;
+use crate::extents::Chunk;
+use crate::file::File;
+use crate::shared::{Chores, Core};
+
+/// Holds are let go in batches this far apart.
+const BATCH: Duration = Duration::from_millis(50);
+/// Without work it looks around this often.
+const IDLE: Duration = Duration::from_secs(3600);
+/// What is acknowledged and not stable is committed at the latest after this.
+const COMMIT_AGE: Duration = Duration::from_secs(5);
+
+/// What is due now.
+#[derive(Default)]
+struct Due {
+    aged: Vec<Arc<File>>,
+    unhold: Vec<Fid>,
+    hold: Vec<Fid>,
+    commit: bool,
+}
+
+impl Core {
+    /// The janitor's life.
+    pub fn look_after(self: &Arc<Self>) {
+        while let Some(mut due) = self.wait_for_work() {
+            self.check_lease();
+            due.aged.iter().for_each(|file| self.hurry(file));
+            if !due.unhold.is_empty() || !due.hold.is_empty() {
+                std::thread::sleep(BATCH);
+                due.unhold.append(&mut self.chores.lock().unhold);
+                self.hold_again(due.hold);
+                self.unhold(due.unhold);
+            }
+            if due.commit {
+                self.commit_all(&Request::of(&Caller::ROOT));
+                self.chores.lock().committed = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Waits until something is due; nothing: it is time to stop.
+    fn wait_for_work(&self) -> Option<Due> {
+        let mut chores = self.chores.lock();
+        loop {
+            if chores.stop {
+                return None;
+            }
+            let due = self.due(&mut chores);
+            let lease = chores.lease.map(|until| until.since(clock::now()));
+            let any = !due.aged.is_empty() || !due.unhold.is_empty() || !due.hold.is_empty() || due.commit;
+            if any || lease == Some(Duration::ZERO) {
+                return Some(due);
+            }
+            let age = chores.aging.front().map(|(since, _)| self.config.dirty_age.saturating_sub(since.elapsed()));
+            let commit = self.commit_left(&chores);
+            let wait = [Some(IDLE), age, lease, commit].into_iter().flatten().min().unwrap_or(IDLE);
+            self.poke.wait_for(&mut chores, wait);
+        }
+    }
+
+    /// How long until what is not stable must be committed; nothing if there is nothing.
+    fn commit_left(&self, chores: &Chores) -> Option<Duration> {
+        let since = chores.committed.map_or(COMMIT_AGE, |at| at.elapsed());
+        (self.kept.load(Ordering::Acquire) > 0).then(|| COMMIT_AGE.saturating_sub(since))
+    }
+
+    fn due(&self, chores: &mut Chores) -> Due {
+        let mut due = Due {
+            aged: Vec::new(),
+            unhold: std::mem::take(&mut chores.unhold),
+            hold: std::mem::take(&mut chores.hold),
+            commit: std::mem::take(&mut chores.commit) || self.commit_left(chores) == Some(Duration::ZERO),
+        };
+        while chores.aging.front().is_some_and(|(since, _)| since.elapsed() >= self.config.dirty_age) {
+            due.aged.extend(chores.aging.pop_front().map(|(_, file)| file));
+        }
+        due
+    }
+
+    /// CB-4: at the end of the lease the kernel must forget too, whether the session has found out or not.
+    fn check_lease(&self) {
+        let (expired, until) = {
+            let mut tables = self.tables.lock();
+            (tables.holder.expire(clock::now()), tables.holder.trusted_until())
+        };
+        self.chores.lock().lease = (until > Time::ZERO).then_some(until);
+        if expired {
+            tracing::warn!("lease ran out: cache is void");
+            self.void(|_| {});
+        }
+    }
+
+    /// Lets go of those that are not open again.
+    pub fn unhold(&self, mut fids: Vec<Fid>) {
+        {
+            let mut tables = self.tables.lock();
+            fids.sort_unstable();
+            fids.dedup();
+            fids.retain(|fid| {
+                let Some(node) = tables.nodes.get_mut(fid) else { return true };
+                let idle = node.held && node.opens == 0;
+                node.held &= !idle;
+                idle
+            });
+        }
+        if fids.is_empty() {
+            return;
+        }
+        if let Err(error) = self.remote.call(&Caller::ROOT, Call::Unhold { fids }, None) {
+            tracing::warn!(%error, "removed files that are not open any more could not be let go");
+        }
+    }
+
+    /// The session is new: files that are open here although removed are claimed again, as far as they are still there.
+    fn hold_again(&self, fids: Vec<Fid>) {
+        if fids.is_empty() {
+            return;
+        }
+        if let Err(error) = self.remote.call(&Caller::ROOT, Call::Hold { fids }, None) {
+            tracing::warn!(%error, "removed files that are open here are lost");
+        }
+    }
+
+    /// One commit for everything that is acknowledged and not stable.
+    pub fn commit_all(self: &Arc<Self>, request: &Request<'_>) {
+        type Kept = (Arc<File>, Vec<Chunk>, BootVerifier);
+        let files = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty());
+        let all: Vec<Kept> = files
+            .map(|file| {
+                let (kept, verifier) = self.take_kept(&file);
+                (file, kept, verifier)
+            })
+            .collect();
+        let mut volumes: Vec<Fid> = all.iter().map(|(file, ..)| Fid::root(file.fid.volume)).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        for fid in volumes {
+            let answer = self.call(request, Call::CommitVolume { fid });
+            for (file, kept, verifier) in all.iter().filter(|(file, ..)| file.fid.volume == fid.volume) {
+                match &answer {
+                    Ok(Answer::Committed { verifier: now }) if now == verifier => self.let_go(file),
+                    Ok(Answer::Committed { .. }) => {
+                        self.lost(file, kept);
+                        self.send_soon(file);
+                    }
+                    Ok(_) | Err(_) => self.put_kept(file, kept, *verifier),
+                }
+            }
+        }
+    }
+}

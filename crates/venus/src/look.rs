@@ -1,0 +1,233 @@
+//! Looking: names, statuses, links' targets, extended attributes. From the cache while promises hold.
+
+use bytes::Bytes;
+use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
+
+use crate::shared::Core;
+use crate::tables::{Cached, Tables};
+use crate::{Attributes, Entry, Error, Found, Request, Venus};
+
+/// Attribute values up to here are remembered.
+const XATTR_KEPT_BYTES_MAX: usize = 4096;
+/// Attributes remembered of one file.
+const XATTRS_KEPT_MAX: usize = 32;
+
+impl Core {
+    /// Under the lock of the tables.
+    fn attributes(&self, status: Status, cacheable: bool) -> Attributes {
+        Attributes { status, cacheable, stamp: self.stamp() }
+    }
+
+    /// A call that answers with a status.
+    fn status_by(&self, request: &Request<'_>, call: Call) -> Result<Attributes, Error> {
+        let snapshot = self.begin();
+        let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };
+        let mut tables = self.tables.lock();
+        let (status, cacheable) = tables.put(snapshot, status);
+        Ok(self.attributes(status, cacheable))
+    }
+
+    /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
+    pub fn entry(&self, tables: &mut Tables, status: Status, cacheable: bool, named: bool) -> Entry {
+        tables.node(status.fid).lookups += 1;
+        Entry { status, cacheable, name_cacheable: named, stamp: self.stamp() }
+    }
+
+    fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<Found> {
+        let mut tables = self.tables.lock();
+        match tables.lookup(dir, name) {
+            Cached::Entry { status, cacheable } => Some(Found::Entry(self.entry(&mut tables, status, cacheable, true))),
+            Cached::Absent => Some(Found::Absent { cacheable: true, stamp: self.stamp() }),
+            Cached::Unknown => None,
+        }
+    }
+}
+
+impl Venus {
+    /// The root of a volume, referred to once more.
+    ///
+    /// # Errors
+    /// As the service says; so in all operations.
+    pub fn root(&self, request: &Request<'_>, volume: &Name) -> Result<Attributes, Error> {
+        let root = self.core.status_by(request, Call::Root { volume: volume.clone() })?;
+        self.remember(root.status.fid);
+        Ok(root)
+    }
+
+    /// One name; what it found is referred to once more.
+    ///
+    /// # Errors
+    /// As the service says; that there is no such entry is no error.
+    pub fn lookup(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Found, Error> {
+        let core = &self.core;
+        if let Some(found) = core.cached_lookup(dir, name) {
+            return Ok(found);
+        }
+        let before = core.tables.lock().before(dir);
+        match core.call(request, Call::Lookup { dir, name: name.clone() }) {
+            Ok(Answer::Entry { status, dir_version }) => {
+                let mut tables = core.tables.lock();
+                let (status, cacheable) = tables.put(before.snapshot, status);
+                let named = tables.put_name(&before, dir, dir_version, name, status.fid);
+                Ok(Found::Entry(core.entry(&mut tables, status, cacheable, named)))
+            }
+            Ok(_) => Err(Error::Protocol),
+            Err(Error::Fault(Fault::NotFound)) => {
+                let mut tables = core.tables.lock();
+                let cacheable = tables.put_absent(&before, dir, name);
+                Ok(Found::Absent { cacheable, stamp: core.stamp() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The kernel was given `fid` once more otherwise than by lookup, make, create or link (by a listing).
+    pub fn remember(&self, fid: Fid) {
+        self.core.tables.lock().node(fid).lookups += 1;
+    }
+
+    /// The kernel has `count` references to `fid` less.
+    pub fn forget(&self, fid: Fid, count: u64) {
+        if let Some(node) = self.core.tables.lock().nodes.get_mut(&fid) {
+            node.lookups = node.lookups.saturating_sub(count);
+        }
+    }
+
+    /// The status. Of a file with bytes that are not at the server yet it is asked for after they are, so that the times
+    /// that an application sees are those that stay.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn getattr(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
+        let core = &self.core;
+        if let Some(file) = core.file_of(fid)
+            && !file.is_clean()
+        {
+            core.send_all(&file, request.cancel)?;
+        }
+        let mut tables = core.tables.lock();
+        if let Some((status, cacheable)) = tables.status(fid) {
+            return Ok(core.attributes(status, cacheable));
+        }
+        drop(tables);
+        core.status_by(request, Call::GetStatus { fid })
+    }
+
+    /// Changes the status, after what was written before.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn setattr(&self, request: &Request<'_>, fid: Fid, change: StatusChange) -> Result<Attributes, Error> {
+        let core = &self.core;
+        if let Some(file) = core.file_of(fid) {
+            core.send_all(&file, request.cancel)?;
+        }
+        let set = core.status_by(request, Call::SetStatus { fid, change })?;
+        if let Some(size) = change.size {
+            core.forget_kept(fid, size, u64::MAX);
+        }
+        Ok(set)
+    }
+
+    /// A symbolic link's target.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn readlink(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
+        if let Some(target) = self.core.tables.lock().nodes.get(&fid).and_then(|node| node.target.clone()) {
+            return Ok(target);
+        }
+        let Answer::Target(target) = self.core.call(request, Call::ReadLink { fid })? else {
+            return Err(Error::Protocol);
+        };
+        self.core.tables.lock().node(fid).target = Some(target.clone());
+        Ok(target)
+    }
+
+    /// The volume of `fid`.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn statfs(&self, request: &Request<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
+        let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
+            return Err(Error::Protocol);
+        };
+        self.core.space.learn(&volume, self.core.config.dirty_bytes_max as u64);
+        Ok(volume)
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// [`Fault::NoXattr`] if there is none; as the service says.
+    pub fn getxattr(&self, request: &Request<'_>, fid: Fid, name: &[u8]) -> Result<Bytes, Error> {
+        let core = &self.core;
+        let snapshot = {
+            let mut tables = core.tables.lock();
+            let known = tables.status(fid).and_then(|_| tables.node(fid).xattrs.as_ref()?.get(name).cloned());
+            match known {
+                Some(Some(value)) => return Ok(value),
+                Some(None) => return Err(Fault::NoXattr.into()),
+                None => tables.holder.begin(),
+            }
+        };
+        let name = Bytes::copy_from_slice(name);
+        let value = match core.call(request, Call::XattrGet { fid, name: name.clone() }) {
+            Ok(Answer::Xattr(value)) => Some(value),
+            Ok(_) => return Err(Error::Protocol),
+            Err(Error::Fault(Fault::NoXattr)) => None,
+            Err(error) => return Err(error),
+        };
+        let mut tables = core.tables.lock();
+        if tables.holder.promised(fid, snapshot) && tables.node(fid).valid {
+            let known = tables.node(fid).xattrs.get_or_insert_default();
+            if known.len() < XATTRS_KEPT_MAX && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX) {
+                known.insert(name, value.clone());
+            }
+        }
+        value.ok_or(Error::Fault(Fault::NoXattr))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn setxattr(
+        &self,
+        request: &Request<'_>,
+        fid: Fid,
+        name: &[u8],
+        value: Bytes,
+        mode: XattrMode,
+    ) -> Result<(), Error> {
+        self.change_xattr(request, fid, Call::XattrSet { fid, name: Bytes::copy_from_slice(name), value, mode })
+    }
+
+    /// The names of the extended attributes.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn listxattr(&self, request: &Request<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
+        match self.core.call(request, Call::XattrList { fid })? {
+            Answer::XattrNames(names) => Ok(names),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Takes an extended attribute away.
+    ///
+    /// # Errors
+    /// [`Fault::NoXattr`] if there is none; as the service says.
+    pub fn removexattr(&self, request: &Request<'_>, fid: Fid, name: &[u8]) -> Result<(), Error> {
+        self.change_xattr(request, fid, Call::XattrRemove { fid, name: Bytes::copy_from_slice(name) })
+    }
+
+    fn change_xattr(&self, request: &Request<'_>, fid: Fid, call: Call) -> Result<(), Error> {
+        // Before, so that a look in between is not remembered; and after, for one that was answered in between.
+        self.core.tables.lock().node(fid).xattrs = None;
+        let changed = self.core.status_by(request, call);
+        let mut tables = self.core.tables.lock();
+        tables.node(fid).xattrs = None;
+        changed.map(drop)
+    }
+}

@@ -1,0 +1,148 @@
+//! The names of one directory that are known here.
+//!
+//! They belong to one data version of the directory. A name maps to a file, or to nothing: then it is known to be
+//! absent. A *complete* directory knows all its names, so what is not in the map is absent.
+//!
+//! Whether the names may be used is another question: `valid` says that the directory is promised and still has this
+//! version. Names that are not valid are kept: if the directory turns out to have the same version, they are good again.
+
+use std::collections::HashMap;
+
+use types::{Fid, Name};
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    File(Fid),
+    Absent,
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub version: u64,
+    pub valid: bool,
+    complete: bool,
+    map: HashMap<Name, Option<Fid>>,
+}
+
+impl Names {
+    /// A directory that was just made: it is known to be empty.
+    pub fn empty(version: u64, valid: bool) -> Self {
+        Names { version, valid, complete: true, map: HashMap::new() }
+    }
+
+    pub fn get(&self, name: &Name) -> Known {
+        match self.map.get(name) {
+            Some(Some(fid)) => Known::File(*fid),
+            Some(None) => Known::Absent,
+            None if self.complete => Known::Absent,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Names kept, absent ones too.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    #[cfg(test)]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The server answered under this version of the directory, with a promise or without. True: what it answered may
+    /// be entered. An answer older than what is here changes nothing.
+    pub fn meet(&mut self, version: u64, promised: bool) -> bool {
+        if version < self.version {
+            return false;
+        }
+        if version > self.version {
+            self.restart(version);
+            self.valid = false;
+        }
+        self.valid |= promised;
+        promised
+    }
+
+    /// One change of ours led to `version`. True: `edit` may enter what it did, and the rest is still good.
+    pub fn advance(&mut self, version: u64, promised: bool) -> bool {
+        if version == self.version + 1 {
+            self.version = version;
+            self.valid = promised;
+            return true;
+        }
+        self.meet(version, promised)
+    }
+
+    /// Forgets the names; the directory has `version` now.
+    fn restart(&mut self, version: u64) {
+        self.map = HashMap::new();
+        self.complete = false;
+        self.version = version;
+    }
+
+    pub fn insert(&mut self, name: &Name, fid: Fid) {
+        self.map.insert(name.clone(), Some(fid));
+    }
+
+    /// A name is not there.
+    pub fn insert_absent(&mut self, name: &Name) {
+        if self.complete {
+            self.map.remove(name);
+        } else {
+            self.map.insert(name.clone(), None);
+        }
+    }
+
+    /// All names have been entered.
+    pub fn set_complete(&mut self) {
+        self.complete = true;
+        self.map.retain(|_, fid| fid.is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn our_own_change_keeps_the_rest_and_a_strange_one_drops_it() {
+        let file = Fid::new(1, 2, 3);
+        let mut names = Names::empty(7, true);
+        assert!(names.advance(8, true));
+        names.insert(&name("a"), file);
+        assert_eq!(names.get(&name("a")), Known::File(file));
+        assert_eq!(names.get(&name("b")), Known::Absent, "still complete");
+        assert!(names.advance(10, true), "9 was not ours");
+        assert_eq!(names.get(&name("a")), Known::Unknown);
+        assert!(!names.meet(9, true), "an old answer enters nothing");
+        assert_eq!(names.version, 10);
+    }
+
+    #[test]
+    fn the_same_version_under_a_new_promise_is_good_again() {
+        let mut names = Names::empty(7, true);
+        names.valid = false;
+        assert!(names.meet(7, true));
+        assert!(names.valid && names.is_complete());
+        assert!(!names.meet(8, false), "without a promise nothing is entered");
+        assert!(!names.valid);
+    }
+
+    #[test]
+    fn completion_forgets_what_it_implies() {
+        let mut names = Names::default();
+        names.meet(1, true);
+        names.insert_absent(&name("x"));
+        names.insert(&name("y"), Fid::new(1, 4, 4));
+        assert_eq!(names.len(), 2);
+        names.set_complete();
+        assert_eq!(names.len(), 1);
+        assert_eq!(names.get(&name("x")), Known::Absent);
+    }
+}

@@ -1,0 +1,176 @@
+//! Open files. An open costs no request: a status under a promise is enough, because the server tells of a removal and
+//! hears then that the file is open here (`Removed` breaks, `hold`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, StatusChange};
+
+use crate::ahead::Sequence;
+use crate::file::File;
+use crate::shared::Core;
+use crate::{Error, Handle, OpenMode, Opened, Request, Venus};
+
+/// Answers that were broken on their way before an open goes on without a promise.
+const TRIES: usize = 16;
+
+/// One open file.
+pub(crate) struct Open {
+    pub file: Arc<File>,
+    pub mode: OpenMode,
+    pub caller: Caller,
+    /// Failed writes that this handle's user has been told of.
+    seen: AtomicU64,
+    /// Lost locks of the file when the first lock was taken through this handle, and one more; 0: none was.
+    locked: AtomicU64,
+    pub sequence: Mutex<Sequence>,
+}
+
+impl Open {
+    /// Fails once for failed writes in the background that this handle was not told of.
+    pub fn take_error(&self) -> Result<(), Error> {
+        let data = self.file.data.lock();
+        if self.seen.swap(data.errors, Ordering::AcqRel) == data.errors {
+            return Ok(());
+        }
+        Err(data.error.clone().unwrap_or(Error::Protocol))
+    }
+
+    /// Fails for ever once a lock that was taken through this handle is lost.
+    pub fn check_locks(&self) -> Result<(), Error> {
+        let locked = self.locked.load(Ordering::Acquire);
+        if locked == 0 || self.file.data.lock().locks_lost + 1 == locked {
+            return Ok(());
+        }
+        Err(Error::LockLost)
+    }
+
+    /// A lock was taken through this handle, after `lost` lost ones.
+    pub fn set_locked(&self, lost: u64) {
+        let _ = self.locked.compare_exchange(0, lost + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+impl Core {
+    /// Counts one more open of `fid`, which is a plain file that exists.
+    fn count_open(&self, request: &Request<'_>, fid: Fid) -> Result<Arc<File>, Error> {
+        for _ in 0..TRIES {
+            let mut tables = self.tables.lock();
+            while tables.nodes.get(&fid).is_some_and(|node| node.removing > 0) {
+                self.removed.wait(&mut tables);
+            }
+            if tables.status(fid).is_some() {
+                return Self::count(&mut tables, fid);
+            }
+            let snapshot = tables.holder.begin();
+            drop(tables);
+            self.fetch_status(request, Call::GetStatus { fid })?;
+            let mut tables = self.tables.lock();
+            let removing = tables.nodes.get(&fid).is_some_and(|node| node.removing > 0);
+            if tables.holder.promised(fid, snapshot) && !removing {
+                return Self::count(&mut tables, fid);
+            }
+        }
+        Self::count(&mut self.tables.lock(), fid)
+    }
+
+    fn count(tables: &mut crate::tables::Tables, fid: Fid) -> Result<Arc<File>, Error> {
+        let node = tables.node(fid);
+        match node.status {
+            Some(status) if status.kind == Kind::Directory => return Err(Fault::IsDirectory.into()),
+            Some(status) if status.kind != Kind::File => return Err(Fault::Invalid.into()),
+            Some(status) if status.links == 0 && !node.held => return Err(Fault::Stale.into()),
+            _ => {}
+        }
+        node.opens += 1;
+        Ok(Arc::clone(node.file.get_or_insert_with(|| Arc::new(File::new(fid)))))
+    }
+
+    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Opened {
+        let handle = Handle(self.number());
+        let errors = file.data.lock().errors;
+        let open = Open {
+            file,
+            mode,
+            caller: request.caller.clone(),
+            seen: AtomicU64::new(errors),
+            locked: AtomicU64::new(0),
+            sequence: Mutex::default(),
+        };
+        self.opens.lock().insert(handle, Arc::new(open));
+        Opened { handle, direct: mode.append, keep_cache: true }
+    }
+
+    /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
+    pub fn open_made(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+        let file = Self::count(&mut self.tables.lock(), fid)?;
+        Ok(self.enter(request, file, mode))
+    }
+
+    /// One handle less; the last one of a held file lets go of it.
+    fn count_release(&self, file: &File) {
+        let mut tables = self.tables.lock();
+        let Some(node) = tables.nodes.get_mut(&file.fid) else { return };
+        node.opens -= 1;
+        let unhold = node.opens == 0 && node.held;
+        drop(tables);
+        if unhold {
+            self.chores.lock().unhold.push(file.fid);
+            self.poke.notify_one();
+        }
+        self.let_go(file);
+    }
+}
+
+impl Venus {
+    /// Opens a plain file. Rights are the kernel's business (`default_permissions`), on the status that it was given.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn open(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+        let core = &self.core;
+        let file = core.count_open(request, fid)?;
+        if mode.truncate {
+            let change = StatusChange { size: Some(0), through_handle: true, ..StatusChange::default() };
+            if let Err(error) = self.setattr(request, fid, change) {
+                core.count_release(&file);
+                return Err(error);
+            }
+        }
+        Ok(core.enter(request, file, mode))
+    }
+
+    /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s byte-range locks end.
+    ///
+    /// # Errors
+    /// That of a write in the background, once for each handle.
+    pub fn flush(&self, request: &Request<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
+        let open = self.core.open_of(handle)?;
+        let sent = if open.mode.write { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
+        if let Some(owner) = owner {
+            let held = |lock: &crate::file::Granted| lock.owner == owner && lock.family == LockFamily::Posix;
+            if open.file.data.lock().locks.iter().any(held) {
+                self.unlock(request, handle, owner, LockFamily::Posix, ByteRange::ALL)?;
+            }
+        }
+        sent.and(open.take_error())
+    }
+
+    /// The last descriptor of the handle is closed; `flock_owner`'s whole-file lock ends.
+    ///
+    /// # Errors
+    /// If there is no such handle, or the lock could not be given back; the handle is gone in any case.
+    pub fn release(&self, request: &Request<'_>, handle: Handle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
+        let open = self.core.open_of(handle)?;
+        let unlocked = match flock_owner {
+            Some(owner) => self.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL),
+            None => Ok(()),
+        };
+        if self.core.opens.lock().remove(&handle).is_none() {
+            return Err(Error::BadHandle);
+        }
+        self.core.count_release(&open.file);
+        unlocked
+    }
+}

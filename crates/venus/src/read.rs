@@ -1,0 +1,107 @@
+//! Reading: bytes written here over bytes read ahead, from the body's descriptor, from the disk cache, or from the server.
+//!
+//! A read never waits for a write or for a break, not even its own file's: the kernel holds pages locked while it reads, and
+//! a break waits for those pages.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use types::{Answer, Call, Status};
+
+use crate::extents::{CHUNK, overlay};
+use crate::open::Open;
+use crate::shared::Core;
+use crate::{Error, Handle, Request, Venus};
+
+/// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
+const BODY_MIN: u64 = 128 << 10;
+
+impl Core {
+    /// Bytes as the server has them: fewer than asked for only at the end of the file there.
+    fn read_base(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        open: &Open,
+        start: u64,
+        length: u32,
+    ) -> Result<Bytes, Error> {
+        let fid = open.file.fid;
+        let known = self.server_status(fid);
+        let Some(status) = known else { return self.read_server(request, open, start, length).map(|(data, _)| data) };
+        let end = status.size.min(start + u64::from(length));
+        if start >= end {
+            return Ok(Bytes::new());
+        }
+        if self.local {
+            if status.size >= BODY_MIN
+                && let Some(data) = self.read_body(request, open, &status, start, end)
+            {
+                return Ok(data);
+            }
+            return self.read_server(request, open, start, length).map(|(data, _)| data);
+        }
+        let here = self.from_ahead(&open.file, &status, start, end, request.cancel);
+        let here = here.or_else(|| self.disk.as_ref()?.read(fid, status.data_version, status.size, start, end));
+        // Ask for the next blocks before waiting for this one.
+        self.look_ahead(open, &status, start, end);
+        match here {
+            Some(data) => Ok(data),
+            None => self.read_server(request, open, start, length).map(|(data, _)| data),
+        }
+    }
+
+    /// The status as the server has it, while it is promised.
+    fn server_status(&self, fid: types::Fid) -> Option<Status> {
+        let tables = self.tables.lock();
+        let node = tables.nodes.get(&fid).filter(|node| node.valid)?;
+        node.status.filter(|_| tables.trusted())
+    }
+
+    fn read_server(
+        &self,
+        request: &Request<'_>,
+        open: &Open,
+        offset: u64,
+        length: u32,
+    ) -> Result<(Bytes, Status), Error> {
+        let snapshot = self.begin();
+        match self.call(request, Call::Read { fid: open.file.fid, offset, length })? {
+            Answer::Data { data, status, .. } => {
+                self.tables.lock().put(snapshot, status);
+                self.store(&status, offset, &data);
+                Ok((data, status))
+            }
+            _ => Err(Error::Protocol),
+        }
+    }
+}
+
+impl Venus {
+    /// Up to `length` bytes from `offset` on; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn read(&self, request: &Request<'_>, handle: Handle, offset: u64, length: u32) -> Result<Bytes, Error> {
+        let open = self.core.open_of(handle)?;
+        open.check_locks()?;
+        let length = length.min(CHUNK as u32);
+        let end = offset.saturating_add(u64::from(length));
+        // Before the rest is fetched: what lands meanwhile is then in what is fetched.
+        let (layers, floor) = open.file.layers(offset, end);
+        if let [.., (at, data)] = &layers[..]
+            && *at == offset
+            && data.len() == length as usize
+        {
+            return Ok(data.clone());
+        }
+        let base = self.core.read_base(request, &open, offset, length)?;
+        let data = overlay(base, offset, &layers);
+        let least = floor.min(end).saturating_sub(offset) as usize;
+        if data.len() >= least {
+            return Ok(data);
+        }
+        let mut grown = BytesMut::from(&data[..]);
+        grown.resize(least, 0);
+        Ok(grown.freeze())
+    }
+}

@@ -1,0 +1,185 @@
+//! What all operations share: the session, the tables, the open files, the threads. See the head of `lib.rs` for the locks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use client::{Cancel, Remote, Reply};
+use lease::Snapshot;
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
+
+use crate::budget::Gauge;
+use crate::disk::DiskCache;
+use crate::file::File;
+use crate::list::OpenDir;
+use crate::open::Open;
+use crate::pool::Pool;
+use crate::space::Space;
+use crate::tables::Tables;
+use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
+
+/// What the janitor has to look after.
+#[derive(Default)]
+pub(crate) struct Chores {
+    /// Files that became dirty, in that order.
+    pub aging: VecDeque<(Instant, Arc<File>)>,
+    /// Held files whose last handle is closed.
+    pub unhold: Vec<Fid>,
+    /// Held files to be claimed in a new session.
+    pub hold: Vec<Fid>,
+    /// Acknowledged and not stable: commit all soon.
+    pub commit: bool,
+    pub committed: Option<Instant>,
+    /// When the lease ends if nothing is heard.
+    pub lease: Option<Time>,
+    pub stop: bool,
+}
+
+pub(crate) struct Core {
+    pub remote: Arc<dyn Remote>,
+    pub config: VenusConfig,
+    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept for it.
+    pub local: bool,
+    pub tables: Mutex<Tables>,
+    /// A removal ended.
+    pub removed: Condvar,
+    /// Counts breaks and losses; replies into the kernel hold it for reading.
+    pub gate: RwLock<u64>,
+    pub invalidate: RwLock<Arc<dyn Invalidate>>,
+    pub opens: Mutex<HashMap<Handle, Arc<Open>>>,
+    pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
+    pub next: AtomicU64,
+    pub unsent: Gauge,
+    /// Bytes in all files' `kept`.
+    pub kept: AtomicUsize,
+    pub ahead_bytes: AtomicUsize,
+    pub space: Space,
+    pub senders: Pool,
+    pub readers: Pool,
+    pub chores: Mutex<Chores>,
+    pub poke: Condvar,
+    pub disk: Option<DiskCache>,
+    pub stopped: AtomicBool,
+}
+
+impl Core {
+    pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
+        let local = remote.passes_descriptors();
+        let disk = match &config.cache_dir {
+            Some(dir) if !local => Some(DiskCache::open(dir, config.cache_bytes_max)?),
+            _ => None,
+        };
+        Ok(Core {
+            local,
+            tables: Mutex::new(Tables::new(config.nodes_max, config.names_max)),
+            removed: Condvar::new(),
+            gate: RwLock::new(0),
+            invalidate: RwLock::new(Arc::new(Nobody)),
+            opens: Mutex::default(),
+            dirs: Mutex::default(),
+            next: AtomicU64::new(1),
+            unsent: Gauge::default(),
+            kept: AtomicUsize::new(0),
+            ahead_bytes: AtomicUsize::new(0),
+            space: Space::default(),
+            senders: Pool::new("venus-send", config.flusher_threads)?,
+            readers: Pool::new("venus-read", config.reader_threads)?,
+            chores: Mutex::default(),
+            poke: Condvar::new(),
+            disk,
+            stopped: AtomicBool::new(false),
+            remote,
+            config,
+        })
+    }
+
+    /// Calls; looks the groups up and calls again if the server says that they decide.
+    pub fn call(&self, request: &Request<'_>, call: Call) -> Result<Answer, Error> {
+        self.call_with_body(request, call).map(|reply| reply.answer)
+    }
+
+    pub fn call_with_body(&self, request: &Request<'_>, call: Call) -> Result<Reply, Error> {
+        let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
+            return Ok(self.remote.call(request.caller, call, request.cancel)?);
+        };
+        match self.remote.call(request.caller, call.clone(), request.cancel) {
+            Err(error) if error.fault() == Some(Fault::GroupsNeeded) => {
+                let caller = Caller { groups: Some(groups()), ..request.caller.clone() };
+                Ok(self.remote.call(&caller, call, request.cancel)?)
+            }
+            first => Ok(first?),
+        }
+    }
+
+    pub fn begin(&self) -> Snapshot {
+        self.tables.lock().holder.begin()
+    }
+
+    /// To be taken under the lock of the tables, with what it stamps.
+    pub fn stamp(&self) -> Stamp {
+        Stamp(*self.gate.read())
+    }
+
+    /// A call that answers with a status, which is entered; as the server sees the file.
+    pub fn fetch_status(&self, request: &Request<'_>, call: Call) -> Result<Status, Error> {
+        let snapshot = self.begin();
+        match self.call(request, call)? {
+            Answer::Status(status) => {
+                self.tables.lock().put(snapshot, status);
+                Ok(status)
+            }
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    pub fn open_of(&self, handle: Handle) -> Result<Arc<Open>, Error> {
+        self.opens.lock().get(&handle).cloned().ok_or(Error::BadHandle)
+    }
+
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn invalidator(&self) -> Arc<dyn Invalidate> {
+        Arc::clone(&self.invalidate.read())
+    }
+
+    /// The bytes of `fid` that are here, if any or if it is open.
+    pub fn file_of(&self, fid: Fid) -> Option<Arc<File>> {
+        self.tables.lock().nodes.get(&fid)?.file.clone()
+    }
+
+    /// All files with bytes here or open.
+    pub fn files(&self) -> Vec<Arc<File>> {
+        self.tables.lock().nodes.values().filter_map(|node| node.file.clone()).collect()
+    }
+
+    /// Lets go of the file's bytes when nothing needs them.
+    pub fn let_go(&self, file: &File) {
+        if self.is_let_go(file)
+            && let Some(disk) = &self.disk
+        {
+            disk.rest(file.fid);
+        }
+    }
+
+    fn is_let_go(&self, file: &File) -> bool {
+        let data = file.data.lock();
+        let mut tables = self.tables.lock();
+        let Some(node) = tables.nodes.get_mut(&file.fid) else { return false };
+        let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
+        let idle = file.is_clean() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
+        if this && idle {
+            self.drop_ahead(data.reads.bytes());
+            node.file = None;
+        }
+        this && idle
+    }
+}
+
+/// Whoever acts in the background for a caller.
+pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> Request<'a> {
+    Request { caller, cancel, groups: None }
+}

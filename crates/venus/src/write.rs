@@ -1,0 +1,480 @@
+//! Writing: bytes go into memory and from there to the server, by whoever waits for them or by the sender threads.
+//!
+//! Who waits sends: a flush takes chunks and calls itself, beside the threads that may be at it already; a wake-up costs
+//! more than a small call. A full chunk starts at once on a sender thread, so a stream flows while it is written. Everything
+//! else waits for flush, fsync, an unlock, a look at the status, or its age.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::Cancel;
+use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, SeekWhat, Status, limits};
+
+use crate::extents::{CHUNK, Chunk};
+use crate::file::File;
+use crate::open::Open;
+use crate::shared::{Core, as_caller};
+use crate::{Error, Handle, Request, Venus, Wrote};
+
+/// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.
+const LOOK: Duration = Duration::from_millis(20);
+/// Commits of one fsync that may find the server restarted in between.
+const COMMIT_TRIES: usize = 8;
+
+struct Landed {
+    count: u32,
+    status: Status,
+    previous: u64,
+    verifier: BootVerifier,
+}
+
+impl Core {
+    /// Sends `chunk`, which flies, and takes it in.
+    fn send(&self, file: &Arc<File>, chunk: &Chunk, cancel: Option<&Cancel>) {
+        let (caller, kill_privileges) = {
+            let mut data = file.data.lock();
+            (data.writer.clone().unwrap_or(Caller::ROOT), std::mem::take(&mut data.kill))
+        };
+        let call = Call::Write {
+            fid: file.fid,
+            offset: Some(chunk.offset),
+            data: chunk.data.clone(),
+            stable: false,
+            kill_privileges,
+        };
+        let snapshot = self.begin();
+        let landed = match self.call(&as_caller(&caller, cancel), call) {
+            Ok(Answer::Written { count, status, previous_version, verifier, .. }) if count > 0 => {
+                Ok(Landed { count, status, previous: previous_version, verifier })
+            }
+            Ok(_) => Err(Error::Protocol),
+            Err(error) => Err(error),
+        };
+        let mut data = file.data.lock();
+        data.land(chunk);
+        match landed {
+            Ok(landed) => {
+                self.tables.lock().put(snapshot, landed.status);
+                self.landed(file, &mut data, chunk, &landed);
+            }
+            Err(Error::Interrupted) => {
+                data.kill |= kill_privileges;
+                data.send_again(std::slice::from_ref(chunk));
+            }
+            Err(Error::Lost) if data.locks_lost == 0 => data.send_again(std::slice::from_ref(chunk)),
+            Err(error) => {
+                tracing::warn!(fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error, "write failed");
+                if error.is_full() {
+                    self.space.refused();
+                }
+                data.fail(error);
+            }
+        }
+        file.account(&mut data, &self.unsent);
+        drop(data);
+        if self.space.sent(chunk.data.len()) {
+            self.ask_space(file.fid);
+        }
+    }
+
+    fn landed(&self, file: &Arc<File>, data: &mut crate::file::Data, chunk: &Chunk, landed: &Landed) {
+        let count = (landed.count as usize).min(chunk.data.len());
+        if count < chunk.data.len() {
+            let rest =
+                Chunk { offset: chunk.offset + count as u64, data: chunk.data.slice(count..), first: chunk.first };
+            data.send_again(&[rest]);
+        }
+        let written = Chunk { data: chunk.data.slice(..count), ..chunk.clone() };
+        self.drop_ahead(data.reads.wrote(written.offset, written.end(), landed.previous, landed.status.data_version));
+        if let Some(disk) = &self.disk {
+            disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
+        }
+        self.keep(data, &written, landed.verifier);
+    }
+
+    /// Keeps what is not stable, to send it again if the server loses it.
+    fn keep(&self, data: &mut crate::file::Data, chunk: &Chunk, verifier: BootVerifier) {
+        if self.local {
+            return;
+        }
+        let before = data.kept.bytes();
+        if data.kept_verifier != verifier && !data.kept.is_empty() {
+            tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
+            data.kept.carve(chunk.offset, chunk.end());
+            let lost = data.kept.drain();
+            data.send_again(&lost);
+        }
+        data.kept_verifier = verifier;
+        data.kept.write(chunk.offset, chunk.data.clone(), chunk.first);
+        let total = self.count_kept(before, data.kept.bytes());
+        if total > self.config.uncommitted_bytes_max {
+            self.chores.lock().commit = true;
+            self.poke.notify_one();
+        } else if total == data.kept.bytes() && before == 0 {
+            // The first: the janitor counts its age from now.
+            self.chores.lock().committed = Some(Instant::now());
+            self.poke.notify_one();
+        }
+    }
+
+    pub fn count_kept(&self, before: usize, after: usize) -> usize {
+        if after >= before {
+            self.kept.fetch_add(after - before, Ordering::AcqRel) + (after - before)
+        } else {
+            self.kept.fetch_sub(before - after, Ordering::AcqRel) - (before - after)
+        }
+    }
+
+    fn ask_space(&self, fid: Fid) {
+        if let Ok(Answer::Volume(volume)) = self.call(&Request::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
+            self.space.learn(&volume, self.config.dirty_bytes_max as u64);
+        }
+    }
+
+    /// Everything that was written before is at the server (or failed) on return.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only; what failed is remembered for the handles.
+    pub fn send_all(&self, file: &Arc<File>, cancel: Option<&Cancel>) -> Result<(), Error> {
+        if file.is_clean() {
+            return Ok(());
+        }
+        let until = file.data.lock().clock;
+        self.send_until(file, until, cancel, None)
+    }
+
+    /// `breaks`: leave early when a break of the file came since that count.
+    fn send_until(
+        &self,
+        file: &Arc<File>,
+        until: u64,
+        cancel: Option<&Cancel>,
+        breaks: Option<u64>,
+    ) -> Result<(), Error> {
+        loop {
+            let mut data = file.data.lock();
+            if !data.holds(until) || breaks.is_some_and(|before| data.breaks != before) {
+                return Ok(());
+            }
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+            match data.launch(true) {
+                Some(chunk) => {
+                    drop(data);
+                    self.send(file, &chunk, cancel);
+                }
+                None => {
+                    file.moved.wait_for(&mut data, LOOK);
+                }
+            }
+        }
+    }
+
+    /// Puts a sender thread on the file, unless enough are.
+    pub fn send_soon(self: &Arc<Self>, file: &Arc<File>) {
+        let mut data = file.data.lock();
+        if data.workers < self.config.flusher_threads && !data.dirty.is_empty() {
+            data.workers += 1;
+            drop(data);
+            let (core, file) = (Arc::clone(self), Arc::clone(file));
+            self.senders.run(move || core.work(&file));
+        }
+    }
+
+    /// One sender thread on one file: full chunks, and all of what is urgent.
+    fn work(self: &Arc<Self>, file: &Arc<File>) {
+        loop {
+            let mut data = file.data.lock();
+            let urgent = data.dirty.oldest().is_some_and(|oldest| oldest <= data.urgent);
+            let Some(chunk) = data.launch(urgent) else {
+                data.workers -= 1;
+                self.age(file, &mut data);
+                drop(data);
+                return self.let_go(file);
+            };
+            drop(data);
+            self.send(file, &chunk, None);
+        }
+    }
+
+    /// What is dirty now is to be sent when it is old enough.
+    fn age(&self, file: &Arc<File>, data: &mut crate::file::Data) {
+        if data.dirty.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        data.since = Some(now);
+        let mut chores = self.chores.lock();
+        let idle = chores.aging.is_empty();
+        chores.aging.push_back((now, Arc::clone(file)));
+        if idle {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Waits until `length` more bytes may be written to the file.
+    fn make_room(self: &Arc<Self>, file: &Arc<File>, length: usize, cancel: Option<&Cancel>) -> Result<(), Error> {
+        let (all_max, file_max) = (self.config.dirty_bytes_max, self.config.file_dirty_bytes_max);
+        let fits = || {
+            let here = file.unsent.load(Ordering::Acquire);
+            (here + length <= file_max || here == 0)
+                && (self.unsent.bytes() + length <= all_max || self.unsent.bytes() == 0)
+        };
+        if fits() {
+            return Ok(());
+        }
+        let breaks = file.data.lock().breaks;
+        while !fits() {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+            let mut data = file.data.lock();
+            if data.breaks != breaks {
+                return Ok(());
+            }
+            if let Some(chunk) = data.launch(true) {
+                drop(data);
+                self.send(file, &chunk, None);
+            } else if !data.flying.is_empty() {
+                file.moved.wait_for(&mut data, LOOK);
+            } else {
+                drop(data);
+                self.hurry_all();
+                self.unsent.wait(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything dirty starts now.
+    pub fn hurry_all(self: &Arc<Self>) {
+        for file in self.files() {
+            self.hurry(&file);
+        }
+    }
+
+    pub fn hurry(self: &Arc<Self>, file: &Arc<File>) {
+        if file.is_clean() {
+            return;
+        }
+        let mut data = file.data.lock();
+        data.urgent = data.clock;
+        drop(data);
+        self.send_soon(file);
+    }
+
+    fn write_behind(
+        self: &Arc<Self>,
+        open: &Open,
+        offset: u64,
+        bytes: Bytes,
+        kill: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
+        let file = &open.file;
+        self.make_room(file, bytes.len(), cancel)?;
+        let mut data = file.data.lock();
+        data.clock += 1;
+        let (clock, breaks) = (data.clock, data.breaks);
+        let full = data.dirty.write(offset, bytes, clock);
+        data.kill |= kill;
+        if data.writer.as_ref() != Some(&open.caller) {
+            data.writer = Some(open.caller.clone());
+        }
+        if data.since.is_none() {
+            self.age(file, &mut data);
+        }
+        file.account(&mut data, &self.unsent);
+        drop(data);
+        if self.space.is_scarce() {
+            self.send_until(file, clock, None, Some(breaks))?;
+            return open.take_error();
+        }
+        if full {
+            self.send_soon(file);
+        }
+        Ok(())
+    }
+
+    /// Appends: the server alone knows where the end is.
+    fn append(&self, request: &Request<'_>, open: &Open, bytes: &Bytes, kill_privileges: bool) -> Result<Wrote, Error> {
+        let file = &open.file;
+        self.send_all(file, request.cancel)?;
+        open.take_error()?;
+        let snapshot = self.begin();
+        let call = Call::Write { fid: file.fid, offset: None, data: bytes.clone(), stable: false, kill_privileges };
+        match self.call(request, call) {
+            Ok(Answer::Written { count, offset, status, previous_version, verifier }) => {
+                let mut data = file.data.lock();
+                data.clock += 1;
+                let chunk = Chunk { offset, data: bytes.slice(..(count as usize).min(bytes.len())), first: data.clock };
+                self.tables.lock().put(snapshot, status);
+                let landed = Landed { count, status, previous: previous_version, verifier };
+                self.landed(file, &mut data, &chunk, &landed);
+                file.account(&mut data, &self.unsent);
+                Ok(Wrote { count, offset })
+            }
+            Ok(_) => Err(Error::Protocol),
+            Err(error) => {
+                if error.is_full() {
+                    self.space.refused();
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Stability.
+impl Core {
+    /// Everything that was written before is stable on return.
+    pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
+        for _ in 0..COMMIT_TRIES {
+            self.send_all(file, request.cancel)?;
+            let (kept, verifier) = self.take_kept(file);
+            match self.call(request, Call::Commit { fid: file.fid }) {
+                Ok(Answer::Committed { verifier: now }) if kept.is_empty() || now == verifier => return Ok(()),
+                Ok(Answer::Committed { .. }) => self.lost(file, &kept),
+                Ok(_) => return Err(Error::Protocol),
+                Err(error) => {
+                    self.put_kept(file, &kept, verifier);
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::TimedOut)
+    }
+
+    /// Takes out what a commit is about to make stable.
+    pub fn take_kept(&self, file: &File) -> (Vec<Chunk>, BootVerifier) {
+        let mut data = file.data.lock();
+        let before = data.kept.bytes();
+        let kept = data.kept.drain();
+        self.count_kept(before, 0);
+        (kept, data.kept_verifier)
+    }
+
+    /// The commit failed: what was taken out is kept on, below what came since.
+    pub fn put_kept(&self, file: &Arc<File>, kept: &[Chunk], verifier: BootVerifier) {
+        let mut data = file.data.lock();
+        if !data.kept.is_empty() && data.kept_verifier != verifier {
+            drop(data);
+            return self.lost(file, kept);
+        }
+        let before = data.kept.bytes();
+        data.kept_verifier = verifier;
+        for chunk in kept {
+            data.kept.fill(chunk);
+        }
+        self.count_kept(before, data.kept.bytes());
+    }
+
+    /// The server lost these bytes: they are sent again, below what was written since.
+    pub fn lost(&self, file: &Arc<File>, kept: &[Chunk]) {
+        tracing::warn!(fid = %file.fid, chunks = kept.len(), "server lost unstable data; sending it again");
+        let mut data = file.data.lock();
+        let mut older = crate::extents::Extents::default();
+        kept.iter().for_each(|chunk| older.fill(chunk));
+        for (at, newer) in data.kept.within(0, u64::MAX) {
+            older.carve(at, at + newer.len() as u64);
+        }
+        data.send_again(&older.drain());
+        file.account(&mut data, &self.unsent);
+    }
+
+    /// What lies in the range is not to be sent again: it was cut off or punched out.
+    pub fn forget_kept(&self, fid: Fid, start: u64, end: u64) {
+        let Some(file) = self.file_of(fid) else { return };
+        let mut data = file.data.lock();
+        let before = data.kept.bytes();
+        data.kept.carve(start, end);
+        self.count_kept(before, data.kept.bytes());
+    }
+}
+
+impl Venus {
+    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It reaches the server at the
+    /// latest at flush, fsync, unlock, or after a second.
+    ///
+    /// # Errors
+    /// Its own, or that of an earlier write in the background, once for each handle.
+    pub fn write(
+        &self,
+        request: &Request<'_>,
+        handle: Handle,
+        offset: u64,
+        data: Bytes,
+        kill_privileges: bool,
+    ) -> Result<Wrote, Error> {
+        let open = self.core.open_of(handle)?;
+        open.check_locks()?;
+        open.take_error()?;
+        if !open.mode.write || data.len() > CHUNK {
+            return Err(Fault::Invalid.into());
+        }
+        if offset.saturating_add(data.len() as u64) > limits::FILE_BYTES_MAX {
+            return Err(Fault::TooBig.into());
+        }
+        if open.mode.append {
+            return self.core.append(request, &open, &data, kill_privileges);
+        }
+        let count = data.len() as u32;
+        self.core.write_behind(&open, offset, data, kill_privileges, request.cancel)?;
+        Ok(Wrote { count, offset })
+    }
+
+    /// Everything written is stable afterwards.
+    ///
+    /// # Errors
+    /// Its own, or that of an earlier write in the background, once for each handle.
+    pub fn fsync(&self, request: &Request<'_>, handle: Handle) -> Result<(), Error> {
+        let open = self.core.open_of(handle)?;
+        open.check_locks()?;
+        let committed = self.core.commit(request, &open.file);
+        open.take_error().and(committed)
+    }
+
+    /// Reserves, zeroes or punches.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn fallocate(
+        &self,
+        request: &Request<'_>,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: AllocateMode,
+    ) -> Result<(), Error> {
+        let open = self.core.open_of(handle)?;
+        open.check_locks()?;
+        self.core.send_all(&open.file, request.cancel)?;
+        open.take_error()?;
+        let snapshot = self.core.begin();
+        match self.core.call(request, Call::Allocate { fid: open.file.fid, offset, length, mode })? {
+            Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
+            _ => return Err(Error::Protocol),
+        };
+        if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+            self.core.forget_kept(open.file.fid, offset, offset.saturating_add(length));
+        }
+        Ok(())
+    }
+
+    /// The next data or hole at or behind `offset`.
+    ///
+    /// # Errors
+    /// [`Fault::NothingThere`] past the end.
+    pub fn lseek(&self, request: &Request<'_>, handle: Handle, offset: u64, what: SeekWhat) -> Result<u64, Error> {
+        let open = self.core.open_of(handle)?;
+        open.check_locks()?;
+        self.core.send_all(&open.file, request.cancel)?;
+        match self.core.call(request, Call::Seek { fid: open.file.fid, offset, what })? {
+            Answer::Offset(offset) => Ok(offset),
+            _ => Err(Error::Protocol),
+        }
+    }
+}
