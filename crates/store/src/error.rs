@@ -76,7 +76,9 @@ pub enum OpenError {
         path: String,
     },
     /// Written by a program that knows more.
-    #[error("{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one")]
+    #[error(
+        "{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one"
+    )]
     UnknownVersion {
         /// The directory.
         path: String,

@@ -1,21 +1,38 @@
 //! What lies on a partition: volumes, vnodes, entries, bodies and epochs, on a key-value engine and plain files.
 //!
-//! `docs/store.md` is the layout. A [`Partition`] is opened on a directory.
+//! `docs/store.md` is the layout. A [`Partition`] is opened on a directory, or on a [`MemMachine`] that can lose its power.
 //! A [`Volume`] reads records and bodies, and changes them in two steps: its methods gather what they do in an
 //! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
 //! The caller serialises the writers of one vnode; readers need no help.
 
+mod bodies;
+mod body;
+mod bucket;
+mod disk;
+mod engine;
 mod error;
+mod format;
+mod key;
+mod machine;
+mod media;
 mod partition;
+mod reader;
+mod record;
+mod settle;
+mod sums;
+mod tree;
 mod update;
 mod vnode;
 mod volume;
 
 pub use error::{OpenError, StoreError};
+pub use format::{FORMAT_VERSION, Format, check_format};
+pub use machine::MemMachine;
 pub use partition::{OpenOptions, Partition, PartitionConfig, SessionRecord, Space, StoredReply};
+pub use reader::Reader;
 pub use update::Update;
 pub use vnode::{DIRECTORY_BYTES, Entry, Place, Target, Vnode};
-pub use volume::{NewRoot, Quota, Reader, Usage, Volume};
+pub use volume::{NewRoot, Quota, Usage, Volume};
 
 /// Bytes of a block: what has one checksum, and the unit in which body files are charged.
 pub const BLOCK_BYTES: u64 = 16 << 10;

@@ -1,40 +1,365 @@
-//! What one operation changes: published interface.
-#![allow(clippy::unimplemented, unused_variables, clippy::new_without_default)]
+//! What one operation changes: gathered here, applied as one batch by [`crate::Volume::commit`] (ST-1).
+//!
+//! An update that wrote to bodies holds their gates until it is committed or dropped. Dropped after a write, it leaves
+//! blocks that may disagree with their sums; the body is then suspect until the next settling sums it anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use types::{Origin, VnodeNo};
 
-use crate::{Quota, Vnode};
+use crate::StoreError;
+use crate::bodies::{Mark, WriteGate};
+use crate::disk::BodyName;
+use crate::engine::Batch;
+use crate::key::{self, kind};
+use crate::media::Media;
+use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
+use crate::tree::Tree;
+use crate::vnode::{Vnode, initial_used};
+use crate::volume::Quota;
 
-/// Gathers the effects of one operation; [`crate::Volume::commit`] applies them all or none.
-pub struct Update {}
+/// Gathers the effects of one operation.
+#[derive(Default)]
+pub struct Update {
+    /// `None`: dropped.
+    vnodes: Vec<(VnodeNo, Option<Vnode>)>,
+    buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
+    /// `None`: no inline body any more.
+    inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
+    sums: BTreeMap<(VnodeNo, u64), Sums>,
+    /// Sums of groups from the given one on go, before `sums` are put.
+    cut_sums: Vec<(VnodeNo, u64)>,
+    xattrs: Vec<((VnodeNo, Vec<u8>), Option<Vec<u8>>)>,
+    orphans: Vec<(VnodeNo, bool)>,
+    replies: Vec<(Origin, Bytes)>,
+    /// Body files that nothing names any more.
+    garbage: Vec<BodyName>,
+    /// Marks of such files.
+    unmark: Vec<BodyName>,
+    pub(crate) quota: Option<Quota>,
+    pub(crate) bytes_delta: i64,
+    pub(crate) files_delta: i64,
+    pub(crate) bodies: Vec<Held>,
+}
+
+/// A body that the update changes.
+pub(crate) struct Held {
+    pub(crate) vnode: VnodeNo,
+    pub(crate) gate: WriteGate,
+    /// Its file was changed.
+    pub(crate) touched: bool,
+    /// The file that was made for it, and the mark that was there before.
+    pub(crate) made: Option<(BodyName, Option<Mark>)>,
+    media: Arc<Media>,
+    committed: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        if self.touched {
+            self.gate.suspect = true;
+            self.gate.trimmed = false;
+        }
+        if let Some((name, earlier)) = self.made.take() {
+            self.gate.close();
+            self.gate.mark = earlier;
+            self.gate.unsynced_name = false;
+            let mut batch = Batch::default();
+            batch.delete(&unstable_key(name));
+            // If either fails, the next start finds the mark, or scrub the file.
+            if self.media.apply(&batch).is_err() || self.media.disk.remove(name).is_err() {
+                tracing::warn!(?name, "body file of a dropped update stays behind");
+            }
+        }
+    }
+}
+
+/// Key of the mark that a body file has unstable writes.
+pub(crate) fn unstable_key(name: BodyName) -> key::Key {
+    key::of_vnode(kind::UNSTABLE, name.volume, name.vnode).number(name.epoch).number(u64::from(name.generation))
+}
+
+/// Sums that are removed one by one; more are removed as a range, which the engine does not like too many of.
+const CUT_ONE_BY_ONE_MAX: usize = 64;
 
 impl Update {
     /// Nothing yet.
     pub fn new() -> Update {
-        unimplemented!()
+        Update::default()
     }
+
     /// A vnode that was not there before: counts one file more. May be followed by `put_vnode` of the same vnode.
     pub fn create_vnode(&mut self, vnode: &Vnode) {
-        unimplemented!()
+        self.files_delta += 1;
+        self.bytes_delta += initial_used(vnode.status.kind) as i64;
+        self.put_vnode(vnode);
     }
+
     /// The new state of a vnode; the last one given counts. Needed after every body, entry and attribute operation.
     pub fn put_vnode(&mut self, vnode: &Vnode) {
-        unimplemented!()
+        set(&mut self.vnodes, vnode.no(), Some(vnode.clone()));
     }
+
     /// Notes that a vnode without names is still held.
     pub fn add_orphan(&mut self, vnode: VnodeNo) {
-        unimplemented!()
+        set(&mut self.orphans, vnode, true);
     }
+
     /// The vnode is no orphan (any more).
     pub fn remove_orphan(&mut self, vnode: VnodeNo) {
-        unimplemented!()
+        set(&mut self.orphans, vnode, false);
     }
+
     /// The reply to the request that is executed, for exactly-once.
     pub fn reply(&mut self, origin: Origin, reply: Bytes) {
-        unimplemented!()
+        self.replies.push((origin, reply));
     }
+
     /// A new quota of the volume.
     pub fn set_quota(&mut self, quota: Quota) {
-        unimplemented!()
+        self.quota = Some(quota);
+    }
+
+    /// Whether it adds files or bytes, which a nearly full partition refuses.
+    pub(crate) fn grows(&self) -> bool {
+        self.files_delta > 0 || self.bytes_delta > 0
+    }
+
+    pub(crate) fn drop_vnode(&mut self, vnode: &Vnode) {
+        self.files_delta -= 1;
+        self.bytes_delta -= vnode.status.used as i64;
+        set(&mut self.vnodes, vnode.no(), None);
+        set(&mut self.orphans, vnode.no(), false);
+    }
+
+    /// The gate of a body, taken now if the update does not have it.
+    pub(crate) fn hold(&mut self, tree: &Tree, vnode: VnodeNo) -> &mut Held {
+        let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
+            let gate = tree.media.bodies.gate((tree.id, vnode)).write_arc();
+            let media = tree.media.clone();
+            self.bodies.push(Held { vnode, gate, touched: false, made: None, media, committed: false });
+            self.bodies.len() - 1
+        });
+        &mut self.bodies[at]
+    }
+
+    pub(crate) fn set_inline(&mut self, vnode: VnodeNo, bytes: Option<Vec<u8>>) {
+        set(&mut self.inline, vnode, bytes);
+    }
+
+    /// What this update makes of an inline body, if it changes it.
+    pub(crate) fn inline(&self, vnode: VnodeNo) -> Option<&Option<Vec<u8>>> {
+        self.inline.iter().find(|(of, _)| *of == vnode).map(|(_, bytes)| bytes)
+    }
+
+    pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Option<&Vec<BucketEntry>> {
+        self.buckets.iter().find(|(of, _)| *of == (dir, hash)).map(|(_, bucket)| bucket)
+    }
+
+    pub(crate) fn set_bucket(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
+        set(&mut self.buckets, (dir, hash), bucket);
+    }
+
+    pub(crate) fn set_xattr(&mut self, vnode: VnodeNo, name: &[u8], value: Option<Vec<u8>>) {
+        set(&mut self.xattrs, (vnode, name.to_vec()), value);
+    }
+
+    /// What this update makes of attributes: names with new values or none.
+    pub(crate) fn xattrs(&self, vnode: VnodeNo) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
+        self.xattrs.iter().filter(move |((of, _), _)| *of == vnode).map(|((_, name), value)| (name, value))
+    }
+
+    /// Sums as this update leaves them.
+    pub(crate) fn sums(&self, tree: &Tree, vnode: VnodeNo, group: u64) -> Result<Sums, StoreError> {
+        if let Some(sums) = self.sums.get(&(vnode, group)) {
+            return Ok(*sums);
+        }
+        if self.cut_sums.iter().any(|(of, from)| *of == vnode && *from <= group) {
+            return Ok([0; GROUP_BLOCKS as usize]);
+        }
+        tree.sums(vnode, group)
+    }
+
+    pub(crate) fn set_sums(&mut self, vnode: VnodeNo, group: u64, sums: Sums) {
+        self.sums.insert((vnode, group), sums);
+    }
+
+    /// Groups of `from..to` whose sums this update puts.
+    pub(crate) fn pending_groups(&self, vnode: VnodeNo, from: u64, to: u64) -> BTreeSet<u64> {
+        self.sums.range((vnode, from)..(vnode, to)).map(|((_, group), _)| *group).collect()
+    }
+
+    /// Every group from `from` on becomes a hole; says how many blocks were none.
+    pub(crate) fn cut_sums(&mut self, tree: &Tree, vnode: VnodeNo, from: u64) -> Result<u64, StoreError> {
+        let mut blocks = 0;
+        tree.each_group(vnode, from, &mut |group, stored| {
+            if !self.sums.contains_key(&(vnode, group))
+                && !self.cut_sums.iter().any(|(of, cut)| *of == vnode && *cut <= group)
+            {
+                blocks += count(&stored);
+            }
+            ControlFlow::Continue(())
+        })?;
+        while let Some((&at, sums)) = self.sums.range((vnode, from)..=(vnode, u64::MAX)).next() {
+            blocks += count(sums);
+            self.sums.remove(&at);
+        }
+        self.forget_sums(vnode, from);
+        Ok(blocks)
+    }
+
+    /// As `cut_sums`, for one who knows how many there are.
+    pub(crate) fn forget_sums(&mut self, vnode: VnodeNo, from: u64) {
+        self.sums.retain(|(of, group), _| *of != vnode || *group < from);
+        self.cut_sums.push((vnode, from));
+    }
+
+    /// A body file goes away with this update.
+    pub(crate) fn discard(&mut self, name: BodyName) {
+        self.garbage.push(name);
+        self.unmark.push(name);
+    }
+
+    /// The file's mark goes away with this update.
+    pub(crate) fn unmark(&mut self, name: BodyName) {
+        self.unmark.push(name);
+    }
+
+    pub(crate) fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty()
+    }
+
+    /// Every change of the volume's records; usage and header are the volume's.
+    pub(crate) fn fill(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
+        for (no, vnode) in &self.vnodes {
+            let prefix = key::of_vnode(kind::VNODE, tree.id, *no);
+            match vnode {
+                Some(vnode) => {
+                    let key = prefix.epoch(tree.epoch);
+                    batch.put(&key, &record::encode_vnode(&key, vnode));
+                }
+                None => tree.erase(&prefix, batch),
+            }
+        }
+        for ((dir, hash), bucket) in &self.buckets {
+            let prefix = key::entries(tree.id, *dir, *hash);
+            if bucket.is_empty() {
+                tree.erase(&prefix, batch);
+            } else {
+                let key = prefix.epoch(tree.epoch);
+                batch.put(&key, &record::encode_bucket(&key, bucket));
+            }
+        }
+        for (no, bytes) in &self.inline {
+            let prefix = key::of_vnode(kind::INLINE, tree.id, *no);
+            put_bytes(tree, &prefix, bytes.as_deref(), batch);
+        }
+        for ((no, name), value) in &self.xattrs {
+            put_bytes(tree, &key::xattr(tree.id, *no, name), value.as_deref(), batch);
+        }
+        self.fill_sums(tree, batch)?;
+        self.fill_marks(tree, batch);
+        Ok(())
+    }
+
+    fn fill_sums(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
+        for (no, from) in &self.cut_sums {
+            let mut groups = Vec::new();
+            tree.each_group(*no, *from, &mut |group, _| {
+                groups.push(group);
+                if groups.len() > CUT_ONE_BY_ONE_MAX && !tree.sealed {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })?;
+            if groups.len() > CUT_ONE_BY_ONE_MAX && !tree.sealed {
+                let prefix = key::of_vnode(kind::SUMS, tree.id, *no);
+                batch.delete_range(&prefix.number(*from), &crate::engine::prefix_end(&prefix));
+            } else {
+                groups.iter().for_each(|group| tree.erase(&key::sums(tree.id, *no, *group), batch));
+            }
+        }
+        for ((no, group), sums) in &self.sums {
+            let prefix = key::sums(tree.id, *no, *group);
+            if count(sums) == 0 {
+                tree.erase(&prefix, batch);
+            } else {
+                let key = prefix.epoch(tree.epoch);
+                batch.put(&key, &record::encode_sums(&key, sums));
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_marks(&self, tree: &Tree, batch: &mut Batch) {
+        for (no, held) in &self.orphans {
+            let key = key::of_vnode(kind::ORPHAN, tree.id, *no);
+            if *held {
+                batch.put(&key, &record::encode_numbers(&key, &[]));
+            } else {
+                batch.delete(&key);
+            }
+        }
+        for name in &self.garbage {
+            let key = key::garbage(name.volume, name.vnode, name.epoch, name.generation);
+            batch.put(&key, &record::encode_numbers(&key, &[]));
+        }
+        for name in &self.unmark {
+            batch.delete(&unstable_key(*name));
+        }
+        for (origin, reply) in &self.replies {
+            let key = key::reply(origin.session, origin.slot);
+            batch.put(&key, &record::encode_reply(&key, origin.request, reply));
+        }
+    }
+
+    /// Whether every changed body has its vnode in the update too.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.bodies.iter().all(|held| self.vnodes.iter().any(|(no, _)| *no == held.vnode))
+    }
+
+    /// The batch is applied: gates open.
+    pub(crate) fn committed(mut self) {
+        for held in &mut self.bodies {
+            held.committed = true;
+            let gone = self.garbage.iter().any(|name| name.vnode == held.vnode);
+            if gone && held.made.is_none() {
+                held.gate.mark = None;
+                held.gate.suspect = false;
+                held.gate.unsynced_name = false;
+                held.gate.trimmed = false;
+                held.gate.close();
+            }
+        }
+    }
+}
+
+/// Blocks that are no holes.
+pub(crate) fn count(sums: &Sums) -> u64 {
+    sums.iter().filter(|sum| **sum != 0).count() as u64
+}
+
+fn put_bytes(tree: &Tree, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) {
+    match bytes {
+        Some(bytes) => {
+            let key = tree.current(prefix);
+            batch.put(&key, &record::encode_bytes(&key, bytes));
+        }
+        None => tree.erase(prefix, batch),
+    }
+}
+
+/// Sets the value of a key in a short list.
+fn set<K: PartialEq, V>(list: &mut Vec<(K, V)>, key: K, value: V) {
+    match list.iter_mut().find(|(of, _)| *of == key) {
+        Some((_, old)) => *old = value,
+        None => list.push((key, value)),
     }
 }

@@ -1,10 +1,18 @@
-//! A volume: published interface.
-#![allow(clippy::unimplemented, unused_variables)]
-use std::os::fd::OwnedFd;
+//! A volume: vnodes, entries, attributes, quota and usage; bodies are in `body.rs` and `reader.rs`.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use types::{AllocateMode, Name, SeekWhat, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use parking_lot::{Mutex, MutexGuard};
+use types::{Name, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
+use crate::bucket;
+use crate::engine::{Batch, prefix_end};
+use crate::key::{self, kind};
+use crate::media::Media;
+use crate::record::{self, VolumeHeader};
+use crate::tree::{Tree, entry};
 use crate::{Entry, StoreError, Target, Update, Vnode};
 
 /// Limits of a volume; 0: none.
@@ -40,151 +48,272 @@ pub struct NewRoot {
     pub quota: Quota,
 }
 
-type Result<T> = std::result::Result<T, StoreError>;
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
-/// One volume of an open partition.
-pub struct Volume {}
+/// Slots that are set aside in one durable step, so that few allocations wait for the disk.
+const SLOTS_AT_ONCE: u64 = 4096;
 
-/// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon, and never
-/// write the same vnode from the thread that holds it.
-pub struct Reader {}
+/// One volume of an open partition. Thread-safe. Writers of one vnode are serialised by the caller.
+pub struct Volume {
+    pub(crate) tree: Arc<Tree>,
+    name: Name,
+    header: Mutex<Header>,
+    usage: Mutex<[i64; 2]>,
+}
 
-impl Reader {
-    /// The vnode that the body belongs to.
-    pub fn vnode(&self) -> &Vnode {
-        unimplemented!()
-    }
-    /// Up to `length` bytes, fewer only at the end of the body. Verified: `Damaged` if a block fails its sum.
-    pub fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
-        unimplemented!()
-    }
-    /// The next data or hole at or after `offset`; `None` if there is none before the end (which is a hole), or
-    /// `offset` is at or past the end.
-    pub fn seek(&self, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
-        unimplemented!()
-    }
-    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline bodies have none.
-    pub fn sums(&self, first: u64, count: u32) -> Result<Vec<u32>> {
-        unimplemented!()
-    }
-    /// A read-only descriptor of the body file; `None` if the body is inline (or in memory).
-    pub fn open_body(&self) -> Result<Option<OwnedFd>> {
-        unimplemented!()
-    }
+/// The header, and the slots between what is handed out and what is set aside.
+struct Header {
+    stored: VolumeHeader,
+    next_slot: u64,
 }
 
 impl Volume {
+    pub(crate) fn new(media: Arc<Media>, id: VolumeId, header: VolumeHeader, usage: [i64; 2]) -> Volume {
+        let tree =
+            Tree { media, id, epoch: header.epoch, sealed: !header.sealed.is_empty(), hash_key: header.hash_key };
+        let next_slot = header.next_slot;
+        Volume {
+            tree: Arc::new(tree),
+            name: header.name.clone(),
+            header: Mutex::new(Header { stored: header, next_slot }),
+            usage: Mutex::new(usage),
+        }
+    }
+
     /// Its number.
     pub fn id(&self) -> VolumeId {
-        unimplemented!()
+        self.tree.id
     }
+
     /// Its name.
     pub fn name(&self) -> &Name {
-        unimplemented!()
+        &self.name
     }
+
     /// What it uses now, without I/O.
     pub fn usage(&self) -> Usage {
-        unimplemented!()
+        let [bytes, files] = *self.usage.lock();
+        Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
     }
+
     /// Its limits, without I/O.
     pub fn quota(&self) -> Quota {
-        unimplemented!()
+        self.header.lock().stored.quota
     }
+
     /// A vnode, as of its last commit.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`; so for every reading method.
     pub fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
-        unimplemented!()
+        self.tree.vnode(no)
     }
+
     /// One entry.
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<Entry>> {
-        unimplemented!()
+        let hash = self.tree.hash(name);
+        let bucket = self.tree.bucket(dir, hash)?;
+        Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
     }
-    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the last.
+
+    /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the
+    /// last. An entry that stays is seen once, whatever comes and goes around it.
     pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<Entry>, bool)> {
-        unimplemented!()
+        let mut entries = Vec::new();
+        let mut end = true;
+        self.tree.each_entry(dir, cookie, &mut |entry| {
+            if entries.len() == entries_max {
+                end = false;
+                return ControlFlow::Break(());
+            }
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        Ok((entries, end))
     }
-    /// A slot that was never used.
+
+    /// A slot that was never used, and will never be again even if the machine loses power now.
+    ///
+    /// # Errors
+    /// `Medium`.
     pub fn allocate(&self, directory: bool) -> Result<(VnodeNo, Uniquifier)> {
-        unimplemented!()
+        let mut header = self.header.lock();
+        if header.next_slot == header.stored.next_slot {
+            let more = VolumeHeader { next_slot: header.next_slot + SLOTS_AT_ONCE, ..header.stored.clone() };
+            let mut batch = Batch::default();
+            put_header(self.id(), &more, &mut batch);
+            self.tree.media.apply(&batch)?;
+            self.tree.media.sync()?;
+            header.stored = more;
+        }
+        let slot = header.next_slot;
+        header.next_slot += 1;
+        Ok((VnodeNo(slot * 2 + u64::from(directory)), Uniquifier(slot + 1)))
     }
+
     /// Makes or replaces an entry (a replaced one keeps its cookie) and counts it in `dir.entries`.
+    ///
+    /// # Errors
+    /// `BucketFull`; nothing has then changed.
     pub fn put_entry(&self, dir: &mut Vnode, name: &Name, target: Target, update: &mut Update) -> Result<()> {
-        unimplemented!()
+        let hash = self.tree.hash(name.as_bytes());
+        let mut bucket = self.bucket(dir.no(), hash, update)?;
+        if bucket::put(&mut bucket, name, target)? {
+            dir.entries += 1;
+        }
+        update.set_bucket(dir.no(), hash, bucket);
+        Ok(())
     }
+
     /// Removes an entry; says which, `None` if there is none.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
-        unimplemented!()
+        let hash = self.tree.hash(name);
+        let mut bucket = self.bucket(dir.no(), hash, update)?;
+        let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else { return Ok(None) };
+        let removed = bucket.remove(at);
+        dir.entries = dir.entries.saturating_sub(1);
+        update.set_bucket(dir.no(), hash, bucket);
+        Ok(Some(entry(hash, removed)))
     }
+
+    fn bucket(&self, dir: VnodeNo, hash: u64, update: &Update) -> Result<Vec<record::BucketEntry>> {
+        match update.bucket(dir, hash) {
+            Some(bucket) => Ok(bucket.clone()),
+            None => self.tree.bucket(dir, hash),
+        }
+    }
+
     /// An attribute's value.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn xattr(&self, vnode: &Vnode, name: &[u8]) -> Result<Option<Bytes>> {
-        unimplemented!()
+        if vnode.has_xattr { self.tree.xattr(vnode.no(), name) } else { Ok(None) }
     }
-    /// Names of attributes and the lengths of their values.
+
+    /// Names of attributes and the lengths of their values, in name order.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn xattrs(&self, vnode: &Vnode) -> Result<Vec<(Bytes, usize)>> {
-        unimplemented!()
+        if vnode.has_xattr { self.tree.xattrs(vnode.no()) } else { Ok(Vec::new()) }
     }
-    /// Makes or replaces an attribute.
+
+    /// Makes or replaces an attribute. Names have no NUL; limits of lengths are the caller's.
+    ///
+    /// # Errors
+    /// `Misuse` for a NUL in the name.
     pub fn put_xattr(&self, vnode: &mut Vnode, name: &[u8], value: &[u8], update: &mut Update) -> Result<()> {
-        unimplemented!()
+        if name.contains(&0) {
+            return Err(StoreError::Misuse("NUL in an attribute's name"));
+        }
+        update.set_xattr(vnode.no(), name, Some(value.to_vec()));
+        vnode.has_xattr = true;
+        Ok(())
     }
+
     /// Removes an attribute; says whether it was there.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn remove_xattr(&self, vnode: &mut Vnode, name: &[u8], update: &mut Update) -> Result<bool> {
-        unimplemented!()
+        let mut left: Vec<Vec<u8>> = self.xattrs(vnode)?.into_iter().map(|(name, _)| name.to_vec()).collect();
+        for (changed, value) in update.xattrs(vnode.no()) {
+            left.retain(|name| name != changed);
+            if value.is_some() {
+                left.push(changed.clone());
+            }
+        }
+        let count = left.len();
+        left.retain(|left| left != name);
+        if left.len() == count {
+            return Ok(false);
+        }
+        update.set_xattr(vnode.no(), name, None);
+        vnode.has_xattr = !left.is_empty();
+        Ok(true)
     }
-    /// A symbolic link's target.
-    pub fn target(&self, vnode: &Vnode) -> Result<Bytes> {
-        unimplemented!()
-    }
-    /// Gives a new symbolic link its target.
-    pub fn set_target(&self, vnode: &mut Vnode, target: &[u8], update: &mut Update) -> Result<()> {
-        unimplemented!()
-    }
-    /// The vnode and its body, consistent with each other. Waits for an update that wrote the body to commit.
-    pub fn reader(&self, no: VnodeNo) -> Result<Option<Reader>> {
-        unimplemented!()
-    }
-    /// [`Volume::reader`] and [`Reader::read`] in one; `Gone` if it is not the same file any more.
-    pub fn read(&self, vnode: &Vnode, offset: u64, length: usize) -> Result<Bytes> {
-        unimplemented!()
-    }
-    /// [`Volume::reader`] and [`Reader::seek`] in one.
-    pub fn seek(&self, vnode: &Vnode, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
-        unimplemented!()
-    }
-    /// Writes `data`. `NoSpace` and `TooBig` are found here. Other readers see it after the commit. If the update
-    /// is dropped after this, the blocks' contents are undefined (but not damaged).
-    pub fn write(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
-        unimplemented!()
-    }
-    /// Cuts or grows the body to `size`.
-    pub fn truncate(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
-        unimplemented!()
-    }
-    /// Reserves, zeroes or punches a range.
-    pub fn allocate_range(
-        &self,
-        vnode: &mut Vnode,
-        offset: u64,
-        length: u64,
-        mode: AllocateMode,
-        update: &mut Update,
-    ) -> Result<()> {
-        unimplemented!()
-    }
+
     /// Removes a vnode with body and attributes, and its orphan mark; counts one file less. `vnode` must be current.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn drop_vnode(&self, vnode: &Vnode, update: &mut Update) -> Result<()> {
-        unimplemented!()
+        self.drop_body(vnode, update);
+        for (name, _) in self.xattrs(vnode)? {
+            update.set_xattr(vnode.no(), &name, None);
+        }
+        update.drop_vnode(vnode);
+        Ok(())
     }
-    /// Applies `update` as one batch: visible now, kept over the death of the process, durable after the next sync.
-    /// `NoSpace` if it adds something and the partition is nearly full.
-    pub fn commit(&self, update: Update) -> Result<()> {
-        unimplemented!()
-    }
-    /// The body's data is on disk. Follow with [`crate::Partition::sync`] for the records.
-    pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
-        unimplemented!()
-    }
+
     /// Vnodes marked as orphans.
+    ///
+    /// # Errors
+    /// As every reading method.
     pub fn orphans(&self) -> Result<Vec<VnodeNo>> {
-        unimplemented!()
+        let prefix = key::of_volume(kind::ORPHAN, self.id());
+        let mut orphans = Vec::new();
+        self.tree.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+            orphans.extend(key::number_at(key, 1).map(VnodeNo));
+            ControlFlow::Continue(())
+        })?;
+        Ok(orphans)
     }
+
+    /// Applies `update` as one batch: visible now, kept over the death of the process, durable after the next sync.
+    ///
+    /// # Errors
+    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a failed sync;
+    /// `Misuse` if a body was changed and its vnode not put. Nothing has then changed.
+    pub fn commit(&self, update: Update) -> Result<()> {
+        let media = &self.tree.media;
+        media.usable()?;
+        if !update.is_whole() {
+            return Err(StoreError::Misuse("a body was changed without its vnode"));
+        }
+        if update.grows() {
+            media.room_for_records()?;
+        }
+        let mut batch = Batch::default();
+        update.fill(&self.tree, &mut batch)?;
+        let delta = [update.bytes_delta, update.files_delta];
+        if delta != [0, 0] {
+            batch.add(&key::usage(self.id()), &delta);
+        }
+        let header = self.put_quota(&update, &mut batch);
+        if !batch.is_empty() {
+            media.apply(&batch)?;
+        }
+        if let Some(mut header) = header
+            && let Some(quota) = update.quota
+        {
+            header.stored.quota = quota;
+        }
+        let mut usage = self.usage.lock();
+        usage[0] += delta[0];
+        usage[1] += delta[1];
+        drop(usage);
+        if update.has_garbage() {
+            media.garbage.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+        update.committed();
+        Ok(())
+    }
+
+    /// With a new quota: the header, locked until the batch is applied, since others write that record too.
+    fn put_quota(&self, update: &Update, batch: &mut Batch) -> Option<MutexGuard<'_, Header>> {
+        let quota = update.quota?;
+        let header = self.header.lock();
+        put_header(self.id(), &VolumeHeader { quota, ..header.stored.clone() }, batch);
+        Some(header)
+    }
+}
+
+pub(crate) fn put_header(id: VolumeId, header: &VolumeHeader, batch: &mut Batch) {
+    let key = key::volume(id);
+    batch.put(&key, &record::encode_volume(&key, header));
 }

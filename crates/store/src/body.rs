@@ -1,0 +1,502 @@
+//! Changing a body: write, truncate, reserve, punch, zero.
+//!
+//! Model. Bytes go to the body's file at once, sums and size with the update. Between the two, and after a crash, file
+//! and records disagree; three rules keep that harmless.
+//! 1. *The gate.* The update holds it until it is committed, so no reader sees the time between.
+//! 2. *The mark.* Before bytes below the recorded size change, the file's unstable mark is in the log, and if the
+//!    log has not been synced since and those bytes were there when the mark was made, it is synced first. So after a crash,
+//!    whatever prefix of the log is found, either the mark is there too and the blocks are accepted as found, or none
+//!    of the bytes that the records know had been touched.
+//! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks without a sum do not
+//!    exist. A crash may have left some there; before the first change in this life they are cut off (`trimmed`), and
+//!    before part of a hole is written they are punched out.
+//!
+//! `used` is 16 KiB for each block of a file that has a sum, or the inline bytes rounded up to 512.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::limits::FILE_BYTES_MAX;
+use types::{AllocateMode, VnodeNo};
+
+use crate::bodies::Mark;
+use crate::disk::{BodyFile, BodyName};
+use crate::engine::Batch;
+use crate::reader::{body_name, damaged_block, open_file, read_exactly};
+use crate::record::{self, GROUP_BLOCKS, Sums};
+use crate::sums::{self, BLOCK};
+use crate::update::{count, unstable_key};
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, StoreError, Update, Vnode, Volume};
+
+/// What one call may reserve: bounds its batch (about 270 MB of sums at most).
+const RESERVE_BYTES_MAX: u64 = 1 << 40;
+
+impl Volume {
+    /// Writes `data`. Readers see it after the commit. If the update is dropped after this, the written range may have
+    /// either contents (but is not damaged).
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a damaged block would have to be kept in part. After an
+    /// error drop the update.
+    pub fn write(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
+        self.tree.media.usable()?;
+        let end = end_of(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        update.hold(&self.tree, vnode.no());
+        if self.stays_inline(vnode, end) {
+            let mut bytes = self.inline_bytes(vnode, update)?;
+            bytes.resize(bytes.len().max(end as usize), 0);
+            bytes[offset as usize..end as usize].copy_from_slice(data);
+            self.put_inline(vnode, bytes, update);
+            return Ok(());
+        }
+        self.make_file(vnode, update)?;
+        self.write_blocks(vnode, offset, data, update)
+    }
+
+    /// Gives a new symbolic link its target.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn set_target(&self, vnode: &mut Vnode, target: &[u8], update: &mut Update) -> Result<()> {
+        self.write(vnode, 0, target, update)
+    }
+
+    /// Cuts or grows the body to `size`.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn truncate(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+        self.tree.media.usable()?;
+        end_of(size, 0)?;
+        update.hold(&self.tree, vnode.no());
+        if size == 0 {
+            self.drop_body(vnode, update);
+            charge(vnode, update, 0);
+            vnode.place = Place::None;
+            vnode.status.size = 0;
+            return Ok(());
+        }
+        if self.stays_inline(vnode, 0) && size <= INLINE_BYTES_MAX {
+            let mut bytes = self.inline_bytes(vnode, update)?;
+            bytes.resize(size as usize, 0);
+            self.put_inline(vnode, bytes, update);
+            return Ok(());
+        }
+        self.make_file(vnode, update)?;
+        if size >= vnode.status.size { self.grow(vnode, size, update) } else { self.shrink(vnode, size, update) }
+    }
+
+    /// Reserves, zeroes or punches a range. What is reserved counts as data, of zeros.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]; `TooBig` for more than 1 TiB at a time, except when punching.
+    pub fn allocate_range(
+        &self,
+        vnode: &mut Vnode,
+        offset: u64,
+        length: u64,
+        mode: AllocateMode,
+        update: &mut Update,
+    ) -> Result<()> {
+        self.tree.media.usable()?;
+        let end = end_of(offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        update.hold(&self.tree, vnode.no());
+        let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
+        let zeroes = !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize);
+        let reserves = mode != AllocateMode::PunchHole;
+        if reserves && length > RESERVE_BYTES_MAX {
+            return Err(StoreError::TooBig);
+        }
+        if self.stays_inline(vnode, if reserves { end } else { 0 }) {
+            let mut bytes = self.inline_bytes(vnode, update)?;
+            if grows {
+                bytes.resize(bytes.len().max(end as usize), 0);
+            }
+            if zeroes {
+                let length = bytes.len();
+                bytes[length.min(offset as usize)..length.min(end as usize)].fill(0);
+            }
+            self.put_inline(vnode, bytes, update);
+            return Ok(());
+        }
+        self.make_file(vnode, update)?;
+        if zeroes {
+            self.punch(vnode, offset, end, update)?;
+        }
+        if reserves {
+            self.reserve(vnode, offset, end, update)?;
+        }
+        if grows && end > vnode.status.size { self.grow(vnode, end, update) } else { Ok(()) }
+    }
+
+    /// The body's records and file go away with the update; the vnode is the caller's.
+    pub(crate) fn drop_body(&self, vnode: &Vnode, update: &mut Update) {
+        let no = vnode.no();
+        update.hold(&self.tree, no);
+        match vnode.place {
+            Place::None => {}
+            Place::Inline => update.set_inline(no, None),
+            Place::File { epoch, generation } => {
+                update.forget_sums(no, 0);
+                update.discard(BodyName { volume: self.tree.id, vnode: no, epoch, generation });
+            }
+        }
+    }
+
+    /// Whether the body is in no file and need not be if it ends at `end`.
+    fn stays_inline(&self, vnode: &Vnode, end: u64) -> bool {
+        !matches!(vnode.place, Place::File { .. }) && end <= INLINE_BYTES_MAX
+    }
+
+    /// The bytes of a body that is in no file.
+    fn inline_bytes(&self, vnode: &Vnode, update: &Update) -> Result<Vec<u8>> {
+        if vnode.place != Place::Inline {
+            return Ok(Vec::new());
+        }
+        let pending = update.inline(vnode.no()).cloned();
+        let bytes = match pending {
+            Some(bytes) => bytes,
+            None => self.tree.inline(vnode.no())?.map(Vec::from),
+        };
+        let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
+        whole.ok_or_else(|| StoreError::Damaged(format!("inline body of {}", vnode.status.fid)))
+    }
+
+    fn put_inline(&self, vnode: &mut Vnode, bytes: Vec<u8>, update: &mut Update) {
+        vnode.status.size = bytes.len() as u64;
+        charge(vnode, update, vnode.status.size.next_multiple_of(512));
+        vnode.place = if bytes.is_empty() { Place::None } else { Place::Inline };
+        update.set_inline(vnode.no(), (!bytes.is_empty()).then_some(bytes));
+    }
+
+    /// Moves the body into a file, if it is in none.
+    fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        if let Place::File { epoch, .. } = vnode.place {
+            // Copying a body on the first write after a seal comes with clones.
+            return if epoch == self.tree.epoch { Ok(()) } else { Err(StoreError::Misuse("body of a sealed epoch")) };
+        }
+        let bytes = self.inline_bytes(vnode, update)?;
+        self.tree.media.room_for(BLOCK_BYTES)?;
+        let generation = vnode.generations + 1;
+        let place = Place::File { epoch: self.tree.epoch, generation };
+        let moved = Vnode { place, generations: generation, ..vnode.clone() };
+        let name = body_name(&self.tree, &moved).expect("place is a file");
+        let media = &self.tree.media;
+        let held = update.hold(&self.tree, vnode.no());
+        let earlier = held.gate.mark.take();
+        held.made = Some((name, earlier));
+        held.gate.mark = Some(Mark { name, batch: put_mark(self, name)?, size: 0 });
+        let file = media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))?;
+        held.gate.set_file(name, file);
+        held.gate.unsynced_name = true;
+        held.gate.trimmed = true;
+        held.gate.suspect = false;
+        if let Some(earlier) = earlier {
+            update.unmark(earlier.name);
+        }
+        *vnode = moved;
+        vnode.status.size = 0;
+        charge(vnode, update, 0);
+        if !bytes.is_empty() {
+            update.set_inline(vnode.no(), None);
+            self.write_blocks(vnode, 0, &bytes, update)?;
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
+        let end = offset + data.len() as u64;
+        let file = self.begin(vnode, update)?;
+        let mut sums = Groups::load(self, vnode.no(), offset, end, update)?;
+        let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        let new = blocks.clone().filter(|block| sums.of(*block) == 0).count() as u64;
+        if new > 0 {
+            self.tree.media.room_for(new * BLOCK_BYTES)?;
+        }
+        let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
+        self.mark(vnode, overwrites, update)?;
+        // The sums of the new contents, before anything is written: a damaged block refuses here.
+        let size = vnode.status.size.max(end);
+        for block in blocks {
+            let start = block * BLOCK_BYTES;
+            let block_end = (start + BLOCK_BYTES).min(size);
+            let sum = if offset <= start && block_end <= end {
+                sums::of_block(&data[(start - offset) as usize..(block_end - offset) as usize])
+            } else {
+                let mut bytes = self.old_block(vnode, &*file, block, sums.of(block), update)?;
+                let from = offset.max(start);
+                let to = end.min(start + BLOCK_BYTES);
+                bytes[(from - start) as usize..(to - start) as usize]
+                    .copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
+                sums::of_block(&bytes)
+            };
+            sums.set(block, sum);
+        }
+        self.touch(vnode.no(), update);
+        file.write_at(offset, data).map_err(|e| StoreError::from_io("write of a body", &e))?;
+        sums.put(vnode.no(), update);
+        vnode.status.size = size;
+        charge(vnode, update, vnode.status.used + new * BLOCK_BYTES);
+        Ok(())
+    }
+
+    /// What a block holds now, filled up with zeros; checked. What lies in the file where a hole is, is punched out.
+    fn old_block(
+        &self,
+        vnode: &Vnode,
+        file: &dyn BodyFile,
+        block: u64,
+        sum: u32,
+        update: &mut Update,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; BLOCK];
+        let start = block * BLOCK_BYTES;
+        let there = vnode.status.size.saturating_sub(start).min(BLOCK_BYTES) as usize;
+        if sum == 0 {
+            let strays = there > 0 && file.has_data(start, BLOCK_BYTES).map_err(|e| StoreError::from_io("seek", &e))?;
+            if strays {
+                file.punch(start, BLOCK_BYTES).map_err(|e| StoreError::from_io("punch", &e))?;
+            }
+            return Ok(bytes);
+        }
+        read_exactly(file, start, &mut bytes[..there])?;
+        let suspect = update.hold(&self.tree, vnode.no()).gate.suspect;
+        if sums::of_block(&bytes) != sum && !suspect {
+            return Err(damaged_block(vnode, block));
+        }
+        Ok(bytes)
+    }
+
+    fn grow(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+        if size > vnode.status.size {
+            // Needs no mark: after a crash the file is longer or shorter than the records say, and either is harmless.
+            let file = self.begin(vnode, update)?;
+            self.touch(vnode.no(), update);
+            file.set_length(size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+            vnode.status.size = size;
+        }
+        Ok(())
+    }
+
+    fn shrink(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+        let file = self.begin(vnode, update)?;
+        let no = vnode.no();
+        let edge = size / BLOCK_BYTES;
+        let group = edge / GROUP_BLOCKS;
+        let mut sums = Groups::load(self, no, size, size + 1, update)?;
+        self.mark(vnode, Some(size), update)?;
+        let mut gone = 0;
+        for block in edge..(group + 1) * GROUP_BLOCKS {
+            let sum = sums.of(block);
+            let new = if block > edge || size.is_multiple_of(BLOCK_BYTES) || sum == 0 {
+                0
+            } else {
+                let bytes = self.old_block(vnode, &*file, block, sum, update)?;
+                sums::of_block(&bytes[..(size % BLOCK_BYTES) as usize])
+            };
+            gone += u64::from(sum != 0 && new == 0);
+            sums.set(block, new);
+        }
+        gone += update.cut_sums(&self.tree, no, group + 1)?;
+        self.touch(no, update);
+        file.set_length(size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+        sums.put(no, update);
+        vnode.status.size = size;
+        charge(vnode, update, vnode.status.used - gone * BLOCK_BYTES);
+        Ok(())
+    }
+
+    /// Makes holes of whole blocks and zeroes the rest of the range.
+    fn punch(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
+        let first = offset.next_multiple_of(BLOCK_BYTES);
+        // The block with the end of the body is whole if the range reaches that end.
+        let last = if end >= vnode.status.size { end.next_multiple_of(BLOCK_BYTES) } else { end - end % BLOCK_BYTES };
+        if first >= last {
+            return self.zero_within(vnode, offset, end, update);
+        }
+        self.zero_within(vnode, offset, first.min(end), update)?;
+        self.zero_within(vnode, last.min(end), end, update)?;
+        let file = self.begin(vnode, update)?;
+        let no = vnode.no();
+        let mut groups = Vec::new();
+        let (from, to) = (first / BLOCK_BYTES, last / BLOCK_BYTES);
+        self.each_pending_group(no, from / GROUP_BLOCKS, to.div_ceil(GROUP_BLOCKS), update, &mut groups)?;
+        self.mark(vnode, Some(first).filter(|_| !groups.is_empty()), update)?;
+        let mut gone = 0;
+        for (group, mut sums) in groups {
+            for at in 0..GROUP_BLOCKS {
+                if (from..to).contains(&(group * GROUP_BLOCKS + at)) {
+                    gone += u64::from(std::mem::take(&mut sums[at as usize]) != 0);
+                }
+            }
+            update.set_sums(no, group, sums);
+        }
+        self.touch(no, update);
+        // Behind the end the file has nothing but reserved room, which may stay.
+        let below = last.min(vnode.status.size.next_multiple_of(BLOCK_BYTES)).saturating_sub(first);
+        if below > 0 {
+            file.punch(first, below).map_err(|e| StoreError::from_io("punch", &e))?;
+        }
+        charge(vnode, update, vnode.status.used - gone * BLOCK_BYTES);
+        Ok(())
+    }
+
+    /// Groups of `from..to` that are not all holes, as the update leaves them.
+    fn each_pending_group(
+        &self,
+        no: VnodeNo,
+        from: u64,
+        to: u64,
+        update: &Update,
+        groups: &mut Vec<(u64, Sums)>,
+    ) -> Result<()> {
+        let mut found = update.pending_groups(no, from, to);
+        self.tree.each_group(no, from, &mut |group, _| {
+            if group >= to {
+                return ControlFlow::Break(());
+            }
+            found.insert(group);
+            ControlFlow::Continue(())
+        })?;
+        for group in found {
+            let sums = update.sums(&self.tree, no, group)?;
+            if count(&sums) > 0 {
+                groups.push((group, sums));
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range that covers no whole block; holes stay, nothing grows.
+    fn zero_within(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
+        let mut at = offset;
+        let end = end.min(vnode.status.size);
+        while at < end {
+            let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+            let block = at / BLOCK_BYTES;
+            let sums = update.sums(&self.tree, vnode.no(), block / GROUP_BLOCKS)?;
+            if sums[(block % GROUP_BLOCKS) as usize] != 0 {
+                self.write_blocks(vnode, at, &[0; BLOCK][..(next - at) as usize], update)?;
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Turns holes in the range into blocks of zeros with room on the disk.
+    fn reserve(&self, vnode: &mut Vnode, offset: u64, end: u64, update: &mut Update) -> Result<()> {
+        let file = self.begin(vnode, update)?;
+        let no = vnode.no();
+        let mut sums = Groups::load(self, no, offset, end, update)?;
+        let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        let new = blocks.clone().filter(|block| sums.of(*block) == 0).count() as u64;
+        if new == 0 {
+            return Ok(());
+        }
+        self.tree.media.room_for(new * BLOCK_BYTES)?;
+        self.mark(vnode, None, update)?;
+        self.touch(no, update);
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let Some(hole) = (next..blocks.end).find(|block| sums.of(*block) == 0) else { break };
+            next = (hole..blocks.end).find(|block| sums.of(*block) != 0).unwrap_or(blocks.end);
+            let (from, length) = (hole * BLOCK_BYTES, (next - hole) * BLOCK_BYTES);
+            file.punch(from, length).map_err(|e| StoreError::from_io("punch", &e))?;
+            file.reserve(from, length).map_err(|e| StoreError::from_io("fallocate", &e))?;
+            (hole..next).for_each(|block| sums.set(block, *sums::OF_ZEROS));
+        }
+        sums.put(no, update);
+        charge(vnode, update, vnode.status.used + new * BLOCK_BYTES);
+        Ok(())
+    }
+
+    /// The body's file, with nothing behind its end.
+    fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
+        let held = update.hold(&self.tree, vnode.no());
+        let file = open_file(&self.tree, &held.gate, vnode)?;
+        if !held.gate.trimmed {
+            let cut = || -> std::io::Result<()> {
+                if file.length()? > vnode.status.size { file.set_length(vnode.status.size) } else { Ok(()) }
+            };
+            cut().map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+            held.gate.trimmed = true;
+        }
+        Ok(file)
+    }
+
+    /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there before it change.
+    fn mark(&self, vnode: &Vnode, overwrites: Option<u64>, update: &mut Update) -> Result<()> {
+        let name = body_name(&self.tree, vnode).expect("the body is in a file");
+        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        let mark = match gate.mark {
+            Some(mark) if mark.name == name => mark,
+            _ => *gate.mark.insert(Mark { name, batch: put_mark(self, name)?, size: vnode.status.size }),
+        };
+        if overwrites.is_some_and(|from| from < mark.size) && !self.tree.media.is_synced(mark.batch) {
+            self.tree.media.sync()?;
+        }
+        Ok(())
+    }
+
+    /// From here on the file may differ from the records.
+    fn touch(&self, no: VnodeNo, update: &mut Update) {
+        let held = update.hold(&self.tree, no);
+        held.touched = true;
+        held.gate.writes += 1;
+    }
+}
+
+/// Puts a file's mark into the log; the number of its batch.
+fn put_mark(volume: &Volume, name: BodyName) -> Result<u64> {
+    let key = unstable_key(name);
+    let mut batch = Batch::default();
+    batch.put(&key, &record::encode_numbers(&key, &[]));
+    volume.tree.media.apply(&batch)
+}
+
+/// Sets what a vnode is charged for.
+fn charge(vnode: &mut Vnode, update: &mut Update, used: u64) {
+    update.bytes_delta += used as i64 - vnode.status.used as i64;
+    vnode.status.used = used;
+}
+
+/// Where a range ends.
+fn end_of(offset: u64, length: u64) -> Result<u64> {
+    offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(StoreError::TooBig)
+}
+
+/// Sums of the groups that a range touches.
+struct Groups {
+    first: u64,
+    groups: Vec<Sums>,
+}
+
+impl Groups {
+    fn load(volume: &Volume, no: VnodeNo, offset: u64, end: u64, update: &Update) -> Result<Groups> {
+        let first = offset / BLOCK_BYTES / GROUP_BLOCKS;
+        let past = end.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS);
+        let groups = (first..past).map(|group| update.sums(&volume.tree, no, group)).collect::<Result<_>>()?;
+        Ok(Groups { first, groups })
+    }
+
+    fn of(&self, block: u64) -> u32 {
+        self.groups[(block / GROUP_BLOCKS - self.first) as usize][(block % GROUP_BLOCKS) as usize]
+    }
+
+    fn set(&mut self, block: u64, sum: u32) {
+        self.groups[(block / GROUP_BLOCKS - self.first) as usize][(block % GROUP_BLOCKS) as usize] = sum;
+    }
+
+    fn put(self, no: VnodeNo, update: &mut Update) {
+        for (group, sums) in (self.first..).zip(self.groups) {
+            update.set_sums(no, group, sums);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Body files as plain sparse files: `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use types::{VnodeNo, VolumeId};
+
+use super::{BodyFile, BodyName, Disk};
+use crate::{Space, StoreError};
+
+/// There while a sync has failed in this boot; its data may never have reached the disk.
+const SYNC_FAILED: &str = "sync-failed";
+
+pub(crate) struct Files {
+    root: PathBuf,
+    bodies: PathBuf,
+}
+
+impl Files {
+    /// The bodies of the partition in `root`.
+    pub(crate) fn new(root: &Path) -> Files {
+        Files { root: root.to_owned(), bodies: root.join("bodies") }
+    }
+
+    fn volume_dir(&self, volume: VolumeId) -> PathBuf {
+        self.bodies.join(format!("{:x}", volume.0))
+    }
+
+    fn dir(&self, name: BodyName) -> PathBuf {
+        self.volume_dir(name.volume).join(format!("{:02x}", (name.vnode.0 >> 1) & 0xff))
+    }
+
+    fn path(&self, name: BodyName) -> PathBuf {
+        self.dir(name).join(format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation))
+    }
+
+    fn open_as(&self, name: BodyName, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        let path = self.path(name);
+        match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME | flags, Mode::from(0o600)) {
+            Ok(fd) => Ok(Some(Arc::new(HostFile { file: fs::File::from(fd), path }))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}
+
+fn parse(volume: VolumeId, text: &str) -> Option<BodyName> {
+    let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+    let vnode = VnodeNo(parts.next()??);
+    let epoch = parts.next()??;
+    let generation = u32::try_from(parts.next()??).ok()?;
+    parts.next().is_none().then_some(BodyName { volume, vnode, epoch, generation })
+}
+
+impl Disk for Files {
+    fn add_volume(&self, volume: VolumeId) -> io::Result<()> {
+        let dir = self.volume_dir(volume);
+        for low in 0..=0xff {
+            fs::create_dir_all(dir.join(format!("{low:02x}")))?;
+        }
+        sync_dir(&dir)?;
+        sync_dir(&self.bodies)
+    }
+
+    fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>> {
+        let file = self.open_as(name, OFlags::CREATE | OFlags::TRUNC)?;
+        file.ok_or_else(|| io::Error::other(format!("{} is gone", self.dir(name).display())))
+    }
+
+    fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        self.open_as(name, OFlags::empty())
+    }
+
+    fn remove(&self, name: BodyName) -> io::Result<()> {
+        match rustix::fs::unlink(self.path(name)) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()> {
+        for dir in fs::read_dir(self.volume_dir(volume))? {
+            for file in fs::read_dir(dir?.path())? {
+                let file = file?;
+                let name = file.file_name().to_str().and_then(|text| parse(volume, text));
+                visit(name.ok_or_else(|| file.path().display().to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_name(&self, name: BodyName) -> Result<(), StoreError> {
+        sync_dir(&self.dir(name)).map_err(|e| StoreError::Medium(format!("sync of a body directory: {e}")))
+    }
+
+    fn sync_all(&self) -> Result<(), StoreError> {
+        let dir = fs::File::open(&self.bodies).map_err(|e| StoreError::Medium(format!("bodies: {e}")))?;
+        rustix::fs::syncfs(dir).map_err(|e| StoreError::Medium(format!("syncfs: {e}")))
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let fs = rustix::fs::statvfs(&self.root)?;
+        Ok(Space { total_bytes: fs.f_blocks * fs.f_frsize, free_bytes: fs.f_bavail * fs.f_frsize })
+    }
+
+    fn boot_id(&self) -> String {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    }
+
+    fn note_sync_failed(&self) {
+        // It need not reach the disk: after another boot the verifier changes anyway.
+        if let Err(error) = fs::write(self.root.join(SYNC_FAILED), "") {
+            tracing::error!(%error, "cannot note the failed sync");
+        }
+    }
+
+    fn take_sync_failed(&self) -> bool {
+        fs::remove_file(self.root.join(SYNC_FAILED)).is_ok()
+    }
+}
+
+struct HostFile {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl BodyFile for HostFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&self.file, length)?)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.file, flags, offset, length)?)
+    }
+
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, length)?)
+    }
+
+    fn has_data(&self, offset: u64, length: u64) -> io::Result<bool> {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(found) => Ok(found < offset + length),
+            Err(Errno::NXIO) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        rustix::fs::fdatasync(self.file.as_fd()).map_err(|e| StoreError::Medium(format!("sync of a body: {e}")))
+    }
+
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        // Through /proc, so that it is the same file even if its name went meanwhile.
+        use std::os::fd::AsRawFd;
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        match rustix::fs::open(own, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(Some(rustix::fs::open(&self.path, flags, Mode::empty())?)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

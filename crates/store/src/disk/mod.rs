@@ -1,0 +1,71 @@
+//! Where body files are: real files, or memory that can crash.
+
+mod files;
+mod memory;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+pub(crate) use files::Files;
+pub(crate) use memory::{MemDisk, MemFiles};
+use types::{VnodeNo, VolumeId};
+
+use crate::{Space, StoreError};
+
+/// One body file for ever: generations of one vnode and epoch are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BodyName {
+    pub(crate) volume: VolumeId,
+    pub(crate) vnode: VnodeNo,
+    pub(crate) epoch: u64,
+    pub(crate) generation: u32,
+}
+
+/// The disk below the bodies. Thread-safe.
+pub(crate) trait Disk: Send + Sync {
+    /// Makes room for the bodies of a new volume; stable on return.
+    fn add_volume(&self, volume: VolumeId) -> io::Result<()>;
+    /// Makes an empty body file; what has that name (from an update that never committed) is emptied.
+    fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>>;
+    /// Opens a body file; `None` if there is none.
+    fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
+    /// Removes a body file; fine if there is none.
+    fn remove(&self, name: BodyName) -> io::Result<()>;
+    /// The names of a volume's body files; of unreadable ones the text.
+    fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
+    /// The directory entry of a body file is on disk.
+    fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
+    /// Every body file and its name is on disk.
+    fn sync_all(&self) -> Result<(), StoreError>;
+    /// Room.
+    fn space(&self) -> io::Result<Space>;
+    /// Changes with each start of the operating system.
+    fn boot_id(&self) -> String;
+    /// Remembers for the rest of this boot that a sync failed.
+    fn note_sync_failed(&self);
+    /// Whether that was noted; forgets it.
+    fn take_sync_failed(&self) -> bool;
+}
+
+/// One open body file. Thread-safe.
+pub(crate) trait BodyFile: Send + Sync {
+    /// Reads into all of `buffer`; says how many bytes there were before the end.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `data`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// The length.
+    fn length(&self) -> io::Result<u64>;
+    /// Cuts or grows.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Makes a hole; the length stays.
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Reserves room; the length stays.
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Whether anything was ever written into the range.
+    fn has_data(&self, offset: u64, length: u64) -> io::Result<bool>;
+    /// Data and length are on disk.
+    fn sync(&self) -> Result<(), StoreError>;
+    /// A read-only descriptor of the same file, where there is such a thing.
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>>;
+}

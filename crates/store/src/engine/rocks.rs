@@ -1,0 +1,140 @@
+//! RocksDB as engine.
+//!
+//! The log is written with every batch (so it survives the process) and synced when asked. Inline bodies have a
+//! column family of their own, so that scans of vnodes and entries do not pass over them; the log is one, so a batch
+//! over both is still atomic.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, Direction, IteratorMode,
+    MergeOperands, Options, ReadOptions, WriteBatch,
+};
+
+use super::{Batch, Change, Engine, Visit, add_numbers};
+use crate::StoreError;
+use crate::key;
+
+/// Column family of inline bodies.
+const INLINE: &str = "inline";
+/// Bytes of changes in memory before they become a table: bounds what a start after a crash has to replay.
+const MEMTABLE_BYTES: usize = 16 << 20;
+/// Bytes of log after which the oldest changes are written to tables.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+/// Tables kept open: bounds descriptors.
+const OPEN_TABLES_MAX: i32 = 512;
+
+pub(crate) struct RocksEngine {
+    db: DB,
+}
+
+impl RocksEngine {
+    /// Opens (or, with `create`, makes) the database in `path`.
+    pub(crate) fn open(path: &Path, cache_bytes: usize, create: bool) -> Result<RocksEngine, rocksdb::Error> {
+        let cache = Cache::new_lru_cache(cache_bytes)?;
+        let mut options = Options::default();
+        options.create_if_missing(create);
+        options.create_missing_column_families(create);
+        options.set_error_if_exists(create);
+        options.set_max_total_wal_size(LOG_BYTES_MAX);
+        options.set_max_open_files(OPEN_TABLES_MAX);
+        options.set_max_background_jobs(2);
+        options.set_keep_log_file_num(4);
+        options.set_bytes_per_sync(1 << 20);
+        let families = [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
+            .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache)));
+        let db = DB::open_cf_descriptors(&options, path, families)?;
+        Ok(RocksEngine { db })
+    }
+
+    fn family(&self, key: &[u8]) -> &ColumnFamily {
+        let name = if key::is_inline(key) { INLINE } else { rocksdb::DEFAULT_COLUMN_FAMILY_NAME };
+        self.db.cf_handle(name).expect("both families are opened with the database")
+    }
+}
+
+fn family_options(cache: &Cache) -> Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_bloom_filter(10.0, false);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_format_version(5);
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&table);
+    options.set_write_buffer_size(MEMTABLE_BYTES);
+    options.set_max_write_buffer_number(3);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_bottommost_compression_type(DBCompressionType::Zstd);
+    options.set_merge_operator_associative("rialto.add", merge);
+    options
+}
+
+fn merge(_key: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let mut sum = value.map(<[u8]>::to_vec).unwrap_or_default();
+    for by in operands {
+        add_numbers(&mut sum, by);
+    }
+    Some(sum)
+}
+
+fn sorted(error: &rocksdb::Error) -> StoreError {
+    let text = error.as_ref();
+    if text.contains("No space left on device") || text.contains("Disk quota exceeded") {
+        StoreError::NoSpace
+    } else if error.kind() == rocksdb::ErrorKind::Corruption {
+        StoreError::Damaged(format!("metadata engine ({text})"))
+    } else {
+        StoreError::Medium(format!("metadata engine: {text}"))
+    }
+}
+
+impl Engine for RocksEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.db.get_cf(self.family(key), key).map_err(|e| sorted(&e))
+    }
+
+    fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(end);
+        let mode = IteratorMode::From(from, Direction::Forward);
+        for record in self.db.iterator_cf_opt(self.family(from), options, mode) {
+            let (key, value) = record.map_err(|e| sorted(&e))?;
+            if visit(&key, &value) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut write = WriteBatch::default();
+        for change in batch.changes() {
+            match change {
+                Change::Put(key, value) => write.put_cf(self.family(key), key, value),
+                Change::Delete(key) => write.delete_cf(self.family(key), key),
+                Change::DeleteRange(from, end) => write.delete_range_cf(self.family(from), from, end),
+                Change::Add(key, by) => write.merge_cf(self.family(key), key, by),
+            }
+        }
+        self.db.write(write).map_err(|e| sorted(&e))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.db.flush_wal(true).map_err(|e| sorted(&e))
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        for name in [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE] {
+            let family = self.db.cf_handle(name).expect("both families are opened with the database");
+            self.db.flush_cf(family).map_err(|e| sorted(&e))?;
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> String {
+        self.db.property_value("rocksdb.stats").ok().flatten().unwrap_or_default()
+    }
+}

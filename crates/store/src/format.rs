@@ -1,0 +1,141 @@
+//! The files that say what a directory is: `FORMAT`, `sysid`, `lock`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+
+use crate::{OpenError, PartitionConfig};
+
+/// Layout version of everything on a partition.
+pub const FORMAT_VERSION: u32 = 1;
+const MAGIC: &str = "rialto partition";
+
+/// What a partition says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Layout version.
+    pub version: u32,
+    /// 128 random bits.
+    pub id: u128,
+    /// The server that owns it.
+    pub server: String,
+}
+
+fn medium(path: &Path, what: &str, error: &io::Error) -> OpenError {
+    OpenError::Medium { path: path.display().to_string(), why: format!("{what}: {error}") }
+}
+
+fn damaged(path: &Path, why: &str) -> OpenError {
+    OpenError::Damaged { path: path.display().to_string(), why: why.to_owned() }
+}
+
+fn text(version: u32, id: u128) -> String {
+    let body = format!("{MAGIC}\nversion {version}\nid {id:032x}\n");
+    format!("{body}crc32c {:08x}\n", crc32c::crc32c(body.as_bytes()))
+}
+
+/// Makes the directory with all but the engine and FORMAT itself, which [`seal`] writes last.
+pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File, OpenError> {
+    fs::create_dir_all(path).map_err(|e| medium(path, "cannot make the directory", &e))?;
+    let mut inside = fs::read_dir(path).map_err(|e| medium(path, "cannot read the directory", &e))?;
+    if inside.next().is_some() {
+        return Err(OpenError::NotEmpty { path: path.display().to_string() });
+    }
+    let lock = lock(path)?;
+    fs::create_dir(path.join("bodies")).map_err(|e| medium(path, "bodies", &e))?;
+    write_whole(path, "sysid", &format!("{}\n", config.server)).map_err(|e| medium(path, "sysid", &e))?;
+    Ok(lock)
+}
+
+/// Writes FORMAT: from here on it is a partition.
+pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
+    write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
+}
+
+/// Writes a file that is there whole or not at all.
+fn write_whole(dir: &Path, name: &str, contents: &str) -> io::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let mut file = fs::File::create(&new)?;
+    file.write_all(contents.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(name))?;
+    fs::File::open(dir)?.sync_all()
+}
+
+/// Takes the lock that a server holds while it has the partition open.
+pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
+    let file = file.map_err(|e| medium(path, "lock", &e))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.display().to_string() }),
+        Err(error) => Err(medium(path, "lock", &error.into())),
+    }
+}
+
+/// Reads and checks FORMAT and what must be beside it, without opening anything.
+///
+/// # Errors
+/// As [`crate::Partition::open`], but for `InUse`.
+pub fn check_format(path: &Path) -> Result<Format, OpenError> {
+    let no = |why: &str| OpenError::NotAPartition { path: path.display().to_string(), why: why.to_owned() };
+    let text = match fs::read(path.join("FORMAT")) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| damaged(path, "FORMAT is not text"))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.exists() => {
+            return Err(no("there is no such directory"));
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(no("it has no FORMAT file"));
+        }
+        Err(error) => return Err(medium(path, "FORMAT", &error)),
+    };
+    let (version, id) = parse(path, &text)?;
+    for part in ["meta", "bodies"] {
+        if !path.join(part).is_dir() {
+            return Err(damaged(path, &format!("the directory `{part}` is missing")));
+        }
+    }
+    let server = fs::read_to_string(path.join("sysid")).map_err(|_| damaged(path, "the file `sysid` is missing"))?;
+    Ok(Format { version, id, server: server.trim_end().to_owned() })
+}
+
+/// The version is read first: a newer layout may sum its text in another way.
+fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
+    let mut lines = text.lines();
+    if lines.next() != Some(MAGIC) {
+        return Err(damaged(path, "FORMAT does not begin as it should"));
+    }
+    let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
+    let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;
+    if version != FORMAT_VERSION {
+        let path = path.display().to_string();
+        return Err(OpenError::UnknownVersion { path, found: version, known: FORMAT_VERSION });
+    }
+    let id = lines.next().and_then(|line| u128::from_str_radix(line.strip_prefix("id ")?, 16).ok());
+    let id = id.filter(|id| self::text(version, *id) == text);
+    id.map(|id| (version, id)).ok_or_else(|| damaged(path, "FORMAT fails its checksum"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_format() {
+        let golden = "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
+        assert_eq!(text(1, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef), golden);
+    }
+
+    #[test]
+    fn each_kind_of_bad_format_is_refused_by_its_name() {
+        let path = Path::new("/p");
+        let good = text(1, 7);
+        assert_eq!(parse(path, &good).unwrap(), (1, 7));
+        assert!(matches!(parse(path, &text(2, 7)), Err(OpenError::UnknownVersion { found: 2, known: 1, .. })));
+        for bad in [good.replace('7', "8"), good.replace("rialto", "realty"), String::new(), good[..40].to_owned()] {
+            assert!(matches!(parse(path, &bad), Err(OpenError::Damaged { .. })), "{bad}");
+        }
+    }
+}

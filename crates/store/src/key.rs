@@ -1,0 +1,169 @@
+//! Keys of records. Numbers are big-endian so that keys sort by them; epochs are inverted so that newer sorts first.
+
+use types::{ClientId, SessionId, VnodeNo, VolumeId};
+
+/// First byte of a key: what the record is.
+pub(crate) mod kind {
+    /// Partition-wide counters and marks.
+    pub(crate) const PARTITION: u8 = b'P';
+    pub(crate) const VOLUME: u8 = b'V';
+    pub(crate) const USAGE: u8 = b'U';
+    pub(crate) const SESSION: u8 = b'S';
+    pub(crate) const REPLY: u8 = b'R';
+    pub(crate) const CLIENT: u8 = b'K';
+    pub(crate) const VNODE: u8 = b'v';
+    pub(crate) const ENTRIES: u8 = b'e';
+    pub(crate) const INLINE: u8 = b'i';
+    pub(crate) const SUMS: u8 = b's';
+    pub(crate) const XATTR: u8 = b'x';
+    pub(crate) const ORPHAN: u8 = b'o';
+    pub(crate) const UNSTABLE: u8 = b'u';
+    pub(crate) const GARBAGE: u8 = b'g';
+}
+
+/// Bytes of the inverted epoch at the end of a key.
+pub(crate) const EPOCH_BYTES: usize = 8;
+
+/// Up to here all keys but those of attributes fit on the stack.
+#[derive(Clone, Copy)]
+pub(crate) struct Key {
+    bytes: [u8; 40],
+    length: usize,
+}
+
+impl Key {
+    pub(crate) fn new(kind: u8) -> Key {
+        let mut bytes = [0; 40];
+        bytes[0] = kind;
+        Key { bytes, length: 1 }
+    }
+
+    /// Appends a number.
+    pub(crate) fn number(mut self, number: u64) -> Key {
+        self.bytes[self.length..self.length + 8].copy_from_slice(&number.to_be_bytes());
+        self.length += 8;
+        self
+    }
+
+    /// Appends an epoch, newest first.
+    pub(crate) fn epoch(self, epoch: u64) -> Key {
+        self.number(!epoch)
+    }
+}
+
+impl std::ops::Deref for Key {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// Whether this is the key of an inline body.
+pub(crate) fn is_inline(key: &[u8]) -> bool {
+    key.first() == Some(&kind::INLINE)
+}
+
+/// The number at `at` (counted in numbers behind the kind) of a key.
+pub(crate) fn number_at(key: &[u8], at: usize) -> Option<u64> {
+    let bytes = key.get(1 + at * 8..9 + at * 8)?;
+    Some(u64::from_be_bytes(bytes.try_into().expect("8 bytes")))
+}
+
+/// The epoch at the end of a key.
+pub(crate) fn epoch_of(key: &[u8]) -> u64 {
+    let bytes = key.last_chunk::<EPOCH_BYTES>().copied().unwrap_or_default();
+    !u64::from_be_bytes(bytes)
+}
+
+/// A partition-wide record.
+pub(crate) fn partition(which: u64) -> Key {
+    Key::new(kind::PARTITION).number(which)
+}
+
+pub(crate) fn volume(id: VolumeId) -> Key {
+    Key::new(kind::VOLUME).number(id.0)
+}
+
+pub(crate) fn usage(id: VolumeId) -> Key {
+    Key::new(kind::USAGE).number(id.0)
+}
+
+pub(crate) fn session(id: SessionId) -> Key {
+    Key::new(kind::SESSION).number(id.0)
+}
+
+pub(crate) fn reply(id: SessionId, slot: u32) -> Key {
+    replies(id).number(u64::from(slot))
+}
+
+/// Prefix of a session's replies.
+pub(crate) fn replies(id: SessionId) -> Key {
+    Key::new(kind::REPLY).number(id.0)
+}
+
+pub(crate) fn client(id: ClientId) -> Key {
+    Key::new(kind::CLIENT).number((id.0 >> 64) as u64).number(id.0 as u64)
+}
+
+/// Prefix of a volume's records of one kind.
+pub(crate) fn of_volume(kind: u8, id: VolumeId) -> Key {
+    Key::new(kind).number(id.0)
+}
+
+/// Prefix of a vnode's records of one kind (vnode, inline body, sums, attributes, entries).
+pub(crate) fn of_vnode(kind: u8, id: VolumeId, vnode: VnodeNo) -> Key {
+    of_volume(kind, id).number(vnode.0)
+}
+
+/// Prefix (without the epoch) of the entries whose names have this hash.
+pub(crate) fn entries(id: VolumeId, dir: VnodeNo, hash: u64) -> Key {
+    of_vnode(kind::ENTRIES, id, dir).number(hash)
+}
+
+/// Prefix (without the epoch) of the sums of one group of blocks.
+pub(crate) fn sums(id: VolumeId, vnode: VnodeNo, group: u64) -> Key {
+    of_vnode(kind::SUMS, id, vnode).number(group)
+}
+
+/// Prefix (without the epoch) of one attribute. Names have no NUL, so no name is the beginning of another.
+pub(crate) fn xattr(id: VolumeId, vnode: VnodeNo, name: &[u8]) -> Vec<u8> {
+    let mut key = of_vnode(kind::XATTR, id, vnode).to_vec();
+    key.extend_from_slice(name);
+    key.push(0);
+    key
+}
+
+pub(crate) fn garbage(id: VolumeId, vnode: VnodeNo, epoch: u64, generation: u32) -> Key {
+    of_vnode(kind::GARBAGE, id, vnode).number(epoch).number(u64::from(generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_by_their_numbers_and_newer_epochs_first() {
+        let vnode = |no, epoch| of_vnode(kind::VNODE, VolumeId(3), VnodeNo(no)).epoch(epoch).to_vec();
+        assert!(vnode(1, 9) < vnode(2, 1));
+        assert!(vnode(255, 1) < vnode(256, 1));
+        assert!(vnode(7, 2) < vnode(7, 1));
+        assert_eq!(epoch_of(&vnode(7, 2)), 2);
+        assert_eq!(number_at(&vnode(7, 2), 1), Some(7));
+        assert_eq!(number_at(&vnode(7, 2), 3), None);
+        assert!(xattr(VolumeId(1), VnodeNo(2), b"user.a") < xattr(VolumeId(1), VnodeNo(2), b"user.ab"));
+    }
+
+    #[test]
+    fn golden_keys() {
+        assert_eq!(
+            *of_vnode(kind::VNODE, VolumeId(1), VnodeNo(2)).epoch(1),
+            *b"v\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\xff\xff\xff\xff\xff\xff\xff\xfe"
+        );
+        assert_eq!(*reply(SessionId(1), 2), *b"R\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02");
+        assert_eq!(xattr(VolumeId(1), VnodeNo(2), b"user.a"), b"x\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02user.a\0");
+        assert_eq!(
+            *garbage(VolumeId(1), VnodeNo(2), 1, 3),
+            *b"g\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x03"
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! A machine in memory that can lose its power: an engine's log and a disk of body files with one state.
+//!
+//! What is not synced may be lost: of the log any tail, of each body file any choice among the versions that each
+//! 4 KiB block and the length had since the last sync, of names the last makings and removals. Death of the process alone
+//! loses nothing: open a partition on the same machine again.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::StoreError;
+use crate::disk::MemFiles;
+use crate::engine::MemLog;
+
+pub(crate) type Shared = Arc<Mutex<Machine>>;
+
+/// A machine whose disk is memory, for tests and simulation.
+#[derive(Clone)]
+pub struct MemMachine(pub(crate) Shared);
+
+/// Its state.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) log: MemLog,
+    pub(crate) files: MemFiles,
+    /// Changes with every power loss.
+    boot: u64,
+    /// A sync failed in this boot.
+    pub(crate) sync_failed: bool,
+    fail_syncs: bool,
+    /// Bytes of the disk.
+    pub(crate) capacity_bytes: u64,
+    /// States just before and after each sync, while they are collected.
+    images: Option<Vec<Machine>>,
+}
+
+impl Default for MemMachine {
+    fn default() -> Self {
+        MemMachine::new()
+    }
+}
+
+impl MemMachine {
+    /// A machine with an empty disk of 1 TiB.
+    pub fn new() -> MemMachine {
+        MemMachine::of(Machine {
+            log: MemLog::default(),
+            files: MemFiles::default(),
+            boot: 1,
+            sync_failed: false,
+            fail_syncs: false,
+            capacity_bytes: 1 << 40,
+            images: None,
+        })
+    }
+
+    fn of(machine: Machine) -> MemMachine {
+        MemMachine(Arc::new(Mutex::new(machine)))
+    }
+
+    /// The machine after a loss of power right now, one of the many that `seed` chooses from.
+    pub fn power_loss(&self, seed: u64) -> MemMachine {
+        MemMachine::of(self.0.lock().clone().power_loss(&mut SmallRng::seed_from_u64(seed)))
+    }
+
+    /// From now on keeps the machine's states around each sync, for [`MemMachine::images`].
+    pub fn keep_images(&self) {
+        self.0.lock().images = Some(Vec::new());
+    }
+
+    /// The states just before and just after each sync since [`MemMachine::keep_images`].
+    pub fn images(&self) -> Vec<MemMachine> {
+        let kept = self.0.lock().images.take().unwrap_or_default();
+        kept.into_iter().map(MemMachine::of).collect()
+    }
+
+    /// Whether syncs fail from now on.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.0.lock().fail_syncs = fail;
+    }
+
+    /// Bytes that the disk can hold of bodies.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.lock().capacity_bytes = bytes;
+    }
+
+    /// Batches that power loss may take.
+    pub fn unsynced_batches(&self) -> usize {
+        self.0.lock().log.unsynced()
+    }
+}
+
+impl Machine {
+    /// Runs a sync, or fails it.
+    pub(crate) fn sync_point(&mut self, sync: impl FnOnce(&mut Machine)) -> Result<(), StoreError> {
+        if self.fail_syncs {
+            return Err(StoreError::Medium("sync failed as told".to_owned()));
+        }
+        self.keep_image();
+        sync(self);
+        self.keep_image();
+        Ok(())
+    }
+
+    fn keep_image(&mut self) {
+        if let Some(mut images) = self.images.take() {
+            images.push(self.clone());
+            self.images = Some(images);
+        }
+    }
+
+    fn power_loss(mut self, rng: &mut SmallRng) -> Machine {
+        let kept = rng.random_range(0..=self.log.unsynced());
+        self.log = self.log.after_power_loss(kept);
+        self.files = self.files.after_power_loss(rng);
+        self.boot += 1;
+        self.sync_failed = false;
+        self.fail_syncs = false;
+        self.images = None;
+        self
+    }
+
+    pub(crate) fn boot_id(&self) -> String {
+        format!("memory boot {}", self.boot)
+    }
+}

@@ -1,0 +1,264 @@
+//! Reading a body: gate, records, bytes, sums; in this order, so that all belong together.
+
+use std::ops::{ControlFlow, Range};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use types::{SeekWhat, VnodeNo};
+
+use crate::bodies::{Gate, ReadGate};
+use crate::disk::{BodyFile, BodyName};
+use crate::record::{GROUP_BLOCKS, Sums};
+use crate::sums::{self, BLOCK};
+use crate::tree::Tree;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
+
+/// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon, and do not
+/// change the same vnode, or ask for another reader of it, in the thread that holds it.
+pub struct Reader {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) vnode: Vnode,
+    pub(crate) gate: ReadGate,
+}
+
+impl Volume {
+    /// The vnode and its body, consistent with each other. Waits for an update that wrote the body to commit.
+    ///
+    /// # Errors
+    /// As every reading method.
+    pub fn reader(&self, no: VnodeNo) -> Result<Option<Reader>> {
+        let gate = self.tree.media.bodies.gate((self.tree.id, no)).read_arc();
+        let vnode = self.tree.vnode(no)?;
+        Ok(vnode.map(|vnode| Reader { tree: self.tree.clone(), vnode, gate }))
+    }
+
+    /// The same for a vnode that was read earlier.
+    fn reader_of(&self, vnode: &Vnode) -> Result<Reader> {
+        let reader = self.reader(vnode.no())?;
+        let same = reader.filter(|reader| reader.vnode.status.fid == vnode.status.fid);
+        same.ok_or(StoreError::Gone(self.tree.id, vnode.no()))
+    }
+
+    /// [`Volume::reader`] and [`Reader::read`] in one.
+    ///
+    /// # Errors
+    /// `Gone` if it is not the same file any more; as [`Reader::read`].
+    pub fn read(&self, vnode: &Vnode, offset: u64, length: usize) -> Result<Bytes> {
+        self.reader_of(vnode)?.read(offset, length)
+    }
+
+    /// [`Volume::reader`] and [`Reader::seek`] in one.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn seek(&self, vnode: &Vnode, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
+        self.reader_of(vnode)?.seek(offset, what)
+    }
+
+    /// A symbolic link's target.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn target(&self, vnode: &Vnode) -> Result<Bytes> {
+        self.read(vnode, 0, BLOCK)
+    }
+}
+
+impl Reader {
+    /// The vnode that the body belongs to.
+    pub fn vnode(&self) -> &Vnode {
+        &self.vnode
+    }
+
+    /// Up to `length` bytes, fewer only at the end of the body.
+    ///
+    /// # Errors
+    /// `Damaged` if a block fails its sum (ST-3).
+    pub fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let size = self.vnode.status.size;
+        let end = offset.saturating_add(length as u64).min(size);
+        if offset >= end {
+            return Ok(Bytes::new());
+        }
+        match self.vnode.place {
+            Place::None => Err(damaged_body(&self.vnode, "has a size but no body")),
+            Place::Inline => Ok(self.inline()?.slice(offset as usize..end as usize)),
+            Place::File { .. } => self.read_file(offset, end),
+        }
+    }
+
+    fn inline(&self) -> Result<Bytes> {
+        let bytes = self.tree.inline(self.vnode.no())?;
+        let whole = bytes.filter(|bytes| bytes.len() as u64 == self.vnode.status.size);
+        whole.ok_or_else(|| damaged_body(&self.vnode, "has no inline body of its size"))
+    }
+
+    fn read_file(&self, offset: u64, end: u64) -> Result<Bytes> {
+        let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        let base = blocks.start * BLOCK_BYTES;
+        let mut buffer = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
+        let mut first = blocks.start;
+        while first < blocks.end {
+            let group = first / GROUP_BLOCKS;
+            let last = blocks.end.min((group + 1) * GROUP_BLOCKS);
+            let sums = self.tree.sums(self.vnode.no(), group)?;
+            let part = &mut buffer[((first - blocks.start) * BLOCK_BYTES) as usize..];
+            self.read_blocks(first..last, &sums, part)?;
+            first = last;
+        }
+        Ok(Bytes::from(buffer).slice((offset - base) as usize..(end - base) as usize))
+    }
+
+    /// Reads and checks blocks of one group into the zeroed `buffer`, which begins with the first one.
+    fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
+        let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
+        let mut next = blocks.start;
+        while next < blocks.end {
+            if sum_of(next) == 0 {
+                next += 1;
+                continue;
+            }
+            let run_end = (next..blocks.end).find(|block| sum_of(*block) == 0).unwrap_or(blocks.end);
+            let from = ((next - blocks.start) * BLOCK_BYTES) as usize;
+            let to = ((run_end - blocks.start) * BLOCK_BYTES) as usize;
+            let run = &mut buffer[from..to];
+            self.fill(next * BLOCK_BYTES, run)?;
+            for (block, bytes) in (next..run_end).zip(run.chunks(BLOCK)) {
+                if sums::of_block(bytes) != sum_of(block) && !self.gate.suspect {
+                    return Err(damaged_block(&self.vnode, block));
+                }
+            }
+            next = run_end;
+        }
+        Ok(())
+    }
+
+    /// Reads what the file has below the body's end.
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let wanted = self.vnode.status.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        read_exactly(&*self.file()?, offset, &mut buffer[..wanted])
+    }
+
+    fn file(&self) -> Result<Arc<dyn BodyFile>> {
+        open_file(&self.tree, &self.gate, &self.vnode)
+    }
+
+    /// The next data or hole at or after `offset`; `None` if `offset` is at or past the end, or no data is left.
+    /// The end is a hole. Inline bodies are all data.
+    ///
+    /// # Errors
+    /// As every reading method.
+    pub fn seek(&self, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
+        let size = self.vnode.status.size;
+        if offset >= size {
+            return Ok(None);
+        }
+        if !matches!(self.vnode.place, Place::File { .. }) {
+            return Ok(Some(if what == SeekWhat::Data { offset } else { size }));
+        }
+        let first = offset / BLOCK_BYTES;
+        let block = match what {
+            SeekWhat::Data => self.next_data(first)?,
+            SeekWhat::Hole => Some(self.next_hole(first)?),
+        };
+        let found = block.map(|block| block.saturating_mul(BLOCK_BYTES).max(offset));
+        Ok(match what {
+            SeekWhat::Data => found.filter(|found| *found < size),
+            SeekWhat::Hole => found.map(|found| found.min(size)),
+        })
+    }
+
+    fn next_data(&self, first: u64) -> Result<Option<u64>> {
+        let mut found = None;
+        self.tree.each_group(self.vnode.no(), first / GROUP_BLOCKS, &mut |group, sums| {
+            found = (0..GROUP_BLOCKS)
+                .map(|at| group * GROUP_BLOCKS + at)
+                .find(|block| *block >= first && sums[(block % GROUP_BLOCKS) as usize] != 0);
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+
+    fn next_hole(&self, first: u64) -> Result<u64> {
+        let mut next = first;
+        self.tree.each_group(self.vnode.no(), first / GROUP_BLOCKS, &mut |group, sums| {
+            while next / GROUP_BLOCKS == group && sums[(next % GROUP_BLOCKS) as usize] != 0 {
+                next += 1;
+            }
+            // On with the following group only if this one was data to its end.
+            if next == (group + 1) * GROUP_BLOCKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(next)
+    }
+
+    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline bodies have none.
+    ///
+    /// # Errors
+    /// As every reading method.
+    pub fn sums(&self, first: u64, count: u32) -> Result<Vec<u32>> {
+        let blocks = self.vnode.status.size.div_ceil(BLOCK_BYTES);
+        let end = first.saturating_add(u64::from(count)).min(blocks);
+        if !matches!(self.vnode.place, Place::File { .. }) || first >= end {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::with_capacity((end - first) as usize);
+        for group in first / GROUP_BLOCKS..end.div_ceil(GROUP_BLOCKS) {
+            let sums = self.tree.sums(self.vnode.no(), group)?;
+            let from = first.max(group * GROUP_BLOCKS) - group * GROUP_BLOCKS;
+            let to = end.min((group + 1) * GROUP_BLOCKS) - group * GROUP_BLOCKS;
+            found.extend_from_slice(&sums[from as usize..to as usize]);
+        }
+        Ok(found)
+    }
+
+    /// Whether blocks may disagree with their sums because of a crash; a holder of a descriptor must then not check.
+    pub fn is_suspect(&self) -> bool {
+        self.gate.suspect
+    }
+
+    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none.
+    ///
+    /// # Errors
+    /// `Damaged` if the file is not there.
+    pub fn open_body(&self) -> Result<Option<OwnedFd>> {
+        if !matches!(self.vnode.place, Place::File { .. }) {
+            return Ok(None);
+        }
+        self.file()?.descriptor().map_err(|e| StoreError::from_io("second descriptor of a body", &e))
+    }
+}
+
+/// The file of a body that is in one. After a crash it may never have reached the disk: then it is made, empty.
+pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
+    let name = body_name(tree, vnode).ok_or(StoreError::Misuse("body is in no file"))?;
+    if let Some(file) = gate.file(&*tree.media.disk, name)? {
+        return Ok(file);
+    }
+    if !gate.suspect {
+        return Err(damaged_body(vnode, "has lost its file"));
+    }
+    tree.media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
+}
+
+/// The name of the file that a body is in.
+pub(crate) fn body_name(tree: &Tree, vnode: &Vnode) -> Option<BodyName> {
+    match vnode.place {
+        Place::File { epoch, generation } => Some(BodyName { volume: tree.id, vnode: vnode.no(), epoch, generation }),
+        Place::None | Place::Inline => None,
+    }
+}
+
+/// Fills `buffer`; past the file's end it stays as it is.
+pub(crate) fn read_exactly(file: &dyn BodyFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    file.read_at(offset, buffer).map(drop).map_err(|e| StoreError::from_io("read of a body", &e))
+}
+
+pub(crate) fn damaged_block(vnode: &Vnode, block: u64) -> StoreError {
+    StoreError::Damaged(format!("block {block} of {}", vnode.status.fid))
+}
+
+fn damaged_body(vnode: &Vnode, what: &str) -> StoreError {
+    StoreError::Damaged(format!("{}, which {what},", vnode.status.fid))
+}

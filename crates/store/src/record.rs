@@ -1,0 +1,404 @@
+//! Values of records: a version byte, little-endian fields, and the crc32c of the key and all before.
+//!
+//! The key is summed too, so that a value that lies under a wrong key is found. What does not check is `Damaged`,
+//! and never served. The layouts are pinned by the golden bytes below: a new layout gets a new version byte.
+
+use bytes::Bytes;
+use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
+
+use crate::partition::{SessionRecord, StoredReply};
+use crate::vnode::{Place, Target, Vnode};
+use crate::volume::Quota;
+use crate::{BUCKET_ENTRIES_MAX, StoreError};
+
+/// The layouts below.
+const VERSION: u8 = 1;
+/// Blocks whose sums share a record: one MiB of a body.
+pub(crate) const GROUP_BLOCKS: u64 = 64;
+
+/// Sums of one group; 0: a hole.
+pub(crate) type Sums = [u32; GROUP_BLOCKS as usize];
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// What a volume is, as `V` keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeHeader {
+    pub(crate) name: Name,
+    /// Key of the names' hash.
+    pub(crate) hash_key: u128,
+    pub(crate) created: Timestamp,
+    pub(crate) quota: Quota,
+    /// Slots below this may be in use.
+    pub(crate) next_slot: u64,
+    pub(crate) epoch: u64,
+    /// Epochs that clones still see, ascending.
+    pub(crate) sealed: Vec<u64>,
+}
+
+/// One name in a bucket: its index keeps its cookie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BucketEntry {
+    pub(crate) index: u8,
+    pub(crate) name: Name,
+    pub(crate) target: Target,
+}
+
+/// Builds a value.
+struct Out(Vec<u8>);
+
+impl Out {
+    fn new(capacity: usize) -> Out {
+        let mut bytes = Vec::with_capacity(capacity + 5);
+        bytes.push(VERSION);
+        Out(bytes)
+    }
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+    fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    fn time(&mut self, time: Timestamp) {
+        self.0.extend_from_slice(&time.secs.to_le_bytes());
+        self.u32(time.nanos);
+    }
+    fn name(&mut self, name: &Name) {
+        self.u8(u8::try_from(name.as_bytes().len()).expect("names have at most 255 bytes"));
+        self.0.extend_from_slice(name.as_bytes());
+    }
+    fn seal(mut self, key: &[u8]) -> Vec<u8> {
+        let sum = crc32c::crc32c_append(crc32c::crc32c(key), &self.0);
+        self.u32(sum);
+        self.0
+    }
+}
+
+/// Takes a value apart; `None` is damage.
+struct In<'a>(&'a [u8]);
+
+impl<'a> In<'a> {
+    /// The fields of a value that checks.
+    fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
+        let (body, sum) = value.split_last_chunk::<4>()?;
+        let right = crc32c::crc32c_append(crc32c::crc32c(key), body) == u32::from_le_bytes(*sum);
+        let (version, fields) = body.split_first()?;
+        (right && *version == VERSION).then_some(In(fields))
+    }
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn u128(&mut self) -> Option<u128> {
+        self.array().map(u128::from_le_bytes)
+    }
+    fn time(&mut self) -> Option<Timestamp> {
+        let secs = self.array().map(i64::from_le_bytes)?;
+        Some(Timestamp::new(secs, self.u32()?))
+    }
+    fn name(&mut self) -> Option<Name> {
+        let length = self.u8()?;
+        Name::new(self.bytes(usize::from(length))?).ok()
+    }
+    /// `value`, if nothing is left over.
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+/// What damage of the record under `key` is called.
+pub(crate) fn damaged(what: &str, key: &[u8]) -> StoreError {
+    StoreError::Damaged(format!("{what} record {}", key.escape_ascii()))
+}
+
+const NONE: u8 = 0;
+const INLINE: u8 = 1;
+const FILE: u8 = 2;
+const HAS_XATTR: u8 = 1;
+
+pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
+    let mut out = Out::new(200);
+    let status = &vnode.status;
+    out.u64(status.fid.unique.0);
+    out.u8(status.kind as u8);
+    out.u8(if vnode.has_xattr { HAS_XATTR } else { 0 });
+    out.u16(status.mode);
+    out.u32(status.uid);
+    out.u32(status.gid);
+    out.u32(status.links);
+    out.u64(status.size);
+    out.u64(status.used);
+    out.u64(status.device);
+    for time in [status.accessed, status.modified, status.changed, status.created] {
+        out.time(time);
+    }
+    out.u64(status.data_version);
+    out.u64(status.status_version);
+    out.u64(vnode.exclusive);
+    out.u64(vnode.parent.0);
+    out.u64(vnode.entries);
+    out.u32(vnode.generations);
+    let (place, epoch, generation) = match vnode.place {
+        Place::None => (NONE, 0, 0),
+        Place::Inline => (INLINE, 0, 0),
+        Place::File { epoch, generation } => (FILE, epoch, generation),
+    };
+    out.u8(place);
+    out.u64(epoch);
+    out.u32(generation);
+    out.seal(key)
+}
+
+/// The vnode in a record; `None` inside is a tombstone.
+pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u8]) -> Result<Option<Vnode>> {
+    let mut fields = In::open(key, value).ok_or_else(|| damaged("vnode", key))?;
+    if fields.0.is_empty() {
+        return Ok(None);
+    }
+    vnode_fields(&mut fields, volume, no)
+        .and_then(|vnode| fields.end(vnode))
+        .map(Some)
+        .ok_or_else(|| damaged("vnode", key))
+}
+
+fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option<Vnode> {
+    let unique = Uniquifier(fields.u64()?);
+    let kind = Kind::from_wire(fields.u8()?)?;
+    let flags = fields.u8()?;
+    let status = Status {
+        fid: Fid { volume, vnode, unique },
+        kind,
+        mode: fields.u16()?,
+        uid: fields.u32()?,
+        gid: fields.u32()?,
+        links: fields.u32()?,
+        size: fields.u64()?,
+        used: fields.u64()?,
+        device: fields.u64()?,
+        accessed: fields.time()?,
+        modified: fields.time()?,
+        changed: fields.time()?,
+        created: fields.time()?,
+        data_version: fields.u64()?,
+        status_version: fields.u64()?,
+    };
+    let exclusive = fields.u64()?;
+    let parent = VnodeNo(fields.u64()?);
+    let entries = fields.u64()?;
+    let generations = fields.u32()?;
+    let place = match (fields.u8()?, fields.u64()?, fields.u32()?) {
+        (NONE, 0, 0) => Place::None,
+        (INLINE, 0, 0) => Place::Inline,
+        (FILE, epoch, generation) => Place::File { epoch, generation },
+        _ => return None,
+    };
+    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr: flags & HAS_XATTR != 0 })
+}
+
+/// A value that says: gone since this epoch.
+pub(crate) fn tombstone(key: &[u8]) -> Vec<u8> {
+    Out::new(0).seal(key)
+}
+
+pub(crate) fn encode_bucket(key: &[u8], bucket: &[BucketEntry]) -> Vec<u8> {
+    let mut out = Out::new(bucket.iter().map(|entry| 19 + entry.name.as_bytes().len()).sum());
+    for entry in bucket {
+        out.u8(entry.index);
+        out.u8(entry.target.kind as u8);
+        out.u64(entry.target.vnode.0);
+        out.u64(entry.target.unique.0);
+        out.name(&entry.name);
+    }
+    out.seal(key)
+}
+
+/// The entries of a bucket, by index; none: a tombstone.
+pub(crate) fn decode_bucket(key: &[u8], value: &[u8]) -> Result<Vec<BucketEntry>> {
+    In::open(key, value).and_then(bucket_fields).ok_or_else(|| damaged("entry", key))
+}
+
+fn bucket_fields(mut fields: In<'_>) -> Option<Vec<BucketEntry>> {
+    let mut bucket: Vec<BucketEntry> = Vec::new();
+    while !fields.0.is_empty() {
+        let index = fields.u8()?;
+        let kind = Kind::from_wire(fields.u8()?)?;
+        let target = Target { vnode: VnodeNo(fields.u64()?), unique: Uniquifier(fields.u64()?), kind };
+        let name = fields.name()?;
+        let sorted = bucket.last().is_none_or(|last| last.index < index);
+        if !sorted || usize::from(index) >= BUCKET_ENTRIES_MAX {
+            return None;
+        }
+        bucket.push(BucketEntry { index, name, target });
+    }
+    Some(bucket)
+}
+
+pub(crate) fn encode_sums(key: &[u8], sums: &Sums) -> Vec<u8> {
+    let mut out = Out::new(size_of::<Sums>());
+    for sum in sums {
+        out.u32(*sum);
+    }
+    out.seal(key)
+}
+
+/// The sums of a group; a tombstone is all holes.
+pub(crate) fn decode_sums(key: &[u8], value: &[u8]) -> Result<Sums> {
+    let mut fields = In::open(key, value).ok_or_else(|| damaged("checksum", key))?;
+    let mut sums = [0; GROUP_BLOCKS as usize];
+    if fields.0.is_empty() {
+        return Ok(sums);
+    }
+    for sum in &mut sums {
+        *sum = fields.u32().ok_or_else(|| damaged("checksum", key))?;
+    }
+    fields.end(sums).ok_or_else(|| damaged("checksum", key))
+}
+
+const GONE: u8 = 0;
+const THERE: u8 = 1;
+
+/// Bytes as they are: inline bodies and attributes.
+pub(crate) fn encode_bytes(key: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let mut out = Out::new(1 + bytes.len());
+    out.u8(THERE);
+    out.0.extend_from_slice(bytes);
+    out.seal(key)
+}
+
+/// Bytes in a record; `None` is a tombstone. Moves them: no copy.
+pub(crate) fn decode_bytes(what: &str, key: &[u8], value: Vec<u8>) -> Result<Option<Bytes>> {
+    let fields = In::open(key, &value).ok_or_else(|| damaged(what, key))?;
+    match fields.0.first() {
+        None | Some(&GONE) => Ok(None),
+        Some(&THERE) => {
+            let end = value.len() - 4;
+            Ok(Some(Bytes::from(value).slice(2..end)))
+        }
+        Some(_) => Err(damaged(what, key)),
+    }
+}
+
+pub(crate) fn encode_volume(key: &[u8], header: &VolumeHeader) -> Vec<u8> {
+    let mut out = Out::new(100 + header.name.as_bytes().len());
+    out.name(&header.name);
+    out.0.extend_from_slice(&header.hash_key.to_le_bytes());
+    out.time(header.created);
+    out.u64(header.quota.bytes);
+    out.u64(header.quota.files);
+    out.u64(header.next_slot);
+    out.u64(header.epoch);
+    out.u32(u32::try_from(header.sealed.len()).expect("sealed epochs are far below 2^32"));
+    for epoch in &header.sealed {
+        out.u64(*epoch);
+    }
+    out.seal(key)
+}
+
+pub(crate) fn decode_volume(key: &[u8], value: &[u8]) -> Result<VolumeHeader> {
+    In::open(key, value).and_then(volume_fields).ok_or_else(|| damaged("volume", key))
+}
+
+fn volume_fields(mut fields: In<'_>) -> Option<VolumeHeader> {
+    let mut header = VolumeHeader {
+        name: fields.name()?,
+        hash_key: fields.u128()?,
+        created: fields.time()?,
+        quota: Quota { bytes: fields.u64()?, files: fields.u64()? },
+        next_slot: fields.u64()?,
+        epoch: fields.u64()?,
+        sealed: Vec::new(),
+    };
+    for _ in 0..fields.u32()? {
+        header.sealed.push(fields.u64()?);
+    }
+    let rising = header.sealed.windows(2).all(|pair| pair[0] < pair[1]);
+    let older = header.sealed.last().is_none_or(|last| *last < header.epoch);
+    fields.end(header).filter(|_| rising && older)
+}
+
+/// Numbers as they are: counters, and the body that an unstable mark is about.
+pub(crate) fn encode_numbers(key: &[u8], numbers: &[u64]) -> Vec<u8> {
+    let mut out = Out::new(numbers.len() * 8);
+    for number in numbers {
+        out.u64(*number);
+    }
+    out.seal(key)
+}
+
+pub(crate) fn decode_numbers<const N: usize>(key: &[u8], value: &[u8]) -> Result<[u64; N]> {
+    let decode = || {
+        let mut fields = In::open(key, value)?;
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = fields.u64()?;
+        }
+        fields.end(numbers)
+    };
+    decode().ok_or_else(|| damaged("number", key))
+}
+
+pub(crate) fn encode_session(key: &[u8], record: &SessionRecord) -> Vec<u8> {
+    let mut out = Out::new(24 + record.extra.len());
+    out.0.extend_from_slice(&record.client.0.to_le_bytes());
+    out.u64(record.incarnation);
+    out.0.extend_from_slice(&record.extra);
+    out.seal(key)
+}
+
+pub(crate) fn decode_session(key: &[u8], session: SessionId, value: &[u8]) -> Result<SessionRecord> {
+    let decode = || {
+        let mut fields = In::open(key, value)?;
+        let client = ClientId(fields.u128()?);
+        let incarnation = fields.u64()?;
+        Some(SessionRecord { session, client, incarnation, extra: Bytes::copy_from_slice(fields.0) })
+    };
+    decode().ok_or_else(|| damaged("session", key))
+}
+
+pub(crate) fn encode_reply(key: &[u8], request: u64, reply: &[u8]) -> Vec<u8> {
+    let mut out = Out::new(8 + reply.len());
+    out.u64(request);
+    out.0.extend_from_slice(reply);
+    out.seal(key)
+}
+
+pub(crate) fn decode_reply(key: &[u8], slot: u32, value: &[u8]) -> Result<StoredReply> {
+    let decode = || {
+        let mut fields = In::open(key, value)?;
+        Some(StoredReply { slot, request: fields.u64()?, reply: Bytes::copy_from_slice(fields.0) })
+    };
+    decode().ok_or_else(|| damaged("reply", key))
+}
+
+/// Bytes and files of a volume, as the engine's additions keep them: no version, no sum; scrub counts anew.
+pub(crate) fn decode_usage(key: &[u8], value: &[u8]) -> Result<[i64; 2]> {
+    let numbers: Option<[u8; 16]> = value.try_into().ok();
+    let numbers = numbers.ok_or_else(|| damaged("usage", key))?;
+    let (bytes, files) = numbers.split_at(8);
+    let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    Ok([number(bytes), number(files)])
+}

@@ -1,0 +1,241 @@
+//! Making bodies stable: one at a commit, all in the background; and summing anew what a crash left in doubt.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::VnodeNo;
+
+use crate::bodies::{BodyId, Gate};
+use crate::disk::{BodyFile, BodyName};
+use crate::engine::{Batch, prefix_end};
+use crate::key::{self, kind};
+use crate::media::Media;
+use crate::reader::{body_name, open_file, read_exactly};
+use crate::record::{self, GROUP_BLOCKS, Sums};
+use crate::sums::{self, BLOCK};
+use crate::tree::Tree;
+use crate::update::unstable_key;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
+
+/// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper than one sync a body.
+const SYNC_EACH_MAX: usize = 16;
+
+impl Volume {
+    /// The body's data is on disk. Follow with [`crate::Partition::sync`] for the records.
+    ///
+    /// # Errors
+    /// `Medium`; from then on every change is refused (DU-3).
+    pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
+        match body_name(&self.tree, vnode) {
+            Some(name) => sync_one(&self.tree.media, name),
+            None => self.tree.media.usable(),
+        }
+    }
+
+    /// Settles a body that a crash or a dropped update left in doubt: what is found is summed anew.
+    pub(crate) fn resum(&self, no: VnodeNo) -> Result<()> {
+        let tree = &self.tree;
+        let gate = tree.media.bodies.gate((tree.id, no));
+        let mut groups = Vec::new();
+        tree.each_group(no, 0, &mut |group, _| {
+            groups.push(group);
+            ControlFlow::Continue(())
+        })?;
+        let before = gate.read().writes;
+        for group in groups {
+            // Gate by gate, so that readers of a long body need not wait for all of it.
+            let gate = gate.write();
+            let Some(vnode) = tree.vnode(no)? else { break };
+            if body_name(tree, &vnode).is_none() {
+                break;
+            }
+            resum_group(tree, &gate, &vnode, group)?;
+        }
+        let mut gate = gate.write();
+        let current = tree.vnode(no)?.and_then(|vnode| body_name(tree, &vnode));
+        if let Some(file) = current.map(|name| gate.file(&*tree.media.disk, name)).transpose()?.flatten() {
+            tree.media.sync_disk(|| file.sync())?;
+            gate.unsynced_name = true;
+        }
+        // A write that was dropped meanwhile leaves new doubt.
+        if gate.writes == before || current.is_none() {
+            gate.suspect = false;
+        }
+        Ok(())
+    }
+}
+
+fn resum_group(tree: &Tree, gate: &Gate, vnode: &Vnode, group: u64) -> Result<()> {
+    let stored = tree.sums(vnode.no(), group)?;
+    let file = open_file(tree, gate, vnode)?;
+    let found = sums_found(&*file, vnode, group, &stored)?;
+    if found != stored {
+        let key = key::sums(tree.id, vnode.no(), group).epoch(tree.epoch);
+        let mut batch = Batch::default();
+        batch.put(&key, &record::encode_sums(&key, &found));
+        tree.media.apply(&batch)?;
+    }
+    Ok(())
+}
+
+/// The sums that a group's blocks have on disk; holes stay holes.
+pub(crate) fn sums_found(file: &dyn BodyFile, vnode: &Vnode, group: u64, stored: &Sums) -> Result<Sums> {
+    let mut found = *stored;
+    let mut bytes = vec![0; BLOCK];
+    for (at, sum) in found.iter_mut().enumerate().filter(|(_, sum)| **sum != 0) {
+        let start = (group * GROUP_BLOCKS + at as u64) * BLOCK_BYTES;
+        let there = vnode.status.size.saturating_sub(start).min(BLOCK_BYTES) as usize;
+        bytes.fill(0);
+        read_exactly(file, start, &mut bytes[..there])?;
+        *sum = sums::of_block(&bytes);
+    }
+    Ok(found)
+}
+
+fn sync_one(media: &Arc<Media>, name: BodyName) -> Result<()> {
+    media.usable()?;
+    let gate = media.bodies.gate((name.volume, name.vnode));
+    let (file, writes, unsynced_name) = {
+        let gate = gate.read();
+        if gate.mark.is_none() && !gate.unsynced_name {
+            return Ok(());
+        }
+        (gate.file(&*media.disk, name)?, gate.writes, gate.unsynced_name)
+    };
+    let Some(file) = file else { return Ok(()) };
+    media.sync_disk(|| file.sync())?;
+    if unsynced_name {
+        media.sync_disk(|| media.disk.sync_name(name))?;
+    }
+    let mut batch = Batch::default();
+    let mut gate = gate.write();
+    if settle(&mut gate, name, writes, &mut batch) {
+        media.apply(&batch)?;
+    }
+    Ok(())
+}
+
+/// Takes the mark off a gate whose body is on disk up to the given write, unless something came since.
+fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bool {
+    let marked = gate.mark.is_none_or(|mark| mark.name == name);
+    if gate.writes != writes || !marked {
+        return false;
+    }
+    gate.unsynced_name = false;
+    if gate.suspect || gate.mark.is_none() {
+        return false;
+    }
+    batch.delete(&unstable_key(name));
+    gate.mark = None;
+    true
+}
+
+/// Every body is on disk and unmarked, but for those written meanwhile; then the log is synced.
+pub(crate) fn sync_all(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>) -> Result<()> {
+    media.usable()?;
+    let mut settling = Vec::new();
+    for id in media.bodies.unsettled() {
+        let gate = media.bodies.gate(id);
+        if gate.read().suspect
+            && let Some(volume) = volume(id)
+        {
+            // A damaged record keeps one body in doubt, not the others.
+            if let Err(error) = volume.resum(id.1) {
+                media.usable()?;
+                tracing::warn!(%error, volume = id.0.0, vnode = id.1.0, "body stays in doubt");
+                continue;
+            }
+        }
+        let gate = gate.read();
+        if let Some(mark) = gate.mark {
+            settling.push((mark.name, gate.writes));
+        }
+    }
+    if settling.len() <= SYNC_EACH_MAX {
+        settling.iter().try_for_each(|(name, _)| sync_one(media, *name))?;
+    } else {
+        media.sync_disk(|| media.disk.sync_all())?;
+        for (name, writes) in settling {
+            let gate = media.bodies.gate((name.volume, name.vnode));
+            let mut gate = gate.write();
+            let mut batch = Batch::default();
+            if settle(&mut gate, name, writes, &mut batch) {
+                media.apply(&batch)?;
+            }
+        }
+    }
+    media.sync()
+}
+
+/// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.
+pub(crate) fn recall_marks(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>) -> Result<()> {
+    let mut marked = Vec::new();
+    let prefix = [kind::UNSTABLE];
+    media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+        marked.extend(body_of_key(key));
+        ControlFlow::Continue(())
+    })?;
+    for name in marked {
+        let id = (name.volume, name.vnode);
+        let Some(volume) = volume(id) else { continue };
+        let current = match volume.vnode(name.vnode) {
+            Ok(vnode) => vnode.map(|vnode| vnode.place),
+            Err(StoreError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        if current == Some(Place::File { epoch: name.epoch, generation: name.generation }) {
+            let gate = media.bodies.gate(id);
+            let mut gate = gate.write();
+            gate.suspect = true;
+            gate.mark = Some(crate::bodies::Mark { name, batch: 0, size: u64::MAX });
+            gate.unsynced_name = true;
+        } else {
+            media.disk.remove(name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+            let mut batch = Batch::default();
+            batch.delete(&unstable_key(name));
+            media.apply(&batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes up to `max` body files that nothing names any more; says how many. The batches that
+/// took the names away must be on disk first, or a crash could bring back a record whose file is gone.
+pub(crate) fn sweep(media: &Arc<Media>, max: usize) -> Result<usize> {
+    use std::sync::atomic::Ordering;
+    if !media.garbage.swap(false, Ordering::SeqCst) {
+        return Ok(0);
+    }
+    let mut garbage = Vec::new();
+    let prefix = [kind::GARBAGE];
+    media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+        garbage.extend(body_of_key(key));
+        if garbage.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if garbage.len() == max {
+        media.garbage.store(true, Ordering::SeqCst);
+    }
+    if garbage.is_empty() {
+        return Ok(0);
+    }
+    media.sync()?;
+    let mut batch = Batch::default();
+    for name in &garbage {
+        media.disk.remove(*name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+        batch.delete(&key::garbage(name.volume, name.vnode, name.epoch, name.generation));
+    }
+    media.apply(&batch)?;
+    Ok(garbage.len())
+}
+
+/// The body file that a mark or a garbage record is about.
+pub(crate) fn body_of_key(key: &[u8]) -> Option<BodyName> {
+    let number = |at| key::number_at(key, at);
+    Some(BodyName {
+        volume: types::VolumeId(number(0)?),
+        vnode: VnodeNo(number(1)?),
+        epoch: number(2)?,
+        generation: u32::try_from(number(3)?).ok()?,
+    })
+}
