@@ -2,7 +2,7 @@
 
 use types::{Fault, NameError};
 
-use crate::FrameKind;
+use crate::{FrameKind, Refusal};
 
 /// Why some bytes are no message. Nothing has been allocated for what was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,9 +60,9 @@ pub enum PeerError {
     /// It sent no hello of ours.
     #[error("no hello: {0}")]
     NoHello(&'static str),
-    /// It said nothing for too long.
-    #[error("said nothing for too long")]
-    Silent,
+    /// It was turned away before it belonged to a session.
+    #[error("turned away: {0}")]
+    Turned(Refusal),
     /// A frame that has no place here.
     #[error("unexpected {0:?}")]
     Unexpected(FrameKind),
@@ -114,10 +114,12 @@ pub enum PeerError {
     /// More credentials than allowed.
     #[error("too many credentials")]
     TooManyCredentials,
-    /// The server refused, in its words.
-    #[error("refused: {0}")]
-    Refused(String),
-    /// The server refused an attach with a fault.
-    #[error("attach refused: {0}")]
-    AttachRefused(Fault),
+    /// The server ended the connection, in its words.
+    #[error("server ended the connection: {reason}")]
+    Goodbye {
+        /// Why, for programs.
+        fault: Option<Fault>,
+        /// Why, for people.
+        reason: String,
+    },
 }

@@ -10,7 +10,8 @@ use types::{Fault, SessionId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::WireError;
+use crate::wire::limit;
+use crate::{Features, Terms, WireError};
 
 /// First four bytes of each frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
@@ -39,6 +40,8 @@ pub enum FrameKind {
     CreditsTaken = 8,
     /// Ends the session.
     Detach = 9,
+    /// Asks for a sign of life.
+    Probe = 10,
     /// The session is there.
     Attached = 65,
     /// The back connection belongs to the session.
@@ -53,11 +56,13 @@ pub enum FrameKind {
     Credits = 70,
     /// The server ends the connection, or the session; says why.
     Goodbye = 71,
+    /// A sign of life.
+    Probed = 72,
 }
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [FrameKind; 16] = [
+    pub const ALL: [FrameKind; 18] = [
         FrameKind::Attach,
         FrameKind::Bind,
         FrameKind::Credential,
@@ -67,6 +72,7 @@ impl FrameKind {
         FrameKind::Renew,
         FrameKind::CreditsTaken,
         FrameKind::Detach,
+        FrameKind::Probe,
         FrameKind::Attached,
         FrameKind::Bound,
         FrameKind::Reply,
@@ -74,6 +80,7 @@ impl FrameKind {
         FrameKind::Renewed,
         FrameKind::Credits,
         FrameKind::Goodbye,
+        FrameKind::Probed,
     ];
 
     fn from_wire(value: u8) -> Option<Self> {
@@ -108,6 +115,7 @@ impl Flags {
     pub const ABORTED: Flags = Flags(1 << 8);
 
     const ALL: u16 = (1 << 9) - 1;
+    const SUMS: Flags = Flags(Flags::CHECKSUM.0 | Flags::PAYLOAD_CHECKSUM.0);
     /// The three positions in a chain.
     pub const CHAIN: Flags = Flags(Flags::CHAIN_START.0 | Flags::CHAIN_MIDDLE.0 | Flags::CHAIN_END.0);
 
@@ -284,7 +292,7 @@ impl Header {
             && flags.has(Flags::REPLY) == (self.kind as u8 > 64)
             && chain.count_ones() <= 1
             && (chain == 0 || self.kind == FrameKind::Request)
-            && (!flags.has(Flags::ABORTED) || chain != 0)
+            && (!flags.has(Flags::ABORTED) || self.kind == FrameKind::Request)
             && (!flags.has(Flags::PAYLOAD_CHECKSUM) || flags.has(Flags::CHECKSUM))
             && (!flags.has(Flags::DESCRIPTOR) || self.kind == FrameKind::Reply)
             && (!flags.has(Flags::DIRECT) || bulk);
@@ -295,6 +303,9 @@ impl Header {
         match self {
             _ if !bulk && self.payload_bytes > 0 => Err(WireError::BadPayload),
             _ if !bulk && self.procedure != 0 => bad("procedure", self.procedure.into()),
+            _ if self.fault.is_some() && !matches!(self.kind, FrameKind::Reply | FrameKind::Goodbye) => {
+                bad("status", self.fault.map_or(0, |fault| fault as u64))
+            }
             _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => bad("region", self.region.offset),
             _ if !flags.has(Flags::CHECKSUM) && self.checksum != 0 => bad("checksum", self.checksum.into()),
             _ => Ok(()),
@@ -351,5 +362,151 @@ impl Frame {
     /// A frame without payload.
     pub fn plain(header: Header, message: impl Into<Bytes>) -> Frame {
         Frame::new(header, message, Bytes::new())
+    }
+}
+
+/// Checksums, as the connection's features want them.
+impl Frame {
+    /// Sums the frame up, last thing before it is sent.
+    #[must_use]
+    pub fn sealed(mut self, features: Features) -> Frame {
+        self.header.flags = self.header.flags.without(Flags::SUMS).with(sums_wanted(features, &self.payload));
+        self.header.checksum = 0;
+        if self.header.flags.has(Flags::CHECKSUM) {
+            self.header.checksum = self.sum();
+        }
+        self
+    }
+
+    /// Checks a frame that came: its sums as the connection's features want them, and no flag that was not agreed on.
+    ///
+    /// # Errors
+    /// [`WireError`]: damaged on its way, or against the agreement.
+    pub fn verify(&self, terms: &Terms) -> Result<(), WireError> {
+        let Frame { header, message, payload } = self;
+        if header.message_bytes as usize != message.len() || header.payload_bytes as usize != payload.len() {
+            return Err(WireError::Truncated);
+        }
+        limit("payload bytes", payload.len(), terms.payload_bytes_max as usize)?;
+        let flags = header.flags;
+        let agreed = (!flags.has(Flags::DESCRIPTOR) || terms.features.has(Features::DESCRIPTORS))
+            && (!flags.has(Flags::DIRECT) || terms.features.has(Features::DIRECT))
+            && flags.bits() & Flags::SUMS.bits() == sums_wanted(terms.features, payload).bits();
+        if !agreed || header.version != terms.version {
+            return Err(WireError::BadValue { what: "flags", value: flags.bits().into() });
+        }
+        match flags.has(Flags::CHECKSUM) && self.sum() != header.checksum {
+            true => Err(WireError::BadChecksum),
+            false => Ok(()),
+        }
+    }
+
+    fn sum(&self) -> u32 {
+        let header = Header { checksum: 0, ..self.header }.to_bytes();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &self.message);
+        match self.header.flags.has(Flags::PAYLOAD_CHECKSUM) {
+            true => crc32c::crc32c_append(sum, &self.payload),
+            false => sum,
+        }
+    }
+}
+
+fn sums_wanted(features: Features, payload: &Bytes) -> Flags {
+    match (features.has(Features::CHECKSUMS), features.has(Features::PAYLOAD_CHECKSUMS) && !payload.is_empty()) {
+        (false, _) => Flags::NONE,
+        (true, false) => Flags::CHECKSUM,
+        (true, true) => Flags::SUMS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+
+    use super::*;
+
+    fn terms(features: Features) -> Terms {
+        Terms { version: VERSION, features, slots: 8, payload_bytes_max: PAYLOAD_BYTES_MAX as u32 }
+    }
+
+    fn write(features: Features) -> Frame {
+        let header = Header { slot: 3, request: 9, ..Header::new(FrameKind::Request, SessionId(7)) };
+        Frame::new(header, &b"message"[..], Bytes::from_static(b"payload")).sealed(features)
+    }
+
+    #[test]
+    fn lengths_are_refused_from_the_header_alone() {
+        let parse = |message_bytes, payload_bytes| {
+            let header = Header { message_bytes, payload_bytes, ..Header::new(FrameKind::Request, SessionId(7)) };
+            Header::parse(&header.to_bytes())
+        };
+        assert!(parse(MESSAGE_BYTES_MAX as u32, PAYLOAD_BYTES_MAX as u32).is_ok());
+        assert!(matches!(parse(MESSAGE_BYTES_MAX as u32 + 1, 0), Err(WireError::TooMuch { .. })));
+        assert!(matches!(parse(0, PAYLOAD_BYTES_MAX as u32 + 1), Err(WireError::TooMuch { .. })));
+        assert!(matches!(parse(u32::MAX, u32::MAX), Err(WireError::TooMuch { .. })));
+    }
+
+    #[test]
+    fn payload_belongs_to_requests_and_replies_only() {
+        for kind in FrameKind::ALL {
+            let bytes = Header { payload_bytes: 1, ..Header::new(kind, SessionId(7)) }.to_bytes();
+            let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
+            assert_eq!(Header::parse(&bytes).is_ok(), bulk, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_contradicts_the_kind_is_refused() {
+        let refused = |kind, flags: Flags| {
+            let header = Header::new(kind, SessionId(7));
+            Header::parse(&Header { flags: header.flags.with(flags), ..header }.to_bytes()).is_err()
+        };
+        assert!(refused(FrameKind::Request, Flags::REPLY));
+        assert!(refused(FrameKind::Request, Flags::CHAIN_START.with(Flags::CHAIN_END)));
+        assert!(refused(FrameKind::Reply, Flags::ABORTED));
+        assert!(refused(FrameKind::Request, Flags::DESCRIPTOR));
+        assert!(refused(FrameKind::Request, Flags::PAYLOAD_CHECKSUM));
+        assert!(refused(FrameKind::Reply, Flags::CHAIN_START));
+        assert!(refused(FrameKind::Renew, Flags::DIRECT));
+        assert!(refused(FrameKind::Request, Flags(1 << 15)));
+        assert!(!refused(FrameKind::Request, Flags::CHAIN_END.with(Flags::ABORTED)));
+        assert!(!refused(FrameKind::Reply, Flags::DESCRIPTOR.with(Flags::DIRECT)));
+    }
+
+    #[test]
+    fn each_flipped_bit_of_a_summed_frame_is_noticed() {
+        let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
+        let frame = write(all);
+        assert_eq!(frame.verify(&terms(all)), Ok(()));
+        for bit in 0..Header::BYTES * 8 {
+            let mut bytes = frame.header.to_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let noticed = match Header::parse(&bytes) {
+                Ok(header) => Frame { header, ..frame.clone() }.verify(&terms(all)).is_err(),
+                Err(_) => true,
+            };
+            assert!(noticed, "bit {bit}");
+        }
+        for bit in 0..7 * 8 {
+            let mut bytes = frame.message.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let damaged = Frame { message: bytes.into(), ..frame.clone() };
+            assert_eq!(damaged.verify(&terms(all)), Err(WireError::BadChecksum));
+            let mut bytes = frame.payload.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let damaged = Frame { payload: bytes.into(), ..frame.clone() };
+            assert_eq!(damaged.verify(&terms(all)), Err(WireError::BadChecksum));
+        }
+    }
+
+    #[test]
+    fn sums_are_there_exactly_if_agreed_on() {
+        let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
+        let choices = [Features::NONE, Features::CHECKSUMS, all];
+        for sent in choices {
+            for agreed in choices {
+                assert_eq!(write(sent).verify(&terms(agreed)).is_ok(), sent == agreed, "{sent:?} {agreed:?}");
+            }
+        }
     }
 }

@@ -1,10 +1,19 @@
 //! A server's connection before it belongs to a session: hello, then one attach or bind. Holds at most one hello.
+//!
+//! ```text
+//! Hello --64 bytes, agreed--> First --attach or bind--> Over
+//!   |                           |
+//!   +--- other bytes, nothing in common, or too late: refusal in plain words, then the connection closes
+//! ```
+//! Foreign bytes are refused at the first one that differs, not when 64 of them have come.
 
 use bytes::Bytes;
 use types::Time;
 
-use crate::message::{Attach, Bind};
-use crate::{Features, Frame, PeerError, Refusal, Terms};
+use crate::hello::MAGIC;
+use crate::limits::GREETING_TIME;
+use crate::message::{Attach, Bind, Message};
+use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, PeerError, Refusal, Terms};
 
 /// What happens to a connection.
 #[derive(Debug)]
@@ -34,23 +43,33 @@ pub enum GreetingOutput {
     WakeAt(Time),
 }
 
+#[derive(Debug)]
+enum State {
+    Hello { bytes: [u8; Hello::BYTES], have: usize },
+    First(Terms),
+    Over,
+}
+
 /// See the head of the file. When `step` fails, send what was put out, then close.
 #[derive(Debug)]
 pub struct Greeting {
     offered: Terms,
+    until: Time,
     refuse: Option<Refusal>,
+    state: State,
 }
 
 impl Greeting {
-    /// A connection that came at `now`. `offered` is the most that the server grants (the version is ours anyway).
+    /// A connection that came at `now`. `offered` is the most that the server grants.
     pub fn new(now: Time, offered: Terms, out: &mut Vec<GreetingOutput>) -> Greeting {
-        out.push(GreetingOutput::WakeAt(now));
-        Greeting { offered, refuse: None }
+        let until = now + GREETING_TIME;
+        out.push(GreetingOutput::WakeAt(until));
+        Greeting { offered, until, refuse: None, state: State::Hello { bytes: [0; Hello::BYTES], have: 0 } }
     }
 
     /// What a server offers by default over a connection with these features.
     pub fn offer(features: Features) -> Terms {
-        Terms { version: 1, features, slots: 128, payload_bytes_max: 1 << 20 }
+        Terms::full(features)
     }
 
     /// Refuse whatever comes, readably: for a server that is full.
@@ -60,7 +79,10 @@ impl Greeting {
 
     /// How many bytes of the hello are missing; 0: it is over, read frames.
     pub fn bytes_wanted(&self) -> usize {
-        0
+        match self.state {
+            State::Hello { have, .. } => Hello::BYTES - have,
+            State::First(_) | State::Over => 0,
+        }
     }
 
     /// Takes in one event.
@@ -69,11 +91,178 @@ impl Greeting {
     /// [`PeerError`]: the connection is to be closed after what was put out is sent.
     pub fn step(
         &mut self,
-        _now: Time,
-        _input: GreetingInput<'_>,
-        _out: &mut Vec<GreetingOutput>,
+        now: Time,
+        input: GreetingInput<'_>,
+        out: &mut Vec<GreetingOutput>,
     ) -> Result<(), PeerError> {
-        let _ = self.offered;
-        Err(PeerError::Silent)
+        match input {
+            GreetingInput::Bytes(bytes) => self.on_bytes(bytes, out),
+            GreetingInput::Arrived(frame) => self.on_frame(&frame, out),
+            GreetingInput::Tick => self.on_tick(now, out),
+        }
+    }
+
+    fn on_bytes(&mut self, arrived: &[u8], out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+        let State::Hello { bytes, have } = &mut self.state else {
+            return Err(PeerError::NoHello("bytes outside a frame"));
+        };
+        let Some(room) = bytes.get_mut(*have..*have + arrived.len()) else {
+            return Err(PeerError::NoHello("more than a hello"));
+        };
+        room.copy_from_slice(arrived);
+        *have += arrived.len();
+        let text = (*have).min(MAGIC.len());
+        if bytes[..text] != MAGIC[..text] {
+            return self.say_no(Refusal::NotOurs, out);
+        }
+        if *have < Hello::BYTES {
+            return Ok(());
+        }
+        let agreed = Hello::parse(bytes).and_then(|hello| match self.refuse {
+            Some(why) => Err(why),
+            None => hello.agree(&self.offered),
+        });
+        match agreed {
+            Ok(terms) => {
+                self.state = State::First(terms);
+                out.push(GreetingOutput::Send(Bytes::copy_from_slice(&HelloAnswer::Welcome(terms).to_bytes())));
+                out.push(GreetingOutput::Agreed(terms));
+                Ok(())
+            }
+            Err(refusal) => self.say_no(refusal, out),
+        }
+    }
+
+    fn say_no(&mut self, refusal: Refusal, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+        self.state = State::Over;
+        out.push(GreetingOutput::Send(Bytes::copy_from_slice(&HelloAnswer::Refused(refusal).to_bytes())));
+        Err(PeerError::Turned(refusal))
+    }
+
+    fn on_frame(&mut self, frame: &Frame, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+        let State::First(terms) = self.state else {
+            return Err(PeerError::Unexpected(frame.header.kind));
+        };
+        self.state = State::Over;
+        frame.verify(&terms)?;
+        if !matches!(frame.header.kind, FrameKind::Attach | FrameKind::Bind) {
+            return Err(PeerError::Unexpected(frame.header.kind));
+        }
+        match Message::of_frame(frame)? {
+            Some(Message::Attach(attach)) => out.push(GreetingOutput::Attach(attach)),
+            Some(Message::Bind(bind)) => out.push(GreetingOutput::Bind(bind)),
+            _ => return Err(PeerError::Unexpected(frame.header.kind)),
+        }
+        Ok(())
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+        match self.state {
+            State::Over => Ok(()),
+            State::Hello { .. } | State::First(_) if now < self.until => {
+                out.push(GreetingOutput::WakeAt(self.until));
+                Ok(())
+            }
+            State::Hello { .. } => self.say_no(Refusal::Silent, out),
+            State::First(_) => {
+                self.state = State::Over;
+                Err(PeerError::Turned(Refusal::Silent))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use types::{ClientId, SessionId};
+
+    use super::*;
+
+    fn greeting() -> (Greeting, Vec<GreetingOutput>) {
+        let mut out = Vec::new();
+        let greeting = Greeting::new(Time::ZERO, Greeting::offer(Features::CHECKSUMS), &mut out);
+        out.clear();
+        (greeting, out)
+    }
+
+    fn refusal(out: &[GreetingOutput]) -> Option<Refusal> {
+        let [GreetingOutput::Send(bytes)] = out else { return None };
+        let bytes = bytes[..].try_into().ok()?;
+        match HelloAnswer::parse(bytes, &Hello::full(Features::NONE)).ok()? {
+            HelloAnswer::Refused(refusal) => Some(refusal),
+            HelloAnswer::Welcome(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_hello_may_come_byte_by_byte_and_an_attach_ends_the_greeting() {
+        let (mut greeting, mut out) = greeting();
+        let hello = Hello::full(Features::CHECKSUMS);
+        for byte in hello.to_bytes() {
+            assert!(greeting.bytes_wanted() > 0);
+            greeting.step(Time::ZERO, GreetingInput::Bytes(&[byte]), &mut out).unwrap();
+        }
+        assert_eq!(greeting.bytes_wanted(), 0);
+        let terms = Terms::full(Features::CHECKSUMS);
+        assert!(matches!(&out[..], [GreetingOutput::Send(_), GreetingOutput::Agreed(agreed)] if *agreed == terms));
+        out.clear();
+        let attach = Attach { client: ClientId(5), incarnation: 1, resume: None, display: "host".into(), pid: 1 };
+        let frame = Message::Attach(attach.clone()).to_frame(SessionId(0)).unwrap().sealed(terms.features);
+        greeting.step(Time::ZERO, GreetingInput::Arrived(frame.clone()), &mut out).unwrap();
+        assert_eq!(out, [GreetingOutput::Attach(attach)]);
+        let again = greeting.step(Time::ZERO, GreetingInput::Arrived(frame), &mut out);
+        assert_eq!(again, Err(PeerError::Unexpected(FrameKind::Attach)));
+    }
+
+    #[test]
+    fn foreign_bytes_are_refused_at_the_first_that_differs() {
+        for foreign in [&b"G"[..], b"GET / HTTP/1.1\r\n\r\n", b"RIALTO-DAFS\n", &[0], &[0xff; 64]] {
+            let (mut greeting, mut out) = greeting();
+            let result = greeting.step(Time::ZERO, GreetingInput::Bytes(foreign), &mut out);
+            assert_eq!(result, Err(PeerError::Turned(Refusal::NotOurs)));
+            assert_eq!(refusal(&out), Some(Refusal::NotOurs));
+        }
+    }
+
+    #[test]
+    fn silence_is_refused_when_its_time_is_over() {
+        let (mut greeting, mut out) = greeting();
+        let late = Time::ZERO + GREETING_TIME;
+        greeting.step(late - Duration::from_nanos(1), GreetingInput::Tick, &mut out).unwrap();
+        assert_eq!(out, [GreetingOutput::WakeAt(late)]);
+        out.clear();
+        let result = greeting.step(late, GreetingInput::Tick, &mut out);
+        assert_eq!(result, Err(PeerError::Turned(Refusal::Silent)));
+        assert_eq!(refusal(&out), Some(Refusal::Silent));
+    }
+
+    #[test]
+    fn a_full_server_says_so() {
+        let (mut greeting, mut out) = greeting();
+        greeting.refuse(Refusal::Crowded);
+        let hello = Hello::full(Features::NONE).to_bytes();
+        assert!(greeting.step(Time::ZERO, GreetingInput::Bytes(&hello), &mut out).is_err());
+        assert_eq!(refusal(&out), Some(Refusal::Crowded));
+    }
+
+    #[test]
+    fn more_bytes_than_a_hello_are_refused_without_being_kept() {
+        let (mut greeting, mut out) = greeting();
+        let result = greeting.step(Time::ZERO, GreetingInput::Bytes(&[b'R'; 65]), &mut out);
+        assert!(matches!(result, Err(PeerError::NoHello(_))));
+    }
+
+    #[test]
+    fn only_attach_and_bind_begin_a_session() {
+        for message in [Message::Detach, Message::Renew(1), Message::Probe(1), Message::Bound] {
+            let (mut greeting, mut out) = greeting();
+            let hello = Hello::full(Features::NONE).to_bytes();
+            greeting.step(Time::ZERO, GreetingInput::Bytes(&hello), &mut out).unwrap();
+            let frame = message.to_frame(SessionId(1)).unwrap();
+            let result = greeting.step(Time::ZERO, GreetingInput::Arrived(frame), &mut out);
+            assert_eq!(result, Err(PeerError::Unexpected(message.kind())));
+        }
     }
 }

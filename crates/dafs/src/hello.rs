@@ -1,6 +1,20 @@
-//! The first bytes of a connection: what the client can speak, and what the server chose.
+//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts: `docs/protocol.md`, "Hello".
+//!
+//! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and with bytes that break if a
+//! transport changes line ends or cuts the eighth bit. It never changes its layout: versions are agreed on inside it.
+
+use types::limits::{PAYLOAD_BYTES_MAX, SLOTS_MAX};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
+use crate::frame::VERSION;
+use crate::limits::{CREDITS_MIN, PAYLOAD_BYTES_LEAST};
+
+/// First bytes of both directions.
+pub(crate) const MAGIC: [u8; 16] = *b"RIALTO-DAFS\r\n\x1a\n\0";
+/// Reads as 01 02 03 04 from the top in the sender's byte order.
+const ORDER: u32 = 0x0102_0304;
 
 /// A set of optional abilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,7 +25,7 @@ impl Features {
     pub const NONE: Features = Features(0);
     /// Each frame carries a checksum over header and message.
     pub const CHECKSUMS: Features = Features(1 << 0);
-    /// ... and over the payload.
+    /// ... and over the payload. Means nothing without [`Features::CHECKSUMS`].
     pub const PAYLOAD_CHECKSUMS: Features = Features(1 << 1);
     /// The connection can pass descriptors (Unix sockets).
     pub const DESCRIPTORS: Features = Features(1 << 2);
@@ -88,6 +102,16 @@ pub enum Refusal {
     Silent = 6,
 }
 
+impl Refusal {
+    /// Every reason.
+    pub const ALL: [Refusal; 6] =
+        [Refusal::NotOurs, Refusal::Version, Refusal::ByteOrder, Refusal::Limits, Refusal::Crowded, Refusal::Silent];
+
+    fn from_wire(value: u16) -> Option<Self> {
+        Refusal::ALL.into_iter().find(|refusal| *refusal as u16 == value)
+    }
+}
+
 /// What the server answers: [`HelloAnswer::BYTES`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloAnswer {
@@ -97,34 +121,262 @@ pub enum HelloAnswer {
     Refused(Refusal),
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHello {
+    magic: [u8; 16],
+    order: U32,
+    version_min: U16,
+    version_max: U16,
+    features: U64,
+    slots: U32,
+    payload_bytes_max: U32,
+    reserved: [u8; 20],
+    checksum: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawAnswer {
+    magic: [u8; 16],
+    refusal: U16,
+    version: U16,
+    slots: U32,
+    features: U64,
+    payload_bytes_max: U32,
+    text: [u8; TEXT_BYTES],
+    checksum: U32,
+}
+
+/// Room for a readable reason.
+const TEXT_BYTES: usize = 88;
+const _: () = assert!(size_of::<RawHello>() == Hello::BYTES);
+const _: () = assert!(size_of::<RawAnswer>() == HelloAnswer::BYTES);
+
 impl Hello {
     /// Bytes of a hello on the wire.
     pub const BYTES: usize = 64;
+
+    /// The most that this code can do, over a connection with these abilities.
+    pub const fn full(features: Features) -> Hello {
+        Hello {
+            version_min: VERSION,
+            version_max: VERSION,
+            features,
+            slots: SLOTS_MAX,
+            payload_bytes_max: PAYLOAD_BYTES_MAX as u32,
+        }
+    }
+
+    /// The bytes of this hello.
+    pub fn to_bytes(&self) -> [u8; Hello::BYTES] {
+        let raw = RawHello {
+            magic: MAGIC,
+            order: ORDER.into(),
+            version_min: self.version_min.into(),
+            version_max: self.version_max.into(),
+            features: self.features.0.into(),
+            slots: self.slots.into(),
+            payload_bytes_max: self.payload_bytes_max.into(),
+            reserved: [0; 20],
+            checksum: 0.into(),
+        };
+        let mut bytes: [u8; Hello::BYTES] = zerocopy::transmute!(raw);
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads a hello. Later versions may use what is reserved here, so that is not looked at.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what to answer.
+    pub fn parse(bytes: &[u8; Hello::BYTES]) -> Result<Hello, Refusal> {
+        let raw: RawHello = zerocopy::transmute!(*bytes);
+        if raw.magic != MAGIC {
+            return Err(Refusal::NotOurs);
+        }
+        if raw.order.get() == ORDER.swap_bytes() {
+            return Err(Refusal::ByteOrder);
+        }
+        if raw.order.get() != ORDER || !is_sealed(bytes) {
+            return Err(Refusal::NotOurs);
+        }
+        Ok(Hello {
+            version_min: raw.version_min.get(),
+            version_max: raw.version_max.get(),
+            features: Features(raw.features.get()),
+            slots: raw.slots.get(),
+            payload_bytes_max: raw.payload_bytes_max.get(),
+        })
+    }
+
+    /// What a server that offers `offered` agrees on with this client.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing in common.
+    pub fn agree(&self, offered: &Terms) -> Result<Terms, Refusal> {
+        if !(self.version_min..=self.version_max).contains(&offered.version) {
+            return Err(Refusal::Version);
+        }
+        let terms = Terms {
+            version: offered.version,
+            features: self.features.common(offered.features),
+            slots: self.slots.min(offered.slots),
+            payload_bytes_max: self.payload_bytes_max.min(offered.payload_bytes_max),
+        };
+        match terms.are_workable() {
+            true => Ok(terms),
+            false => Err(Refusal::Limits),
+        }
+    }
+}
+
+impl Terms {
+    /// The most that this code can do, over a connection with these abilities.
+    pub const fn full(features: Features) -> Terms {
+        Terms { version: VERSION, features, slots: SLOTS_MAX, payload_bytes_max: PAYLOAD_BYTES_MAX as u32 }
+    }
+
+    fn are_workable(&self) -> bool {
+        (CREDITS_MIN..=SLOTS_MAX).contains(&self.slots)
+            && (PAYLOAD_BYTES_LEAST..=PAYLOAD_BYTES_MAX as u32).contains(&self.payload_bytes_max)
+    }
 }
 
 impl HelloAnswer {
     /// Bytes of an answer on the wire.
     pub const BYTES: usize = 128;
-}
 
-impl Hello {
-    /// The bytes of this hello.
-    pub fn to_bytes(&self) -> [u8; Hello::BYTES] {
-        [0; Hello::BYTES]
-    }
-}
-
-impl HelloAnswer {
     /// The bytes of this answer.
     pub fn to_bytes(&self) -> [u8; HelloAnswer::BYTES] {
-        [0; HelloAnswer::BYTES]
+        let (refusal, terms) = match self {
+            HelloAnswer::Welcome(terms) => (None, *terms),
+            HelloAnswer::Refused(refusal) => {
+                let nothing = Terms { version: VERSION, features: Features::NONE, slots: 0, payload_bytes_max: 0 };
+                (Some(*refusal), nothing)
+            }
+        };
+        let mut text = [0; TEXT_BYTES];
+        let words = refusal.map_or_else(String::new, |refusal| format!("{refusal}\r\n"));
+        text[..words.len()].copy_from_slice(words.as_bytes());
+        let raw = RawAnswer {
+            magic: MAGIC,
+            refusal: refusal.map_or(0, |refusal| refusal as u16).into(),
+            version: terms.version.into(),
+            slots: terms.slots.into(),
+            features: terms.features.0.into(),
+            payload_bytes_max: terms.payload_bytes_max.into(),
+            text,
+            checksum: 0.into(),
+        };
+        let mut bytes: [u8; HelloAnswer::BYTES] = zerocopy::transmute!(raw);
+        seal(&mut bytes);
+        bytes
     }
 
     /// Reads an answer and checks that it grants nothing that `hello` did not ask for.
     ///
     /// # Errors
     /// [`WireError`]: not an answer of this protocol, or one that does not fit.
-    pub fn parse(_bytes: &[u8; HelloAnswer::BYTES], _hello: &Hello) -> Result<HelloAnswer, WireError> {
-        Err(WireError::BadMagic)
+    pub fn parse(bytes: &[u8; HelloAnswer::BYTES], hello: &Hello) -> Result<HelloAnswer, WireError> {
+        let raw: RawAnswer = zerocopy::transmute!(*bytes);
+        if raw.magic != MAGIC {
+            return Err(WireError::BadMagic);
+        }
+        if !is_sealed(bytes) {
+            return Err(WireError::BadChecksum);
+        }
+        if raw.refusal.get() != 0 {
+            let bad = WireError::BadValue { what: "refusal", value: raw.refusal.get().into() };
+            return Refusal::from_wire(raw.refusal.get()).map(HelloAnswer::Refused).ok_or(bad);
+        }
+        let terms = Terms {
+            version: raw.version.get(),
+            features: Features(raw.features.get()),
+            slots: raw.slots.get(),
+            payload_bytes_max: raw.payload_bytes_max.get(),
+        };
+        if terms.version != VERSION || !(hello.version_min..=hello.version_max).contains(&terms.version) {
+            return Err(WireError::BadVersion(terms.version));
+        }
+        match hello.agree(&terms) {
+            Ok(agreed) if agreed == terms => Ok(HelloAnswer::Welcome(terms)),
+            _ => Err(WireError::BadValue { what: "terms", value: terms.features.0 }),
+        }
+    }
+}
+
+/// Puts the sum of everything before it into the last four bytes.
+fn seal(bytes: &mut [u8]) {
+    let (body, sum) = bytes.split_at_mut(bytes.len() - 4);
+    sum.copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+}
+
+fn is_sealed(bytes: &[u8]) -> bool {
+    let (body, sum) = bytes.split_at(bytes.len() - 4);
+    *sum == crc32c::crc32c(body).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_of_both_limits_and_the_common_abilities_are_agreed_on() {
+        let hello = Hello { slots: 16, ..Hello::full(Features::CHECKSUMS.with(Features::DIRECT)) };
+        let offered =
+            Terms { payload_bytes_max: 65536, ..Terms::full(Features::CHECKSUMS.with(Features::DESCRIPTORS)) };
+        let agreed = Terms { version: VERSION, features: Features::CHECKSUMS, slots: 16, payload_bytes_max: 65536 };
+        assert_eq!(hello.agree(&offered), Ok(agreed));
+        let answer = HelloAnswer::Welcome(agreed);
+        assert_eq!(HelloAnswer::parse(&answer.to_bytes(), &hello), Ok(answer));
+    }
+
+    #[test]
+    fn every_refusal_can_be_read_by_people_and_programs() {
+        for refusal in Refusal::ALL {
+            let bytes = HelloAnswer::Refused(refusal).to_bytes();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.contains("RIALTO-DAFS") && text.contains(&refusal.to_string()), "{text}");
+            assert_eq!(HelloAnswer::parse(&bytes, &Hello::full(Features::NONE)), Ok(HelloAnswer::Refused(refusal)));
+        }
+    }
+
+    #[test]
+    fn a_hello_of_other_versions_orders_or_limits_is_refused_with_the_reason() {
+        let offered = Terms::full(Features::NONE);
+        let full = Hello::full(Features::NONE);
+        let later = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..full };
+        assert_eq!(later.agree(&offered), Err(Refusal::Version));
+        assert_eq!(Hello { slots: CREDITS_MIN - 1, ..full }.agree(&offered), Err(Refusal::Limits));
+        assert_eq!(Hello { payload_bytes_max: 0, ..full }.agree(&offered), Err(Refusal::Limits));
+        let mut swapped = full.to_bytes();
+        swapped[16..20].reverse();
+        assert_eq!(Hello::parse(&swapped), Err(Refusal::ByteOrder));
+    }
+
+    #[test]
+    fn a_server_cannot_grant_what_was_not_asked_for() {
+        let hello = Hello { slots: 16, payload_bytes_max: 65536, ..Hello::full(Features::CHECKSUMS) };
+        let fair = hello.agree(&Terms::full(Features::CHECKSUMS)).unwrap();
+        for terms in [
+            Terms { slots: 17, ..fair },
+            Terms { slots: 0, ..fair },
+            Terms { payload_bytes_max: 65537, ..fair },
+            Terms { features: Features::DIRECT, ..fair },
+            Terms { version: 2, ..fair },
+        ] {
+            assert!(HelloAnswer::parse(&HelloAnswer::Welcome(terms).to_bytes(), &hello).is_err(), "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn each_flipped_bit_of_a_hello_is_noticed() {
+        let bytes = Hello::full(Features::CHECKSUMS).to_bytes();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Hello::parse(&damaged).is_err(), "bit {bit}");
+        }
     }
 }

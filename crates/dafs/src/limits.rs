@@ -12,9 +12,13 @@ pub const BREAK_ITEMS_MAX: usize = FIDS_MAX;
 pub const BREAK_HINT_BYTES_MAX: usize = 64 << 10;
 /// Checksums in one answer: 256 KiB of message less its head. A longer question gets a shorter answer.
 pub const SUMS_MAX: usize = 65_000;
+/// Credits that a session has at least: one stays free for what ends waiting, one may wait for a lock, two work.
+pub const CREDITS_MIN: u32 = 4;
+/// Payload that a connection must carry at least: one page.
+pub const PAYLOAD_BYTES_LEAST: u32 = 4096;
 /// Members of one chain: each takes a slot, and the other half of the slots keeps going.
 pub const CHAIN_MAX: usize = (SLOTS_MAX / 2) as usize;
-/// Credentials of one session; a client drops the oldest handle when it needs more.
+/// Credentials of one session, with handles from 1 to this; a client gives the oldest handle away when it needs more.
 pub const CREDENTIALS_MAX: usize = 64;
 /// Breaks that one session may leave unacknowledged; past it the session is ended.
 pub const BREAKS_MAX: usize = 1024;

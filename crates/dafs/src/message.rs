@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use types::{BootVerifier, ClientId, SessionId};
+use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
+use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId};
+
+use crate::codec::choice::break_reason;
+use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
+use crate::wire::{Reader, Writer, limit};
+use crate::{Frame, FrameKind, Header, Terms, WireError};
 
 /// First message on an operations connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +30,10 @@ pub struct Attach {
 pub struct Attached {
     /// The session.
     pub session: SessionId,
-    /// It is the one that was to be resumed: locks and promises are still there (unless the server restarted, see `server`).
+    /// It existed before: its slots remember what was done.
     pub resumed: bool,
+    /// The attach counts as a renewal. Otherwise a break is overdue, and is to be acknowledged first.
+    pub renewed: bool,
     /// Which life of the server: another number means that it restarted.
     pub server: u64,
     /// See [`BootVerifier`].
@@ -33,7 +41,7 @@ pub struct Attached {
     /// How long the session lives without a renewal.
     pub lease: Duration,
     /// Credits to begin with.
-    pub slots: u32,
+    pub credits: u32,
     /// Proves that a back connection belongs to the session.
     pub bind_key: u128,
 }
@@ -46,3 +54,310 @@ pub struct Bind {
     /// As [`Attached::bind_key`].
     pub key: u128,
 }
+
+/// Any message of a session but requests and replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// To the server: see [`Attach`].
+    Attach(Attach),
+    /// To the server: see [`Bind`].
+    Bind(Bind),
+    /// To the server: from here on the handle stands for this caller.
+    Credential {
+        /// 1 to [`crate::limits::CREDENTIALS_MAX`].
+        handle: u32,
+        /// Whom it stands for.
+        caller: Caller,
+    },
+    /// To the server: take back a request.
+    Cancel {
+        /// Its slot.
+        slot: u32,
+        /// Its number.
+        request: u64,
+    },
+    /// To the server: a break is worked off.
+    BreakAck {
+        /// Which one.
+        id: BreakId,
+        /// Removed files that are open at the client.
+        held: Vec<Fid>,
+    },
+    /// To the server: extend the lease.
+    Renew(u64),
+    /// To the server: no slot at or above this number of credits is in use any more.
+    CreditsTaken(u32),
+    /// To the server: the session is over.
+    Detach,
+    /// To the server: are you there?
+    Probe(u64),
+    /// To the client: see [`Attached`].
+    Attached(Attached),
+    /// To the client: the back connection is bound.
+    Bound,
+    /// To the client: promises end.
+    Break {
+        /// Which break.
+        id: BreakId,
+        /// Which promises.
+        items: Vec<BreakItem>,
+    },
+    /// To the client: the renewal with this number came. `renewed` as in [`Attached::renewed`].
+    Renewed {
+        /// Which one.
+        number: u64,
+        /// Whether the lease was extended.
+        renewed: bool,
+    },
+    /// To the client: so many credits from now on.
+    Credits(u32),
+    /// To the client: the connection ends; with `Expired` the session does too.
+    Goodbye {
+        /// Why, for programs.
+        fault: Option<Fault>,
+        /// Why, for people: at most [`REASON_BYTES_MAX`] bytes.
+        reason: String,
+    },
+    /// To the client: I am here.
+    Probed(u64),
+}
+
+/// Supplementary groups that were not looked up.
+const GROUPS_UNKNOWN: u32 = u32::MAX;
+/// Bytes of an item of a break without its hint.
+const ITEM_BYTES: usize = 28;
+
+impl Message {
+    /// The frame of this message in `session` (of an [`Attach`] and an [`Attached`] their own session). Not yet sealed.
+    ///
+    /// # Errors
+    /// [`WireError`]: a limit is broken.
+    pub fn to_frame(&self, session: SessionId) -> Result<Frame, WireError> {
+        let mut to = Writer::new();
+        let mut header = Header::new(self.kind(), session);
+        self.put(&mut header, &mut to);
+        Ok(Frame::plain(header, to.end()?))
+    }
+
+    /// The frame that ends a connection which belongs to no session: an attach was refused, or a bind names no session.
+    /// `reason` is cut to [`REASON_BYTES_MAX`] bytes. The connection is to be closed behind it.
+    pub fn goodbye(terms: &Terms, session: SessionId, fault: Option<Fault>, reason: &str) -> Frame {
+        let reason = cut(reason, REASON_BYTES_MAX).to_owned();
+        let frame = Message::Goodbye { fault, reason }.to_frame(session);
+        frame.expect("a short reason is within the limits").sealed(terms.features)
+    }
+
+    /// Which kind of frame it travels in.
+    pub fn kind(&self) -> FrameKind {
+        match self {
+            Message::Attach(_) => FrameKind::Attach,
+            Message::Bind(_) => FrameKind::Bind,
+            Message::Credential { .. } => FrameKind::Credential,
+            Message::Cancel { .. } => FrameKind::Cancel,
+            Message::BreakAck { .. } => FrameKind::BreakAck,
+            Message::Renew(_) => FrameKind::Renew,
+            Message::CreditsTaken(_) => FrameKind::CreditsTaken,
+            Message::Detach => FrameKind::Detach,
+            Message::Probe(_) => FrameKind::Probe,
+            Message::Attached(_) => FrameKind::Attached,
+            Message::Bound => FrameKind::Bound,
+            Message::Break { .. } => FrameKind::Break,
+            Message::Renewed { .. } => FrameKind::Renewed,
+            Message::Credits(_) => FrameKind::Credits,
+            Message::Goodbye { .. } => FrameKind::Goodbye,
+            Message::Probed(_) => FrameKind::Probed,
+        }
+    }
+
+    fn put(&self, header: &mut Header, to: &mut Writer) {
+        match self {
+            Message::Attach(attach) => {
+                header.session = attach.resume.unwrap_or(SessionId(0));
+                to.u128(attach.client.0)
+                    .u64(attach.incarnation)
+                    .u32(attach.pid)
+                    .length16("display bytes", attach.display.len(), DISPLAY_BYTES_MAX)
+                    .raw(attach.display.as_bytes());
+            }
+            Message::Bind(bind) => {
+                header.session = bind.session;
+                to.u128(bind.key);
+            }
+            Message::Credential { handle, caller } => {
+                header.credential = *handle;
+                put_caller(to, caller);
+            }
+            Message::Cancel { slot, request } => (header.slot, header.request) = (*slot, *request),
+            Message::BreakAck { id, held } => {
+                header.request = id.0;
+                to.length32("fids", held.len(), FIDS_MAX).fids(held);
+            }
+            Message::Renew(number) | Message::Probe(number) | Message::Probed(number) => header.request = *number,
+            Message::CreditsTaken(credits) | Message::Credits(credits) => {
+                header.credits = put_credits(to, *credits);
+            }
+            Message::Detach | Message::Bound => {}
+            Message::Attached(attached) => {
+                header.session = attached.session;
+                header.credits = put_credits(to, attached.credits);
+                put_attached(to, attached);
+            }
+            Message::Break { id, items } => {
+                header.request = id.0;
+                put_items(to, items);
+            }
+            Message::Renewed { number, renewed } => {
+                header.request = *number;
+                to.bool(*renewed);
+            }
+            Message::Goodbye { fault, reason } => {
+                header.fault = *fault;
+                to.length16("reason bytes", reason.len(), REASON_BYTES_MAX).raw(reason.as_bytes());
+            }
+        }
+    }
+
+    /// The message of a frame; `None` for a request or reply. Header fields that the message does not use must be empty.
+    ///
+    /// # Errors
+    /// [`WireError`]: it is no message of the kind that its header says.
+    pub fn of_frame(frame: &Frame) -> Result<Option<Message>, WireError> {
+        let header = &frame.header;
+        let mut from = Reader::new(&frame.message);
+        let message = match header.kind {
+            FrameKind::Request | FrameKind::Reply => return Ok(None),
+            FrameKind::Attach => Message::Attach(get_attach(header, &mut from)?),
+            FrameKind::Bind => Message::Bind(Bind { session: header.session, key: from.u128()? }),
+            FrameKind::Credential => Message::Credential { handle: header.credential, caller: get_caller(&mut from)? },
+            FrameKind::Cancel => Message::Cancel { slot: header.slot, request: header.request },
+            FrameKind::BreakAck => {
+                let count = from.length32("fids", FIDS_MAX)?;
+                Message::BreakAck { id: BreakId(header.request), held: from.fids(count)? }
+            }
+            FrameKind::Renew => Message::Renew(header.request),
+            FrameKind::CreditsTaken => Message::CreditsTaken(header.credits.into()),
+            FrameKind::Detach => Message::Detach,
+            FrameKind::Probe => Message::Probe(header.request),
+            FrameKind::Attached => Message::Attached(get_attached(header, &mut from)?),
+            FrameKind::Bound => Message::Bound,
+            FrameKind::Break => Message::Break { id: BreakId(header.request), items: get_items(&mut from)? },
+            FrameKind::Renewed => Message::Renewed { number: header.request, renewed: from.bool("renewed")? },
+            FrameKind::Credits => Message::Credits(header.credits.into()),
+            FrameKind::Goodbye => {
+                let length = from.length16("reason bytes", REASON_BYTES_MAX)?;
+                Message::Goodbye { fault: header.fault, reason: from.text(length)? }
+            }
+            FrameKind::Probed => Message::Probed(header.request),
+        };
+        from.end()?;
+        message.check_header(header).map(|()| Some(message))
+    }
+
+    /// One form on the wire: the header is just what [`Message::to_frame`] would make of the message.
+    fn check_header(&self, header: &Header) -> Result<(), WireError> {
+        let mut expected = Header::new(self.kind(), header.session);
+        self.put(&mut expected, &mut Writer::new());
+        let bad = |what, value| Err(WireError::BadValue { what, value });
+        match () {
+            () if expected.request != header.request => bad("request", header.request),
+            () if expected.slot != header.slot => bad("slot", header.slot.into()),
+            () if expected.credential != header.credential => bad("credential", header.credential.into()),
+            () if expected.credits != header.credits => bad("credits", header.credits.into()),
+            () => Ok(()),
+        }
+    }
+}
+
+/// The longest beginning of `text` with at most `bytes_max` bytes.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=bytes_max.min(text.len())).rev().find(fits);
+    &text[..end.unwrap_or(0)]
+}
+
+fn put_credits(to: &mut Writer, credits: u32) -> u16 {
+    to.break_on(limit("credits", credits as usize, usize::from(u16::MAX)));
+    credits as u16
+}
+
+fn get_attach(header: &Header, from: &mut Reader<'_>) -> Result<Attach, WireError> {
+    let (client, incarnation, pid) = (ClientId(from.u128()?), from.u64()?, from.u32()?);
+    let length = from.length16("display bytes", DISPLAY_BYTES_MAX)?;
+    let resume = (header.session != SessionId(0)).then_some(header.session);
+    Ok(Attach { client, incarnation, resume, display: from.text(length)?, pid })
+}
+
+fn put_caller(to: &mut Writer, caller: &Caller) {
+    to.u32(caller.uid).u32(caller.gid);
+    let Some(groups) = &caller.groups else {
+        to.u32(GROUPS_UNKNOWN);
+        return;
+    };
+    to.length32("groups", groups.len(), GROUPS_MAX);
+    for group in groups {
+        to.u32(*group);
+    }
+}
+
+fn get_caller(from: &mut Reader<'_>) -> Result<Caller, WireError> {
+    let (uid, gid, count) = (from.u32()?, from.u32()?, from.u32()?);
+    if count == GROUPS_UNKNOWN {
+        return Ok(Caller { uid, gid, groups: None });
+    }
+    limit("groups", count as usize, GROUPS_MAX)?;
+    from.check_room(count as usize, 4)?;
+    let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+    Ok(Caller { uid, gid, groups: Some(groups) })
+}
+
+fn put_attached(to: &mut Writer, attached: &Attached) {
+    let lease = attached.lease.as_millis();
+    to.require(lease <= u128::from(u32::MAX), "lease", lease as u64)
+        .u64(attached.server)
+        .u64(attached.boot_verifier.0)
+        .u128(attached.bind_key)
+        .u32(lease as u32)
+        .bool(attached.resumed)
+        .bool(attached.renewed);
+}
+
+fn get_attached(header: &Header, from: &mut Reader<'_>) -> Result<Attached, WireError> {
+    Ok(Attached {
+        session: header.session,
+        credits: header.credits.into(),
+        server: from.u64()?,
+        boot_verifier: BootVerifier(from.u64()?),
+        bind_key: from.u128()?,
+        lease: Duration::from_millis(from.u32()?.into()),
+        resumed: from.bool("resumed")?,
+        renewed: from.bool("renewed")?,
+    })
+}
+
+fn put_items(to: &mut Writer, items: &[BreakItem]) {
+    to.length32("items", items.len(), BREAK_ITEMS_MAX);
+    let mut hint_bytes = 0;
+    for item in items {
+        let hint = item.name.as_ref().map_or(&[][..], |name| name.as_bytes());
+        hint_bytes += hint.len();
+        let hint = if hint_bytes > BREAK_HINT_BYTES_MAX { &[][..] } else { hint };
+        to.fid(item.fid).u16(hint.len() as u16).u8(item.reason as u8).u8(0).raw(hint);
+    }
+}
+
+fn get_items(from: &mut Reader<'_>) -> Result<Vec<BreakItem>, WireError> {
+    let count = from.length32("items", BREAK_ITEMS_MAX)?;
+    from.check_room(count, ITEM_BYTES)?;
+    (0..count).map(|_| get_item(from)).collect()
+}
+
+fn get_item(from: &mut Reader<'_>) -> Result<BreakItem, WireError> {
+    let fid = from.fid()?;
+    let hint_length = from.length16("hint bytes", NAME_BYTES_MAX)?;
+    let reason = from.choice("reason", break_reason)?;
+    from.padding()?;
+    let name = (hint_length > 0).then(|| from.name(hint_length)).transpose()?;
+    Ok(BreakItem { fid, reason, name })
+}
+
+const _: () = assert!(4 + BREAK_ITEMS_MAX * ITEM_BYTES + BREAK_HINT_BYTES_MAX <= MESSAGE_BYTES_MAX);

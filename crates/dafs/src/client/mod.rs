@@ -1,10 +1,31 @@
-//! The client's half of a session.
+//! The client's half of a session: one machine for each server that is talked to. It outlives connections and, when the server
+//! keeps its sessions, the server.
+//!
+//! - *Calls.* A call waits (`queue.rs`) until a credit is free, takes a slot (`flight.rs`) and the slot's next number, and stays there
+//!   until it is answered. One slot stays free for calls that end waiting elsewhere (unlocks, reclaims), and locks that wait take at
+//!   most a quarter of the slots: otherwise calls that wait for each other could fill them all.
+//! - *Reconnect.* The machine attaches anew, registers credentials again as they are needed, and sends every unanswered call again
+//!   with its slot and number; the server answers what it has done already. Of a chain, the unanswered rest is sent: its first
+//!   member names the file that the answered ones led to. If they failed, the rest is flagged so that it is not executed.
+//! - *Session lost.* If the server does not know the session any more, what became of the calls on their way is unknown.
+//! - *Keep-alive.* Renewals run over the back connection when there is one, so that the lease is only extended when breaks can
+//!   arrive; the operations connection is then probed beside it. An attach counts as a renewal. The lease runs from when a renewal was sent.
+
+mod credentials;
+mod flight;
+mod keepalive;
+mod queue;
+mod session;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, SessionId, Time};
 
-use crate::{ChannelId, Frame, PeerError, Region, Terms, WireError};
+pub use session::ClientSession;
+
+use crate::{ChannelId, Frame, Region, Terms, WireError};
 
 /// What a session begins with.
 #[derive(Clone, Debug)]
@@ -48,7 +69,7 @@ pub enum CallFailure {
     /// Too many calls wait already. Not sent.
     #[error("too many calls wait")]
     QueueFull,
-    /// A chain longer than the session's credits or [`crate::limits::CHAIN_MAX`], or one without members. Not sent.
+    /// A chain with more members than half of the session's credits or [`crate::limits::CHAIN_MAX`]. Not sent.
     #[error("chain does not fit")]
     BadChain,
     /// The call breaks a limit of the protocol. Not sent.
@@ -185,27 +206,4 @@ pub enum ClientOutput {
     Closed,
     /// Give the machine a tick then (the latest one counts).
     WakeAt(Time),
-}
-
-/// See the head of the file.
-#[derive(Debug)]
-pub struct ClientSession {
-    config: ClientConfig,
-}
-
-impl ClientSession {
-    /// A session that is not connected yet; asks for its first connection.
-    pub fn new(now: Time, config: ClientConfig, out: &mut Vec<ClientOutput>) -> ClientSession {
-        out.push(ClientOutput::Connect { role: Role::Operations, at: now });
-        ClientSession { config }
-    }
-
-    /// Takes in one event.
-    ///
-    /// # Errors
-    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it and asks for another.
-    pub fn step(&mut self, _now: Time, _input: ClientInput, _out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
-        let _ = &self.config;
-        Err(PeerError::Unasked)
-    }
 }

@@ -189,4 +189,29 @@ impl AnswerKind {
             Answer::Report(_) => AnswerKind::Report,
         }
     }
+
+    /// Whether such an answer says what [`types::Fid::CURRENT`] means next, as [`Answer::current`] does.
+    pub const fn has_current(self) -> bool {
+        match self {
+            AnswerKind::Status
+            | AnswerKind::Entry
+            | AnswerKind::Made
+            | AnswerKind::Renamed
+            | AnswerKind::Data
+            | AnswerKind::Written
+            | AnswerKind::Body => true,
+            AnswerKind::Done
+            | AnswerKind::Entries
+            | AnswerKind::Removed
+            | AnswerKind::Target
+            | AnswerKind::Xattr
+            | AnswerKind::XattrNames
+            | AnswerKind::Volume
+            | AnswerKind::Offset
+            | AnswerKind::Committed
+            | AnswerKind::Sums
+            | AnswerKind::LockTest
+            | AnswerKind::Report => false,
+        }
+    }
 }

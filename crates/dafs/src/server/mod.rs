@@ -1,10 +1,30 @@
-//! The server's half of a session.
+//! The server's half of a session: one machine that outlives the connections it is used over.
+//!
+//! - *Connections.* At most two: operations (attached) and back (bound). A newer one of a kind replaces the older one.
+//! - *Slots* (`slot.rs`). A request is new (last number + 1), a repeat (last number, answered before), in progress (last number,
+//!   came over an earlier connection), or wrong. New ones and repeats go up with the same [`Origin`]; the service has the replies
+//!   that must not be made twice (EO-1). One in progress is not passed up again: its reply goes to the connection that is alive then.
+//! - *Chains* (`chain.rs`). Members wait in memory until the one before has its reply. When the operations connection goes, the
+//!   waiting ones are forgotten as if they had never come; the client sends them again.
+//! - *Credits.* `granted` is what the client may use from now on, `enforced` what it may still be using: lowering one lowers the
+//!   other only when the client has said that it follows (DA-1 is checked against `enforced`).
+//! - *Breaks* go over the back connection, without one over operations, and are kept until they are acknowledged: whenever the
+//!   connection they were sent over goes, they are sent again.
+
+mod breaks;
+mod chain;
+mod session;
+mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
-use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId, Time};
+use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId};
 
-use crate::{ChannelId, Frame, PeerError, Terms};
+pub use session::ServerSession;
+
+use crate::{ChannelId, Frame, Terms};
 
 /// What a session begins with.
 #[derive(Clone, Debug)]
@@ -17,7 +37,7 @@ pub struct SessionSetup {
     pub boot_verifier: BootVerifier,
     /// How long it lives without a renewal.
     pub lease: Duration,
-    /// Slots: at least 2, at most [`types::limits::SLOTS_MAX`].
+    /// Slots, and credits to begin with: [`crate::limits::CREDITS_MIN`] to [`types::limits::SLOTS_MAX`].
     pub slots: u32,
     /// Random; proves that a back connection belongs to the session.
     pub bind_key: u128,
@@ -29,14 +49,16 @@ pub struct SessionSetup {
 /// What happens to a session.
 #[derive(Debug)]
 pub enum ServerInput {
-    /// A connection attached to this session (which may have had another one before). `resumed`: as the client asked.
+    /// A connection attached to this session, which may have had another one before.
     Attached {
         /// Which connection.
         channel: ChannelId,
         /// What its hello agreed on.
         terms: Terms,
-        /// The client resumes this session (otherwise it is new).
+        /// The session existed before this attach (here or in an earlier life of the server).
         resumed: bool,
+        /// The attach extended the lease. Otherwise a break is overdue.
+        renewed: bool,
     },
     /// A connection wants to be the back connection.
     Bind {
@@ -81,8 +103,10 @@ pub enum ServerInput {
         channel: ChannelId,
         /// Its number.
         number: u64,
+        /// The lease was extended. Otherwise a break is overdue; if the session is gone, say [`ServerInput::End`] instead.
+        renewed: bool,
     },
-    /// The session gets this many credits from now on (1 to the slots that it began with).
+    /// The session gets this many credits from now on ([`crate::limits::CREDITS_MIN`] to the slots that it began with).
     Grant(u32),
     /// The session is over: its lease ended, or the server stops. The reason is sent to the client.
     End(Fault),
@@ -134,35 +158,4 @@ pub enum ServerOutput {
     Detached,
     /// The client does not acknowledge its breaks, too many wait: the session cannot be kept coherent and is to be ended.
     Overrun,
-}
-
-/// See the head of the file.
-#[derive(Debug)]
-pub struct ServerSession {
-    setup: SessionSetup,
-}
-
-impl ServerSession {
-    /// A session that nobody is attached to yet.
-    pub fn new(setup: SessionSetup) -> ServerSession {
-        ServerSession { setup }
-    }
-
-    /// Its number.
-    pub fn id(&self) -> SessionId {
-        self.setup.session
-    }
-
-    /// Whether a client is connected.
-    pub fn is_connected(&self) -> bool {
-        false
-    }
-
-    /// Takes in one event.
-    ///
-    /// # Errors
-    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it.
-    pub fn step(&mut self, _now: Time, _input: ServerInput, _out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
-        Err(PeerError::Unasked)
-    }
 }

@@ -1,0 +1,80 @@
+//! Which handle stands for which caller on the present connection. When all are taken, the one that was not used for longest
+//! is given away: frames of one connection keep their order, so earlier requests mean the earlier caller.
+
+use std::collections::HashMap;
+
+use types::Caller;
+
+use crate::limits::CREDENTIALS_MAX;
+
+/// The handles of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Credentials {
+    handles: HashMap<Caller, u32>,
+    /// Of handle `index + 1`: its caller, and when it was last used.
+    used: Vec<(Caller, u64)>,
+    uses: u64,
+}
+
+/// A caller's handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handle {
+    /// The server knows it.
+    Known(u32),
+    /// The server is to be told first.
+    New(u32),
+}
+
+impl Credentials {
+    /// The connection is another one: the server knows nobody.
+    pub fn clear(&mut self) {
+        *self = Credentials::default();
+    }
+
+    /// The handle of `caller` from now on.
+    pub fn handle(&mut self, caller: &Caller) -> Handle {
+        self.uses += 1;
+        if let Some(handle) = self.handles.get(caller) {
+            self.used[*handle as usize - 1].1 = self.uses;
+            return Handle::Known(*handle);
+        }
+        let handle = self.take_handle(caller);
+        self.handles.insert(caller.clone(), handle);
+        Handle::New(handle)
+    }
+
+    fn take_handle(&mut self, caller: &Caller) -> u32 {
+        if self.used.len() < CREDENTIALS_MAX {
+            self.used.push((caller.clone(), self.uses));
+            return self.used.len() as u32;
+        }
+        let oldest = self.used.iter_mut().enumerate().min_by_key(|(_, (_, used))| *used);
+        let (index, place) = oldest.expect("CREDENTIALS_MAX is not 0");
+        self.handles.remove(&place.0);
+        *place = (caller.clone(), self.uses);
+        index as u32 + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(uid: u32) -> Caller {
+        Caller { uid, gid: 0, groups: None }
+    }
+
+    #[test]
+    fn the_handle_that_was_unused_longest_is_given_away() {
+        let mut credentials = Credentials::default();
+        for uid in 1..=CREDENTIALS_MAX as u32 {
+            assert_eq!(credentials.handle(&caller(uid)), Handle::New(uid));
+        }
+        assert_eq!(credentials.handle(&caller(1)), Handle::Known(1));
+        assert_eq!(credentials.handle(&caller(1000)), Handle::New(2));
+        assert_eq!(credentials.handle(&caller(2)), Handle::New(3));
+        assert_eq!(credentials.handle(&caller(1000)), Handle::Known(2));
+        credentials.clear();
+        assert_eq!(credentials.handle(&caller(1000)), Handle::New(1));
+    }
+}

@@ -1,0 +1,210 @@
+//! Slots, and the calls in them that wait for their answers.
+//!
+//! Request numbers of a slot rise by one with each call that is put into it, and never go back as long as the session lives. A slot
+//! above the granted credits is used up and then left alone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use types::limits::SLOTS_MAX;
+use types::{Answer, Fault, Fid};
+
+use super::CallId;
+use super::queue::Ready;
+use crate::PeerError;
+use crate::limits::CHAIN_MAX;
+
+/// A call on its way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub ready: Ready,
+    pub chain: Option<u64>,
+    /// The caller took it back.
+    pub cancelled: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    last: u64,
+    flight: Option<Flight>,
+}
+
+/// The unanswered rest of a chain.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    pub slots: VecDeque<u32>,
+    /// The file that the answered members led to.
+    pub current: Option<Fid>,
+    /// One of them failed.
+    pub failed: bool,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(super) struct Flights {
+    slots: Vec<Slot>,
+    chains: BTreeMap<u64, Rest>,
+    chains_begun: u64,
+    flying: usize,
+    locks: usize,
+    credits: u32,
+    /// The server is to be told when slots above the credits are empty.
+    owes_taken: bool,
+}
+
+impl Flights {
+    pub fn new() -> Flights {
+        Flights {
+            slots: (0..SLOTS_MAX).map(|_| Slot::default()).collect(),
+            chains: BTreeMap::new(),
+            chains_begun: 0,
+            flying: 0,
+            locks: 0,
+            credits: 0,
+            owes_taken: false,
+        }
+    }
+
+    /// Calls on their way.
+    pub fn len(&self) -> usize {
+        self.flying
+    }
+
+    // Credits.
+
+    /// The server grants so many.
+    pub fn set_credits(&mut self, credits: u32) {
+        self.owes_taken |= credits < self.credits;
+        self.credits = credits;
+    }
+
+    /// A session goes on: the server may not know which credits were taken before.
+    pub fn owe_taken(&mut self) {
+        self.owes_taken = true;
+    }
+
+    /// The credits to confirm, once nothing above them is in use.
+    pub fn credits_taken(&mut self) -> Option<u32> {
+        let above = self.slots.iter().skip(self.credits as usize);
+        let free = self.owes_taken && above.clone().all(|slot| slot.flight.is_none());
+        free.then(|| {
+            self.owes_taken = false;
+            self.credits
+        })
+    }
+
+    fn free(&self) -> usize {
+        self.slots.iter().take(self.credits as usize).filter(|slot| slot.flight.is_none()).count()
+    }
+
+    /// Room for a call that ends waiting elsewhere.
+    pub fn has_urgent_room(&self) -> bool {
+        self.free() >= 1
+    }
+
+    /// Room for `count` calls, with the slot for urgent ones left.
+    pub fn has_room(&self, count: usize) -> bool {
+        self.free() > count
+    }
+
+    /// Room for a lock that will wait.
+    pub fn has_lock_room(&self) -> bool {
+        self.has_room(1) && self.locks < (self.credits / 4) as usize
+    }
+
+    /// The longest chain that finds room sooner or later.
+    pub fn chain_max(&self) -> usize {
+        CHAIN_MAX.min((self.credits / 2) as usize)
+    }
+
+    // Flights.
+
+    /// Gives a call a slot and a number. There must be room.
+    pub fn launch(&mut self, ready: Ready, chain: Option<u64>) -> u32 {
+        let slots = self.slots.iter_mut().take(self.credits as usize);
+        let (index, slot) =
+            slots.enumerate().find(|(_, slot)| slot.flight.is_none()).expect("DA-1: callers look for room first");
+        slot.last += 1;
+        self.locks += usize::from(ready.waits());
+        self.flying += 1;
+        slot.flight = Some(Flight { ready, chain, cancelled: false });
+        if let Some(rest) = chain.and_then(|chain| self.chains.get_mut(&chain)) {
+            rest.slots.push_back(index as u32);
+        }
+        index as u32
+    }
+
+    /// A new chain, for [`Flights::launch`].
+    pub fn begin_chain(&mut self) -> u64 {
+        self.chains_begun += 1;
+        self.chains.insert(self.chains_begun, Rest::default());
+        self.chains_begun
+    }
+
+    /// A slot's call and its number.
+    pub fn get(&self, slot: u32) -> Option<(&Flight, u64)> {
+        let slot = self.slots.get(slot as usize)?;
+        slot.flight.as_ref().map(|flight| (flight, slot.last))
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut Flight> {
+        self.slots.get_mut(slot as usize)?.flight.as_mut()
+    }
+
+    /// Where a call is.
+    pub fn find(&self, id: CallId) -> Option<u32> {
+        let same = |slot: &Slot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
+        self.slots.iter().position(same).map(|index| index as u32)
+    }
+
+    /// The rest of a chain.
+    pub fn rest(&self, chain: u64) -> Option<&Rest> {
+        self.chains.get(&chain)
+    }
+
+    /// What is to be sent again after a reconnect: single calls by slot, then the rests of chains, each in its order.
+    pub fn unanswered(&self) -> Vec<Vec<u32>> {
+        let flying = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.flight.as_ref()?)));
+        let singles = flying.filter(|(_, flight)| flight.chain.is_none()).map(|(index, _)| vec![index as u32]);
+        singles.chain(self.chains.values().map(|rest| rest.slots.iter().copied().collect())).collect()
+    }
+
+    /// Whether an answer for the slot may come now: members of a chain are answered in order.
+    pub fn check_turn(&self, slot: u32) -> Result<(), PeerError> {
+        let chain = self.get(slot).and_then(|(flight, _)| flight.chain);
+        match chain.and_then(|chain| self.chains.get(&chain)) {
+            Some(rest) if rest.slots.front() != Some(&slot) => Err(PeerError::Unasked),
+            _ => Ok(()),
+        }
+    }
+
+    /// A call is answered; its slot is free.
+    pub fn land(&mut self, index: u32, result: &Result<Answer, Fault>) -> Option<Flight> {
+        let flight = self.slots.get_mut(index as usize)?.flight.take()?;
+        self.flying -= 1;
+        self.locks -= usize::from(flight.ready.waits());
+        if let Some(number) = flight.chain {
+            let rest = self.chains.get_mut(&number).expect("a chain stays until its last member is answered");
+            rest.slots.pop_front();
+            match result {
+                Ok(answer) => rest.current = answer.current().or(rest.current),
+                Err(_) => rest.failed = true,
+            }
+            if rest.slots.is_empty() {
+                self.chains.remove(&number);
+            }
+        }
+        Some(flight)
+    }
+
+    /// The session is lost: all calls on their way, and numbers that begin anew.
+    pub fn lose_all(&mut self) -> Vec<CallId> {
+        let lost = std::mem::replace(self, Flights::new());
+        lost.slots.into_iter().filter_map(|slot| slot.flight).map(|flight| flight.ready.id).collect()
+    }
+
+    /// What must hold between any two steps.
+    pub fn check(&self) {
+        debug_assert_eq!(self.flying, self.slots.iter().filter(|slot| slot.flight.is_some()).count());
+        debug_assert!(self.chains.values().all(|rest| !rest.slots.is_empty()));
+    }
+}

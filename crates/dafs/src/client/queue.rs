@@ -1,0 +1,156 @@
+//! Calls that wait for a credit, in three lines: those that end waiting elsewhere, locks that will wait, and all others.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use types::{Call, Caller};
+
+use super::CallId;
+use crate::codec::{AnswerKind, EncodedCall, Procedure, encode_call, uses_current};
+use crate::{Region, WireError};
+
+/// A call that can be sent.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub id: CallId,
+    pub caller: Caller,
+    pub call: Call,
+    pub region: Option<Region>,
+    pub procedure: Procedure,
+    pub message: Bytes,
+    pub payload: Bytes,
+}
+
+impl Ready {
+    /// Checks a call, and makes its bytes. `first`: nothing runs before it, so it cannot name its chain's file.
+    pub fn new(
+        id: CallId,
+        caller: Caller,
+        mut call: Call,
+        region: Option<Region>,
+        first: bool,
+    ) -> Result<Ready, WireError> {
+        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. });
+        if (first || listed) && uses_current(&mut call) {
+            return Err(WireError::BadValue { what: "fid", value: u64::MAX });
+        }
+        let procedure = Procedure::of(&call);
+        let EncodedCall { message, payload, .. } = encode_call(&call)?;
+        Ok(Ready { id, caller, call, region, procedure, message: message.into(), payload })
+    }
+
+    /// The kind of answer that belongs to it.
+    pub fn expects(&self) -> AnswerKind {
+        self.procedure.answer()
+    }
+
+    /// Whether it is a lock that may wait for long.
+    pub fn waits(&self) -> bool {
+        matches!(self.call, Call::Lock { wait: true, reclaim: false, .. })
+    }
+
+    /// Whether others may wait for it to be done.
+    fn is_urgent(&self) -> bool {
+        matches!(
+            self.call,
+            Call::Unlock { .. }
+                | Call::Hold { .. }
+                | Call::Unhold { .. }
+                | Call::ReclaimDone
+                | Call::Lock { reclaim: true, .. }
+        )
+    }
+}
+
+/// What is sent together.
+#[derive(Debug)]
+pub(super) enum Unit {
+    Single(Ready),
+    Chain(Vec<Ready>),
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub urgent: VecDeque<Ready>,
+    pub locks: VecDeque<Ready>,
+    pub others: VecDeque<Unit>,
+    len: usize,
+}
+
+impl Queue {
+    /// Calls that wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn push(&mut self, ready: Ready) {
+        self.len += 1;
+        match ready {
+            ready if ready.is_urgent() => self.urgent.push_back(ready),
+            ready if ready.waits() => self.locks.push_back(ready),
+            ready => self.others.push_back(Unit::Single(ready)),
+        }
+    }
+
+    pub fn push_chain(&mut self, members: Vec<Ready>) {
+        self.len += members.len();
+        self.others.push_back(Unit::Chain(members));
+    }
+
+    pub fn pop_urgent(&mut self) -> Option<Ready> {
+        self.urgent.pop_front().inspect(|_| self.len -= 1)
+    }
+
+    pub fn pop_lock(&mut self) -> Option<Ready> {
+        self.locks.pop_front().inspect(|_| self.len -= 1)
+    }
+
+    pub fn pop_other(&mut self) -> Option<Unit> {
+        let unit = self.others.pop_front()?;
+        self.len -= match &unit {
+            Unit::Single(_) => 1,
+            Unit::Chain(members) => members.len(),
+        };
+        Some(unit)
+    }
+
+    /// Takes out a call, with its whole chain.
+    pub fn remove(&mut self, id: CallId) -> Vec<CallId> {
+        let same = |ready: &Ready| ready.id == id;
+        if let Some(at) = self.urgent.iter().position(same) {
+            self.urgent.remove(at);
+        } else if let Some(at) = self.locks.iter().position(same) {
+            self.locks.remove(at);
+        } else {
+            return self.remove_other(id);
+        }
+        self.len -= 1;
+        vec![id]
+    }
+
+    fn remove_other(&mut self, id: CallId) -> Vec<CallId> {
+        let at = self.others.iter().position(|unit| match unit {
+            Unit::Single(ready) => ready.id == id,
+            Unit::Chain(members) => members.iter().any(|ready| ready.id == id),
+        });
+        let ids = match at.and_then(|at| self.others.remove(at)) {
+            None => Vec::new(),
+            Some(Unit::Single(ready)) => vec![ready.id],
+            Some(Unit::Chain(members)) => members.iter().map(|ready| ready.id).collect(),
+        };
+        self.len -= ids.len();
+        ids
+    }
+
+    /// Takes out everything.
+    pub fn drain(&mut self) -> Vec<CallId> {
+        let Queue { urgent, locks, others, .. } = std::mem::take(self);
+        let singles = urgent.into_iter().chain(locks).map(|ready| ready.id);
+        let rest = others.into_iter().flat_map(|unit| match unit {
+            Unit::Single(ready) => vec![ready.id],
+            Unit::Chain(members) => members.iter().map(|ready| ready.id).collect(),
+        });
+        singles.chain(rest).collect()
+    }
+}

@@ -1,0 +1,782 @@
+//! The machine itself; see the head of `client/mod.rs`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use types::limits::SLOTS_MAX;
+use types::{Answer, BreakId, Call, Caller, Fault, Fid, SessionId, Time};
+
+use super::credentials::{Credentials, Handle};
+use super::flight::Flights;
+use super::keepalive::{Pulse, period};
+use super::queue::{Queue, Ready, Unit};
+use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, Role};
+use crate::codec::{AnswerKind, check_payload, decode_answer, encode_call, resolve_current};
+use crate::limits::{
+    BREAKS_MAX, CHAIN_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME,
+};
+use crate::message::{Attach, Attached, Bind, Message, cut};
+use crate::{ChannelId, Features, Flags, Frame, FrameKind, Header, PeerError, Region, Terms, WireError};
+
+/// How soon to ask again for a renewal that was withheld because a break is overdue.
+const WITHHELD_TIME: Duration = Duration::from_millis(500);
+
+/// A connection of the session.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    channel: ChannelId,
+    terms: Terms,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    /// Not wanted now.
+    Off,
+    /// The driver was asked for it.
+    Wanted,
+    /// Attach or bind was sent.
+    Joining { line: Line, sent_at: Time },
+    /// In use.
+    Up(Line),
+}
+
+impl Link {
+    fn line(&self) -> Option<Line> {
+        match self {
+            Link::Joining { line, .. } | Link::Up(line) => Some(*line),
+            Link::Off | Link::Wanted => None,
+        }
+    }
+
+    fn up(&self) -> Option<Line> {
+        match self {
+            Link::Up(line) => Some(*line),
+            _ => None,
+        }
+    }
+
+    fn is(&self, channel: ChannelId) -> bool {
+        self.line().is_some_and(|line| line.channel == channel)
+    }
+
+    fn overdue(&self, now: Time) -> Option<ChannelId> {
+        match self {
+            Link::Joining { line, sent_at } if now >= *sent_at + RENEWAL_TIME => Some(line.channel),
+            _ => None,
+        }
+    }
+
+    fn wake_at(&self) -> Time {
+        match self {
+            Link::Joining { sent_at, .. } => *sent_at + RENEWAL_TIME,
+            _ => Time::NEVER,
+        }
+    }
+}
+
+/// What the server told of the session.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: SessionId,
+    server: u64,
+    bind_key: u128,
+    lease: Duration,
+}
+
+/// See the head of `client/mod.rs`.
+#[derive(Debug)]
+pub struct ClientSession {
+    config: ClientConfig,
+    operations: Link,
+    back: Link,
+    known: Option<Known>,
+    queue: Queue,
+    flights: Flights,
+    credentials: Credentials,
+    /// Breaks that are being worked off.
+    breaks: BTreeSet<BreakId>,
+    renewal: Pulse,
+    probe: Pulse,
+    pause: Duration,
+    wake_at: Time,
+    closed: bool,
+}
+
+impl ClientSession {
+    /// A session that is not connected yet; asks for its first connection.
+    pub fn new(now: Time, config: ClientConfig, out: &mut Vec<ClientOutput>) -> ClientSession {
+        out.push(ClientOutput::Connect { role: Role::Operations, at: now });
+        ClientSession {
+            config,
+            operations: Link::Wanted,
+            back: Link::Off,
+            known: None,
+            queue: Queue::default(),
+            flights: Flights::new(),
+            credentials: Credentials::default(),
+            breaks: BTreeSet::new(),
+            renewal: Pulse::new(),
+            probe: Pulse::new(),
+            pause: RECONNECT_FIRST,
+            wake_at: Time::NEVER,
+            closed: false,
+        }
+    }
+
+    /// The session's number, once attached.
+    pub fn id(&self) -> Option<SessionId> {
+        self.known.map(|known| known.id)
+    }
+
+    /// Whether requests can be sent at the moment.
+    pub fn is_connected(&self) -> bool {
+        self.operations.up().is_some()
+    }
+
+    /// Calls that wait, for a credit or for their answer.
+    pub fn calls_waiting(&self) -> usize {
+        self.queue.len() + self.flights.len()
+    }
+
+    /// Takes in one event.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it and asks for another.
+    pub fn step(&mut self, now: Time, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+        let source = match &input {
+            ClientInput::Arrived { channel, .. } => Some(*channel),
+            _ => None,
+        };
+        let result = self.take(now, input, out);
+        if let (Err(error), Some(channel)) = (&result, source) {
+            tracing::debug!(session = ?self.id(), ?now, %error, "peer error");
+            self.on_lost(now, channel, out);
+        }
+        self.flights.check();
+        self.wake(out);
+        result
+    }
+
+    fn take(&mut self, now: Time, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+        if self.closed {
+            return self.take_closed(input, out);
+        }
+        match input {
+            ClientInput::Connected { role, channel, terms } => {
+                self.on_connected(now, role, Line { channel, terms }, out)
+            }
+            ClientInput::ConnectFailed { role } => self.on_connect_failed(now, role, out),
+            ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
+            ClientInput::Lost { channel } => self.on_lost(now, channel, out),
+            ClientInput::Submit { id, caller, call, region } => self.on_submit(id, caller, call, region, out),
+            ClientInput::SubmitChain { caller, members } => self.on_submit_chain(&caller, members, out),
+            ClientInput::Cancel(id) => self.on_cancel(id, out),
+            ClientInput::BreakHandled { id, held } => self.on_break_handled(id, held, out),
+            ClientInput::Detach => self.on_detach(out),
+            ClientInput::Tick => self.on_tick(now, out),
+        }
+        Ok(())
+    }
+
+    fn take_closed(&mut self, input: ClientInput, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+        match input {
+            ClientInput::Connected { channel, .. } => out.push(ClientOutput::Close { channel }),
+            ClientInput::Submit { id, .. } => fail(&[id], &CallFailure::Closed, out),
+            ClientInput::SubmitChain { members, .. } => fail(&ids(&members), &CallFailure::Closed, out),
+            ClientInput::Arrived { .. } => return Err(PeerError::UnknownChannel),
+            ClientInput::ConnectFailed { .. }
+            | ClientInput::Lost { .. }
+            | ClientInput::Cancel(_)
+            | ClientInput::BreakHandled { .. }
+            | ClientInput::Detach
+            | ClientInput::Tick => {}
+        }
+        Ok(())
+    }
+
+    // Connections.
+
+    fn on_connected(&mut self, now: Time, role: Role, line: Line, out: &mut Vec<ClientOutput>) {
+        match (role, self.operations, self.back, self.known) {
+            (Role::Operations, Link::Wanted, _, _) => {
+                self.operations = Link::Joining { line, sent_at: now };
+                let attach = Attach {
+                    client: self.config.client,
+                    incarnation: self.config.incarnation,
+                    resume: self.id(),
+                    display: cut(&self.config.display, DISPLAY_BYTES_MAX).to_owned(),
+                    pid: self.config.pid,
+                };
+                self.send(line, &Message::Attach(attach), out);
+            }
+            (Role::Back, Link::Up(_), Link::Wanted, Some(known)) => {
+                self.back = Link::Joining { line, sent_at: now };
+                self.send(line, &Message::Bind(Bind { session: known.id, key: known.bind_key }), out);
+            }
+            _ => {
+                out.push(ClientOutput::Close { channel: line.channel });
+                if role == Role::Back && matches!(self.back, Link::Wanted) {
+                    self.back = Link::Off;
+                }
+            }
+        }
+    }
+
+    fn on_connect_failed(&mut self, now: Time, role: Role, out: &mut Vec<ClientOutput>) {
+        match role {
+            Role::Operations if matches!(self.operations, Link::Wanted) => self.want(now, role, out),
+            Role::Back if matches!(self.back, Link::Wanted) => self.want(now, role, out),
+            _ => {}
+        }
+    }
+
+    /// Asks for a connection after a pause that doubles until something good comes.
+    fn want(&mut self, now: Time, role: Role, out: &mut Vec<ClientOutput>) {
+        match role {
+            Role::Operations => self.operations = Link::Wanted,
+            // Without operations there is nothing to join; it is asked for after the attach.
+            Role::Back if self.operations.up().is_none() => {
+                self.back = Link::Off;
+                return;
+            }
+            Role::Back => self.back = Link::Wanted,
+        }
+        out.push(ClientOutput::Connect { role, at: now + self.pause });
+        self.pause = (self.pause * 2).min(RECONNECT_LAST);
+    }
+
+    fn on_lost(&mut self, now: Time, channel: ChannelId, out: &mut Vec<ClientOutput>) {
+        if self.closed {
+            return;
+        }
+        self.renewal.on_lost(now, channel);
+        self.probe.on_lost(now, channel);
+        if self.operations.is(channel) {
+            self.want(now, Role::Operations, out);
+        } else if self.back.is(channel) {
+            self.want(now, Role::Back, out);
+        }
+        self.pulse(now, out);
+    }
+
+    /// Closes a connection from this side.
+    fn drop_line(&mut self, now: Time, channel: ChannelId, out: &mut Vec<ClientOutput>) {
+        out.push(ClientOutput::Close { channel });
+        self.on_lost(now, channel, out);
+    }
+
+    fn send(&self, line: Line, message: &Message, out: &mut Vec<ClientOutput>) {
+        let session = self.id().unwrap_or(SessionId(0));
+        let frame = message.to_frame(session).expect("our own messages are within the limits");
+        out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+    }
+
+    // Frames.
+
+    fn on_arrived(
+        &mut self,
+        now: Time,
+        channel: ChannelId,
+        frame: Frame,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
+        let links = [(self.operations, Role::Operations), (self.back, Role::Back)];
+        let (link, role) = links.into_iter().find(|(link, _)| link.is(channel)).ok_or(PeerError::UnknownChannel)?;
+        let line = link.line().ok_or(PeerError::UnknownChannel)?;
+        frame.verify(&line.terms)?;
+        let kind = frame.header.kind;
+        let speaks_of_ours = Some(frame.header.session) == self.id();
+        if !speaks_of_ours && !matches!(kind, FrameKind::Attached | FrameKind::Goodbye) {
+            return Err(PeerError::WrongSession);
+        }
+        if kind == FrameKind::Reply && role == Role::Operations && link.up().is_some() {
+            return self.on_reply(frame, out);
+        }
+        match (Message::of_frame(&frame)?, role, link) {
+            (Some(Message::Attached(attached)), Role::Operations, Link::Joining { line, sent_at }) => {
+                self.on_attached(now, line, sent_at, &attached, out)?;
+            }
+            (Some(Message::Bound), Role::Back, Link::Joining { line, .. }) => {
+                self.back = Link::Up(line);
+                self.probe.set_due(now + self.period());
+                self.pulse(now, out);
+            }
+            (Some(Message::Break { id, items }), _, Link::Up(_)) => {
+                if self.breaks.insert(id) {
+                    out.push(ClientOutput::Break { id, items });
+                }
+                if self.breaks.len() > BREAKS_MAX {
+                    return Err(PeerError::Unasked);
+                }
+            }
+            (Some(Message::Renewed { number, renewed }), _, Link::Up(_)) => {
+                self.on_renewed(now, channel, number, renewed, out)?;
+            }
+            (Some(Message::Probed(number)), _, Link::Up(_)) => {
+                let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
+                self.probe.set_due(asked.at + self.period());
+            }
+            (Some(Message::Credits(credits)), Role::Operations, Link::Up(line)) => {
+                self.on_credits(line, credits)?;
+                self.pump(out);
+            }
+            (Some(Message::Goodbye { fault, reason }), role, link) => {
+                return self.on_goodbye(role, link, fault, reason, out);
+            }
+            _ => return Err(PeerError::Unexpected(kind)),
+        }
+        Ok(())
+    }
+
+    fn on_attached(
+        &mut self,
+        now: Time,
+        line: Line,
+        sent_at: Time,
+        attached: &Attached,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
+        check_credits(line, attached.credits)?;
+        if attached.lease.is_zero() || attached.session == SessionId(0) {
+            return Err(WireError::BadValue { what: "lease or session", value: 0 }.into());
+        }
+        let before = self.known;
+        let resumed = attached.resumed && before.is_some_and(|known| known.id == attached.session);
+        let restarted = before.is_some_and(|known| known.server != attached.server);
+        self.operations = Link::Up(line);
+        self.known = Some(Known {
+            id: attached.session,
+            server: attached.server,
+            bind_key: attached.bind_key,
+            lease: attached.lease,
+        });
+        self.credentials.clear();
+        if !resumed || restarted {
+            self.breaks.clear();
+            if let Some(back) = self.back.line() {
+                self.back = Link::Off;
+                self.renewal.on_lost(now, back.channel);
+                out.push(ClientOutput::Close { channel: back.channel });
+            }
+        }
+        if before.is_some() && !resumed {
+            self.lose_session(out);
+        }
+        self.flights.set_credits(attached.credits);
+        if resumed {
+            self.flights.owe_taken();
+        }
+        let boot_verifier = attached.boot_verifier;
+        out.push(ClientOutput::Established { session: attached.session, resumed, restarted, boot_verifier });
+        self.renewal.set_due(match attached.renewed {
+            true => sent_at + self.period(),
+            false => now + WITHHELD_TIME,
+        });
+        if attached.renewed {
+            out.push(ClientOutput::Renewed { sent_at, lease: attached.lease });
+        }
+        self.resend(line, out);
+        self.pump(out);
+        if self.config.back_channel && matches!(self.back, Link::Off) {
+            self.back = Link::Wanted;
+            out.push(ClientOutput::Connect { role: Role::Back, at: now });
+        }
+        Ok(())
+    }
+
+    fn on_goodbye(
+        &mut self,
+        role: Role,
+        link: Link,
+        fault: Option<Fault>,
+        reason: String,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
+        match (role, link, fault) {
+            // Told so when attaching: another life of this client has taken over, for good (EO-2).
+            (Role::Operations, Link::Joining { .. }, Some(fault @ Fault::Expired)) => {
+                out.push(ClientOutput::Refused(fault));
+                self.close_all(out);
+            }
+            (Role::Operations, Link::Up(_), Some(Fault::Expired)) => {
+                self.known = None;
+                self.breaks.clear();
+                self.lose_session(out);
+            }
+            _ => {}
+        }
+        Err(PeerError::Goodbye { fault, reason })
+    }
+
+    fn lose_session(&mut self, out: &mut Vec<ClientOutput>) {
+        out.push(ClientOutput::SessionLost);
+        let lost = self.flights.lose_all();
+        fail(&lost, &CallFailure::SessionLost, out);
+    }
+
+    // Calls.
+
+    fn on_submit(
+        &mut self,
+        id: CallId,
+        caller: Caller,
+        call: Call,
+        region: Option<Region>,
+        out: &mut Vec<ClientOutput>,
+    ) {
+        if self.queue.len() >= self.config.queue_max {
+            return fail(&[id], &CallFailure::QueueFull, out);
+        }
+        match Ready::new(id, caller, call, region, true) {
+            Ok(ready) => {
+                self.queue.push(ready);
+                self.pump(out);
+            }
+            Err(error) => fail(&[id], &CallFailure::Unsendable(error), out),
+        }
+    }
+
+    fn on_submit_chain(&mut self, caller: &Caller, members: Vec<(CallId, Call)>, out: &mut Vec<ClientOutput>) {
+        let ids = ids(&members);
+        if members.len() > CHAIN_MAX {
+            return fail(&ids, &CallFailure::BadChain, out);
+        }
+        if self.queue.len() + members.len() > self.config.queue_max {
+            return fail(&ids, &CallFailure::QueueFull, out);
+        }
+        let ready = |(index, (id, call))| Ready::new(id, caller.clone(), call, None, index == 0);
+        match members.into_iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>() {
+            Ok(mut one) if one.len() == 1 => self.queue.push(one.remove(0)),
+            Ok(members) if !members.is_empty() => self.queue.push_chain(members),
+            Ok(_) => {}
+            Err(error) => return fail(&ids, &CallFailure::Unsendable(error), out),
+        }
+        self.pump(out);
+    }
+
+    fn on_cancel(&mut self, id: CallId, out: &mut Vec<ClientOutput>) {
+        let waiting = self.queue.remove(id);
+        fail(&waiting, &CallFailure::Fault(Fault::Cancelled), out);
+        let Some(slot) = self.flights.find(id) else { return };
+        if let Some(flight) = self.flights.get_mut(slot) {
+            flight.cancelled = true;
+        }
+        if let (Some(line), Some((_, request))) = (self.operations.up(), self.flights.get(slot)) {
+            self.send(line, &Message::Cancel { slot, request }, out);
+        }
+    }
+
+    /// Sends what waits, as far as there are credits.
+    fn pump(&mut self, out: &mut Vec<ClientOutput>) {
+        let Some(line) = self.operations.up() else { return };
+        while self.flights.has_urgent_room() {
+            let Some(ready) = self.queue.pop_urgent() else { break };
+            self.launch(line, ready, out);
+        }
+        while self.flights.has_lock_room() {
+            let Some(ready) = self.queue.pop_lock() else { break };
+            self.launch(line, ready, out);
+        }
+        while self.has_room_for_next() {
+            match self.queue.pop_other() {
+                Some(Unit::Single(ready)) => self.launch(line, ready, out),
+                Some(Unit::Chain(members)) => self.launch_chain(line, members, out),
+                None => break,
+            }
+        }
+        if let Some(credits) = self.flights.credits_taken() {
+            self.send(line, &Message::CreditsTaken(credits), out);
+        }
+    }
+
+    fn has_room_for_next(&self) -> bool {
+        match self.queue.others.front() {
+            None => false,
+            Some(Unit::Single(_)) => self.flights.has_room(1),
+            // One that never fits is popped to be refused.
+            Some(Unit::Chain(members)) => {
+                members.len() > self.flights.chain_max() || self.flights.has_room(members.len())
+            }
+        }
+    }
+
+    fn launch(&mut self, line: Line, ready: Ready, out: &mut Vec<ClientOutput>) {
+        if let Err(error) = check_payload(&ready.call, line.terms.payload_bytes_max) {
+            return fail(&[ready.id], &CallFailure::Unsendable(error), out);
+        }
+        let slot = self.flights.launch(ready, None);
+        self.send_request(line, slot, Flags::NONE, out);
+    }
+
+    fn launch_chain(&mut self, line: Line, members: Vec<Ready>, out: &mut Vec<ClientOutput>) {
+        let ids: Vec<CallId> = members.iter().map(|ready| ready.id).collect();
+        if members.len() > self.flights.chain_max() {
+            return fail(&ids, &CallFailure::BadChain, out);
+        }
+        let fits = |ready: &Ready| check_payload(&ready.call, line.terms.payload_bytes_max);
+        if let Err(error) = members.iter().try_for_each(fits) {
+            return fail(&ids, &CallFailure::Unsendable(error), out);
+        }
+        let chain = self.flights.begin_chain();
+        let slots: Vec<u32> = members.into_iter().map(|ready| self.flights.launch(ready, Some(chain))).collect();
+        self.send_unit(line, &slots, out);
+    }
+
+    /// Sends requests as one chain, or a single one as such.
+    fn send_unit(&mut self, line: Line, slots: &[u32], out: &mut Vec<ClientOutput>) {
+        for (index, slot) in slots.iter().enumerate() {
+            let flags = match index {
+                _ if slots.len() == 1 => Flags::NONE,
+                0 => Flags::CHAIN_START,
+                last if last + 1 == slots.len() => Flags::CHAIN_END,
+                _ => Flags::CHAIN_MIDDLE,
+            };
+            self.send_request(line, *slot, flags, out);
+        }
+    }
+
+    fn resend(&mut self, line: Line, out: &mut Vec<ClientOutput>) {
+        for slots in self.flights.unanswered() {
+            self.settle_current(&slots);
+            self.send_unit(line, &slots, out);
+            for slot in slots {
+                if let Some((flight, request)) = self.flights.get(slot).filter(|(flight, _)| flight.cancelled) {
+                    debug_assert!(flight.cancelled);
+                    self.send(line, &Message::Cancel { slot, request }, out);
+                }
+            }
+        }
+    }
+
+    /// The rest of a chain begins a chain of its own, which has no current file until a member answers with one: up to there,
+    /// members get the file that the answered ones led to.
+    fn settle_current(&mut self, slots: &[u32]) {
+        let chain = self.flights.get(slots[0]).and_then(|(flight, _)| flight.chain);
+        let Some(rest) = chain.and_then(|chain| self.flights.rest(chain)) else { return };
+        // Where there is no such file the member cannot run; a file that never is gets it refused.
+        let current = rest.current.unwrap_or_default();
+        for slot in slots {
+            let flight = self.flights.get_mut(*slot).expect("an unanswered slot has a call");
+            if resolve_current(&mut flight.ready.call, current) {
+                let encoded = encode_call(&flight.ready.call).expect("a fid for a fid breaks no limit");
+                flight.ready.message = encoded.message.into();
+            }
+            if flight.ready.expects().has_current() {
+                break;
+            }
+        }
+    }
+
+    fn send_request(&mut self, line: Line, slot: u32, flags: Flags, out: &mut Vec<ClientOutput>) {
+        let session = self.id().expect("requests are sent in a session");
+        let wanted = self.queue.len() + self.flights.len();
+        let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
+        let credential = match self.credentials.handle(&flight.ready.caller) {
+            Handle::Known(handle) => handle,
+            Handle::New(handle) => {
+                let caller = flight.ready.caller.clone();
+                self.send(line, &Message::Credential { handle, caller }, out);
+                handle
+            }
+        };
+        let failed = flight.chain.and_then(|chain| self.flights.rest(chain)).is_some_and(|rest| rest.failed);
+        let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
+        let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+        let header = Header {
+            procedure: flight.ready.procedure as u16,
+            flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
+            credits: u16::try_from(wanted).unwrap_or(u16::MAX),
+            request,
+            slot,
+            credential,
+            region: region.unwrap_or_default(),
+            ..Header::new(FrameKind::Request, session)
+        };
+        let frame = Frame::new(header, flight.ready.message.clone(), flight.ready.payload.clone());
+        out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+    }
+
+    fn on_reply(&mut self, frame: Frame, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+        let header = frame.header;
+        let line = self.operations.up().ok_or(PeerError::Unexpected(FrameKind::Reply))?;
+        let (flight, request) = self.flights.get(header.slot).ok_or(PeerError::Unasked)?;
+        if request != header.request {
+            return Err(PeerError::Unasked);
+        }
+        self.flights.check_turn(header.slot)?;
+        let direct = header.flags.has(Flags::DIRECT);
+        if direct && flight.ready.region != Some(header.region) {
+            return Err(PeerError::WrongAnswer);
+        }
+        let (slot, descriptor) = (header.slot, header.flags.has(Flags::DESCRIPTOR));
+        if descriptor && flight.ready.expects() != AnswerKind::Body {
+            return Err(PeerError::WrongAnswer);
+        }
+        let result = read_reply(frame, &flight.ready)?;
+        self.on_credits(line, header.credits.into())?;
+        let flight = self.flights.land(slot, &result).expect("it was there above");
+        self.pause = RECONNECT_FIRST;
+        let result = result.map_err(CallFailure::Fault);
+        out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor });
+        self.pump(out);
+        Ok(())
+    }
+
+    fn on_credits(&mut self, line: Line, credits: u32) -> Result<(), PeerError> {
+        check_credits(line, credits)?;
+        self.flights.set_credits(credits);
+        Ok(())
+    }
+
+    // Breaks, renewals, time.
+
+    fn on_break_handled(&mut self, id: BreakId, held: Vec<Fid>, out: &mut Vec<ClientOutput>) {
+        if !self.breaks.remove(&id) {
+            return;
+        }
+        // Without a connection the acknowledgement is lost, and the server says the break again.
+        if let Some(line) = self.back.up().or(self.operations.up()) {
+            self.send(line, &Message::BreakAck { id, held }, out);
+        }
+    }
+
+    fn on_renewed(
+        &mut self,
+        now: Time,
+        channel: ChannelId,
+        number: u64,
+        renewed: bool,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<(), PeerError> {
+        let asked = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
+        let lease = self.known.map_or(Duration::ZERO, |known| known.lease);
+        self.pause = RECONNECT_FIRST;
+        match renewed {
+            true => {
+                self.renewal.set_due(asked.at + self.period());
+                out.push(ClientOutput::Renewed { sent_at: asked.at, lease });
+            }
+            false => self.renewal.set_due(now + WITHHELD_TIME),
+        }
+        Ok(())
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
+        let silent =
+            [self.operations.overdue(now), self.back.overdue(now), self.renewal.overdue(now), self.probe.overdue(now)];
+        for channel in silent.into_iter().flatten() {
+            self.drop_line(now, channel, out);
+        }
+        self.pulse(now, out);
+    }
+
+    /// Renews and probes where that is due.
+    fn pulse(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
+        let renewing = self.back.up().or(self.operations.up()).filter(|_| self.known.is_some());
+        if let Some(line) = renewing.filter(|_| self.renewal.is_due(now)) {
+            let number = self.renewal.ask(now, line.channel);
+            self.send(line, &Message::Renew(number), out);
+        }
+        let probing = self.probing().filter(|_| self.probe.is_due(now));
+        if let Some(line) = probing {
+            let number = self.probe.ask(now, line.channel);
+            self.send(line, &Message::Probe(number), out);
+        }
+    }
+
+    /// Operations are probed when renewals run elsewhere.
+    fn probing(&self) -> Option<Line> {
+        self.back.up().and(self.operations.up())
+    }
+
+    fn period(&self) -> Duration {
+        self.known.map_or(Duration::MAX, |known| period(known.lease))
+    }
+
+    fn wake(&mut self, out: &mut Vec<ClientOutput>) {
+        if self.closed {
+            return;
+        }
+        let can_renew = self.known.is_some() && (self.back.up().is_some() || self.operations.up().is_some());
+        let wake_at = [
+            self.operations.wake_at(),
+            self.back.wake_at(),
+            self.renewal.wake_at(can_renew),
+            self.probe.wake_at(self.probing().is_some()),
+        ];
+        let wake_at = wake_at.into_iter().min().unwrap_or(Time::NEVER);
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.push(ClientOutput::WakeAt(wake_at));
+        }
+    }
+
+    // The end.
+
+    fn on_detach(&mut self, out: &mut Vec<ClientOutput>) {
+        if let Some(line) = self.operations.up() {
+            self.send(line, &Message::Detach, out);
+        }
+        self.close_all(out);
+    }
+
+    fn close_all(&mut self, out: &mut Vec<ClientOutput>) {
+        self.closed = true;
+        for link in [self.back, self.operations] {
+            if let Some(line) = link.line() {
+                out.push(ClientOutput::Close { channel: line.channel });
+            }
+        }
+        (self.back, self.operations) = (Link::Off, Link::Off);
+        let lost = self.flights.lose_all();
+        fail(&lost, &CallFailure::SessionLost, out);
+        let unsent = self.queue.drain();
+        fail(&unsent, &CallFailure::Closed, out);
+        out.push(ClientOutput::Closed);
+    }
+}
+
+fn check_credits(line: Line, credits: u32) -> Result<(), PeerError> {
+    match (CREDITS_MIN..=SLOTS_MAX.min(line.terms.slots)).contains(&credits) {
+        true => Ok(()),
+        false => Err(WireError::BadValue { what: "credits", value: credits.into() }.into()),
+    }
+}
+
+/// The answer of a reply to `asked`.
+fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, PeerError> {
+    let Frame { header, message, payload } = frame;
+    if let Some(fault) = header.fault {
+        let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
+        return if empty { Ok(Err(fault)) } else { Err(WireError::Trailing(message.len()).into()) };
+    }
+    if header.procedure != asked.expects() as u16 {
+        return Err(PeerError::WrongAnswer);
+    }
+    let answer = decode_answer(header.procedure, &message, payload)?;
+    match (&answer, &asked.call) {
+        (Answer::Data { data, .. }, Call::Read { length, .. }) if data.len() > *length as usize => {
+            Err(PeerError::WrongAnswer)
+        }
+        (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => Err(PeerError::WrongAnswer),
+        _ => Ok(Ok(answer)),
+    }
+}
+
+fn bytes_of(call: &Call) -> &Bytes {
+    static NONE: Bytes = Bytes::new();
+    match call {
+        Call::Write { data, .. } => data,
+        _ => &NONE,
+    }
+}
+
+fn ids(members: &[(CallId, Call)]) -> Vec<CallId> {
+    members.iter().map(|(id, _)| *id).collect()
+}
+
+fn fail(ids: &[CallId], why: &CallFailure, out: &mut Vec<ClientOutput>) {
+    out.extend(ids.iter().map(|id| ClientOutput::Done { id: *id, result: Err(why.clone()), descriptor: false }));
+}

@@ -1,0 +1,519 @@
+//! The machine itself; see the head of `server/mod.rs`.
+
+use std::collections::BTreeMap;
+
+use types::limits::SLOTS_MAX;
+use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId, Time};
+
+use super::breaks::{Breaks, Overrun};
+use super::chain::{Chain, ChainNo, Member, Turn};
+use super::slot::{Arrival, Done, Progress, Slot};
+use super::{ServerInput, ServerOutput, SessionSetup};
+use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
+use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
+use crate::message::{Attached, Message};
+use crate::{ChannelId, Features, Flags, Frame, FrameKind, Header, PeerError, Terms, WireError};
+
+/// A connection of the session.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    channel: ChannelId,
+    terms: Terms,
+}
+
+/// See the head of `server/mod.rs`.
+#[derive(Debug)]
+pub struct ServerSession {
+    setup: SessionSetup,
+    operations: Option<Line>,
+    back: Option<Line>,
+    credentials: BTreeMap<u32, Caller>,
+    slots: Vec<Slot>,
+    granted: u32,
+    enforced: u32,
+    wanted: u32,
+    chains: BTreeMap<ChainNo, Chain>,
+    chains_begun: u64,
+    /// The chain whose members are coming in.
+    receiving: Option<ChainNo>,
+    breaks: Breaks,
+    over: bool,
+}
+
+impl ServerSession {
+    /// A session that nobody is attached to yet.
+    pub fn new(setup: SessionSetup) -> ServerSession {
+        let count = setup.slots.clamp(CREDITS_MIN, SLOTS_MAX);
+        let last = if setup.recorded.is_some() { None } else { Some(0) };
+        let mut slots: Vec<Slot> = (0..count).map(|_| Slot::new(last, 0)).collect();
+        for (slot, request) in setup.recorded.iter().flatten() {
+            if let Some(slot) = slots.get_mut(*slot as usize) {
+                slot.recorded = *request;
+            }
+        }
+        ServerSession {
+            setup,
+            operations: None,
+            back: None,
+            credentials: BTreeMap::new(),
+            slots,
+            granted: count,
+            enforced: count,
+            wanted: 0,
+            chains: BTreeMap::new(),
+            chains_begun: 0,
+            receiving: None,
+            breaks: Breaks::default(),
+            over: false,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> SessionId {
+        self.setup.session
+    }
+
+    /// Whether a client is connected.
+    pub fn is_connected(&self) -> bool {
+        self.operations.is_some()
+    }
+
+    /// Whether the session was ended or detached: it takes nothing more.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Credits that the client said it could use, in its last request.
+    pub fn credits_wanted(&self) -> u32 {
+        self.wanted
+    }
+
+    /// Takes in one event. (The session has no timers; `now` is there for traces and for what may come.)
+    ///
+    /// # Errors
+    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it.
+    pub fn step(&mut self, now: Time, input: ServerInput, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        let source = match &input {
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            _ => None,
+        };
+        let result = self.take(input, out);
+        if let (Err(error), Some(channel)) = (&result, source) {
+            tracing::debug!(session = self.setup.session.0, ?now, %error, "peer error");
+            self.on_lost(channel, out);
+        }
+        self.check();
+        result
+    }
+
+    fn take(&mut self, input: ServerInput, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        if self.over {
+            return match input {
+                ServerInput::Arrived { .. } | ServerInput::Bind { .. } => Err(PeerError::UnknownChannel),
+                _ => Ok(()),
+            };
+        }
+        match input {
+            ServerInput::Attached { channel, terms, resumed, renewed } => {
+                self.on_attached(Line { channel, terms }, resumed, renewed, out);
+            }
+            ServerInput::Bind { channel, terms, key } => self.on_bind(Line { channel, terms }, key, out)?,
+            ServerInput::Arrived { channel, frame } => self.on_arrived(channel, frame, out)?,
+            ServerInput::Lost { channel } => self.on_lost(channel, out),
+            ServerInput::Answered { origin, result, descriptor } => self.on_answered(origin, result, descriptor, out),
+            ServerInput::Break { id, items } => self.on_break(id, items, out),
+            ServerInput::Renewed { channel, number, renewed } => {
+                if let Some(line) = self.line(channel) {
+                    self.send(line, &Message::Renewed { number, renewed }, out);
+                }
+            }
+            ServerInput::Grant(credits) => self.on_grant(credits, out),
+            ServerInput::End(fault) => self.end(Some(fault), &format!("the session ends: {fault}"), out),
+        }
+        Ok(())
+    }
+
+    /// What must hold between any two steps.
+    fn check(&self) {
+        assert!(self.granted <= self.enforced, "DA-1: {} granted, {} enforced", self.granted, self.enforced);
+        assert!(self.enforced as usize <= self.slots.len(), "DA-1: {} enforced", self.enforced);
+        debug_assert!(self.chains.len() <= self.slots.len(), "each chain has a member in a slot");
+    }
+
+    // Connections.
+
+    fn line(&self, channel: ChannelId) -> Option<Line> {
+        [self.operations, self.back].into_iter().flatten().find(|line| line.channel == channel)
+    }
+
+    fn on_attached(&mut self, line: Line, resumed: bool, renewed: bool, out: &mut Vec<ServerOutput>) {
+        if let Some(old) = self.operations {
+            self.close(old, None, "replaced by a newer connection", out);
+        }
+        self.credentials.clear();
+        self.operations = Some(line);
+        let attached = Attached {
+            session: self.setup.session,
+            resumed,
+            renewed,
+            server: self.setup.server,
+            boot_verifier: self.setup.boot_verifier,
+            lease: self.setup.lease,
+            credits: self.granted,
+            bind_key: self.setup.bind_key,
+        };
+        self.send(line, &Message::Attached(attached), out);
+        self.send_breaks(out);
+    }
+
+    fn on_bind(&mut self, line: Line, key: u128, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        if key != self.setup.bind_key {
+            return Err(PeerError::WrongKey);
+        }
+        if let Some(old) = self.back {
+            self.close(old, None, "replaced by a newer connection", out);
+        }
+        self.back = Some(line);
+        self.send(line, &Message::Bound, out);
+        self.send_breaks(out);
+        Ok(())
+    }
+
+    /// Says why, closes and forgets a connection.
+    fn close(&mut self, line: Line, fault: Option<Fault>, reason: &str, out: &mut Vec<ServerOutput>) {
+        let frame = Message::goodbye(&line.terms, self.setup.session, fault, reason);
+        out.push(ServerOutput::Send { channel: line.channel, frame });
+        out.push(ServerOutput::Close { channel: line.channel });
+        self.on_lost(line.channel, out);
+    }
+
+    fn on_lost(&mut self, channel: ChannelId, out: &mut Vec<ServerOutput>) {
+        self.breaks.on_lost(channel);
+        if self.operations.is_some_and(|line| line.channel == channel) {
+            self.operations = None;
+            self.drop_chains();
+        }
+        if self.back.is_some_and(|line| line.channel == channel) {
+            self.back = None;
+        }
+        self.send_breaks(out);
+    }
+
+    /// Members that wait are as if they had never come. One that runs goes on; its client asks for it again.
+    fn drop_chains(&mut self) {
+        self.receiving = None;
+        for mut chain in std::mem::take(&mut self.chains).into_values() {
+            for member in chain.drop_waiting() {
+                let slot = &mut self.slots[member.slot as usize];
+                slot.chain = None;
+                match member.arrival {
+                    Arrival::New => (slot.progress, slot.last) = (Progress::Idle, member.before),
+                    Arrival::Repeat => slot.progress = Progress::Idle,
+                    Arrival::InProgress => {}
+                }
+            }
+            if let Some(slot) = chain.active {
+                self.slots[slot as usize].chain = None;
+            }
+        }
+    }
+
+    fn end(&mut self, fault: Option<Fault>, reason: &str, out: &mut Vec<ServerOutput>) {
+        self.over = true;
+        for line in [self.back, self.operations].into_iter().flatten() {
+            self.close(line, fault, reason, out);
+        }
+        self.credentials.clear();
+    }
+
+    fn send(&self, line: Line, message: &Message, out: &mut Vec<ServerOutput>) {
+        let frame = message.to_frame(self.setup.session).expect("our own messages are within the limits");
+        out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+    }
+
+    // Frames.
+
+    fn on_arrived(&mut self, channel: ChannelId, frame: Frame, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        let line = self.line(channel).ok_or(PeerError::UnknownChannel)?;
+        frame.verify(&line.terms)?;
+        if frame.header.session != self.setup.session {
+            return Err(PeerError::WrongSession);
+        }
+        let on_operations = self.operations.is_some_and(|line| line.channel == channel);
+        let kind = frame.header.kind;
+        if kind == FrameKind::Request && on_operations {
+            return self.on_request(line, frame, out);
+        }
+        match Message::of_frame(&frame)? {
+            Some(Message::Renew(number)) => self.on_renew(line, on_operations, number, out),
+            Some(Message::Probe(number)) => self.send(line, &Message::Probed(number), out),
+            Some(Message::BreakAck { id, held }) => {
+                if self.breaks.acknowledge(id)? {
+                    out.push(ServerOutput::Acknowledged { id, held });
+                }
+            }
+            Some(Message::Credential { handle, caller }) if on_operations => {
+                if !(1..=CREDENTIALS_MAX).contains(&(handle as usize)) {
+                    return Err(PeerError::TooManyCredentials);
+                }
+                self.credentials.insert(handle, caller);
+            }
+            Some(Message::Cancel { slot, request }) if on_operations => self.on_cancel(slot, request, out)?,
+            Some(Message::CreditsTaken(credits)) if on_operations => self.on_credits_taken(credits)?,
+            Some(Message::Detach) if on_operations => {
+                self.end(None, "detached", out);
+                out.push(ServerOutput::Detached);
+            }
+            _ => return Err(PeerError::Unexpected(kind)),
+        }
+        Ok(())
+    }
+
+    /// A renewal over operations says that the client has no back connection (any more): breaks must come over operations.
+    fn on_renew(&mut self, line: Line, on_operations: bool, number: u64, out: &mut Vec<ServerOutput>) {
+        if let (true, Some(back)) = (on_operations, self.back) {
+            self.close(back, None, "given up by the client", out);
+        }
+        out.push(ServerOutput::Renew { channel: line.channel, number });
+    }
+
+    // Requests.
+
+    fn on_request(&mut self, line: Line, frame: Frame, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        let header = frame.header;
+        self.wanted = header.credits.into();
+        let chain = self.position(header.flags)?;
+        let member = self.check_request(line, frame, chain.is_some())?;
+        let slot = &mut self.slots[header.slot as usize];
+        if member.arrival != Arrival::InProgress {
+            slot.progress = Progress::Held;
+            slot.last = Some(header.request);
+        }
+        slot.came_on = line.channel;
+        slot.region = header.flags.has(Flags::DIRECT).then_some(header.region);
+        slot.chain = chain;
+        let Some(number) = chain else {
+            self.run_single(member, out);
+            return Ok(());
+        };
+        let chain = self.chains.entry(number).or_default();
+        chain.complete = header.flags.has(Flags::CHAIN_END);
+        chain.push(member)?;
+        self.receiving = (!chain.complete).then_some(number);
+        self.advance(number, out);
+        Ok(())
+    }
+
+    /// The chain that a request belongs to.
+    fn position(&mut self, flags: Flags) -> Result<Option<ChainNo>, PeerError> {
+        match (flags.has_any(Flags::CHAIN), self.receiving) {
+            (false, None) => Ok(None),
+            (true, None) if flags.has(Flags::CHAIN_START) => {
+                self.chains_begun += 1;
+                Ok(Some(ChainNo(self.chains_begun)))
+            }
+            (true, Some(chain)) if !flags.has(Flags::CHAIN_START) => Ok(Some(chain)),
+            _ => Err(PeerError::BrokenChain),
+        }
+    }
+
+    /// Everything that can be wrong with a request, before it changes anything.
+    fn check_request(&mut self, line: Line, frame: Frame, chained: bool) -> Result<Member, PeerError> {
+        let header = frame.header;
+        if header.slot >= self.enforced {
+            return Err(PeerError::NoCredit { slot: header.slot, credits: self.enforced });
+        }
+        let slot = &self.slots[header.slot as usize];
+        let arrival = slot.arrival(header.slot, header.request, line.channel)?;
+        let mut call = decode_call(header.procedure, &frame.message, frame.payload)?;
+        check_payload(&call, line.terms.payload_bytes_max)?;
+        let first = !chained || header.flags.has(Flags::CHAIN_START);
+        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. });
+        if (first || listed) && uses_current(&mut call) {
+            return Err(PeerError::NoCurrent);
+        }
+        let caller = self.credentials.get(&header.credential);
+        let no_descriptors = !line.terms.features.has(Features::DESCRIPTORS);
+        let refuse = match (caller, &call) {
+            _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),
+            (None, _) => Some(Fault::NoCredential),
+            (_, Call::OpenBody { .. }) if no_descriptors => Some(Fault::Unsupported),
+            _ => None,
+        };
+        let caller = caller.cloned().unwrap_or(NOBODY);
+        Ok(Member { slot: header.slot, arrival, before: slot.last, refuse, caller, call })
+    }
+
+    fn run_single(&mut self, member: Member, out: &mut Vec<ServerOutput>) {
+        let index = member.slot;
+        let slot = &self.slots[index as usize];
+        match (member.arrival, slot.done, member.refuse) {
+            (Arrival::InProgress, _, _) => {}
+            (Arrival::Repeat, Done::Refused(fault), _) | (Arrival::New, _, Some(fault)) => {
+                self.refuse(index, fault, out);
+            }
+            (Arrival::Repeat, Done::Executed { resolved }, _) => self.run(member, resolved, out),
+            (Arrival::Repeat, Done::Unknown, _) | (Arrival::New, _, None) => self.run(member, None, out),
+        }
+    }
+
+    /// Gives the members of a chain their turns, up to one that has to be waited for.
+    fn advance(&mut self, number: ChainNo, out: &mut Vec<ServerOutput>) {
+        while let Some(turn) = self.chains.get_mut(&number).and_then(|chain| chain.next(&self.slots)) {
+            match turn {
+                Turn::Run { member, resolved } => self.run(member, resolved, out),
+                Turn::Refuse { slot, fault } => self.refuse(slot, fault, out),
+                Turn::Await => {}
+            }
+        }
+        if self.chains.get(&number).is_some_and(Chain::is_over) {
+            self.chains.remove(&number);
+        }
+    }
+
+    fn run(&mut self, member: Member, resolved: Option<Fid>, out: &mut Vec<ServerOutput>) {
+        let slot = &mut self.slots[member.slot as usize];
+        slot.progress = Progress::Running;
+        slot.done = Done::Executed { resolved };
+        let request = slot.last.expect("a request that came has set its slot's number");
+        let origin = Origin { session: self.setup.session, slot: member.slot, request };
+        let repeated = member.arrival == Arrival::Repeat;
+        out.push(ServerOutput::Execute { origin, caller: member.caller, call: member.call, repeated });
+    }
+
+    /// Answers a request that is not executed.
+    fn refuse(&mut self, index: u32, fault: Fault, out: &mut Vec<ServerOutput>) {
+        let slot = &mut self.slots[index as usize];
+        slot.progress = Progress::Idle;
+        slot.done = Done::Refused(fault);
+        slot.chain = None;
+        self.reply(index, Err(fault), false, out);
+    }
+
+    fn on_answered(
+        &mut self,
+        origin: Origin,
+        result: Result<Answer, Fault>,
+        descriptor: bool,
+        out: &mut Vec<ServerOutput>,
+    ) {
+        let Some(slot) = self.slots.get_mut(origin.slot as usize) else { return };
+        let expected = slot.progress == Progress::Running && slot.last == Some(origin.request);
+        if origin.session != self.setup.session || !expected {
+            return;
+        }
+        slot.progress = Progress::Idle;
+        let Some(number) = slot.chain else {
+            return self.reply(origin.slot, result, descriptor, out);
+        };
+        let chain = self.chains.get_mut(&number).expect("a slot in a chain names one that is there");
+        if chain.active != Some(origin.slot) {
+            slot.progress = Progress::Held;
+            return chain.on_early_answer(origin.slot);
+        }
+        slot.chain = None;
+        chain.on_result(&result);
+        self.reply(origin.slot, result, descriptor, out);
+        self.advance(number, out);
+    }
+
+    fn reply(&self, index: u32, result: Result<Answer, Fault>, descriptor: bool, out: &mut Vec<ServerOutput>) {
+        let Some(line) = self.operations else { return };
+        let slot = &self.slots[index as usize];
+        let mut header = Header::new(FrameKind::Reply, self.setup.session);
+        header.slot = index;
+        header.request = slot.last.expect("an answered request has set its slot's number");
+        header.credits = self.granted as u16;
+        let encoded = result.and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
+        let frame = match encoded {
+            Ok(encoded) => {
+                header.procedure = encoded.procedure;
+                if let (Some(region), false) = (slot.region, encoded.payload.is_empty()) {
+                    header.flags = header.flags.with(Flags::DIRECT);
+                    header.region = region;
+                }
+                if descriptor && line.terms.features.has(Features::DESCRIPTORS) {
+                    header.flags = header.flags.with(Flags::DESCRIPTOR);
+                }
+                Frame::new(header, encoded.message, encoded.payload)
+            }
+            Err(fault) => Frame::plain(Header { fault: Some(fault), ..header }, Vec::new()),
+        };
+        out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+    }
+
+    fn on_cancel(&mut self, index: u32, request: u64, out: &mut Vec<ServerOutput>) -> Result<(), PeerError> {
+        let credits = self.enforced;
+        let no_credit = PeerError::NoCredit { slot: index, credits };
+        let slot = self.slots.get(index as usize).filter(|_| index < credits).ok_or(no_credit)?;
+        match slot.last {
+            Some(last) if request > last => Err(PeerError::WrongNumber { slot: index, got: request, last }),
+            Some(last) if request == last => {
+                let chain = slot.chain.and_then(|number| self.chains.get_mut(&number));
+                match slot.progress {
+                    Progress::Running => {
+                        out.push(ServerOutput::Cancel(Origin { session: self.setup.session, slot: index, request }));
+                    }
+                    Progress::Held => drop(chain.map(|chain| chain.cancel(index))),
+                    Progress::Idle => {}
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // Credits.
+
+    fn on_grant(&mut self, credits: u32, out: &mut Vec<ServerOutput>) {
+        let credits = credits.clamp(CREDITS_MIN, self.slots.len() as u32);
+        if credits == self.granted {
+            return;
+        }
+        self.granted = credits;
+        self.enforced = self.enforced.max(credits);
+        if let Some(line) = self.operations {
+            self.send(line, &Message::Credits(credits), out);
+        }
+    }
+
+    fn on_credits_taken(&mut self, credits: u32) -> Result<(), PeerError> {
+        if credits > self.enforced || credits < CREDITS_MIN {
+            return Err(PeerError::Unasked);
+        }
+        // An older grant than the present one may be meant: then the present one is still to be taken.
+        if credits == self.granted {
+            self.enforced = self.granted;
+        }
+        Ok(())
+    }
+
+    // Breaks.
+
+    fn on_break(&mut self, id: BreakId, items: Vec<BreakItem>, out: &mut Vec<ServerOutput>) {
+        match self.breaks.add(id, items) {
+            Ok(()) => self.send_breaks(out),
+            Err(Overrun) => out.push(ServerOutput::Overrun),
+        }
+    }
+
+    fn send_breaks(&mut self, out: &mut Vec<ServerOutput>) {
+        let Some(line) = self.back.or(self.operations).filter(|_| !self.over) else { return };
+        let unsent: Vec<_> = self.breaks.send_over(line.channel).collect();
+        for (id, items) in unsent {
+            self.send(line, &Message::Break { id, items }, out);
+        }
+    }
+}
+
+/// Stands where a refused request names no credential; nothing runs as it.
+const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None };
+
+/// The fault for an answer that the protocol cannot carry.
+fn unsendable(answer: &Answer, error: &WireError) -> Fault {
+    tracing::warn!(kind = ?AnswerKind::of(answer), %error, "answer cannot be sent");
+    match answer {
+        Answer::Xattr(_) | Answer::XattrNames(_) => Fault::XattrTooBig,
+        _ => Fault::Invalid,
+    }
+}

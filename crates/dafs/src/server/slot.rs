@@ -1,0 +1,138 @@
+//! A slot: its last request, and how far that is.
+//!
+//! `last` is unknown only in a session that lived before a restart of the server, until the slot is used: then any number past the
+//! slot's durable reply record is new, and that record's own number is a repeat.
+
+use types::{Fault, Fid};
+
+use crate::server::chain::ChainNo;
+use crate::{ChannelId, PeerError, Region};
+
+/// What a request that came is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The next one of its slot.
+    New,
+    /// The last one again, answered before.
+    Repeat,
+    /// The last one again over a newer connection, not answered yet.
+    InProgress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing waits for an answer.
+    Idle,
+    /// Waits in a chain.
+    Held,
+    /// The service has it.
+    Running,
+}
+
+/// What became of a slot's last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    /// Not known: it is of an earlier life of the server, or there was none.
+    Unknown,
+    /// The service executed it; `resolved` is what [`Fid::CURRENT`] stood for.
+    Executed { resolved: Option<Fid> },
+    /// It was refused here and never executed.
+    Refused(Fault),
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub last: Option<u64>,
+    /// The number of its durable reply record; 0: none.
+    pub recorded: u64,
+    pub progress: Progress,
+    pub done: Done,
+    /// The connection that the last request came over.
+    pub came_on: ChannelId,
+    /// Where its answer's payload belongs.
+    pub region: Option<Region>,
+    /// The chain that it is a member of.
+    pub chain: Option<ChainNo>,
+}
+
+impl Slot {
+    pub fn new(last: Option<u64>, recorded: u64) -> Slot {
+        Slot {
+            last,
+            recorded,
+            progress: Progress::Idle,
+            done: Done::Unknown,
+            came_on: ChannelId(u64::MAX),
+            region: None,
+            chain: None,
+        }
+    }
+
+    /// What request `number` over `channel` is to slot `index`.
+    pub fn arrival(&self, index: u32, number: u64, channel: ChannelId) -> Result<Arrival, PeerError> {
+        let last = self.last.unwrap_or(self.recorded);
+        let wrong = PeerError::WrongNumber { slot: index, got: number, last };
+        let next = number.checked_sub(1) == Some(last) || (self.last.is_none() && number > last);
+        match self.progress {
+            _ if number == 0 => Err(wrong),
+            Progress::Idle if next => Ok(Arrival::New),
+            Progress::Idle if number == last => Ok(Arrival::Repeat),
+            Progress::Running if number == last && self.came_on != channel => Ok(Arrival::InProgress),
+            Progress::Held | Progress::Running if next || number == last => Err(PeerError::SlotBusy(index)),
+            _ => Err(wrong),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: ChannelId = ChannelId(1);
+    const NEW: ChannelId = ChannelId(2);
+
+    fn slot(last: Option<u64>, recorded: u64, progress: Progress) -> Slot {
+        Slot { progress, came_on: OLD, ..Slot::new(last, recorded) }
+    }
+
+    #[test]
+    fn the_next_number_is_new_the_last_a_repeat_all_others_are_wrong() {
+        let slot = slot(Some(7), 0, Progress::Idle);
+        assert_eq!(slot.arrival(0, 8, OLD), Ok(Arrival::New));
+        assert_eq!(slot.arrival(0, 7, OLD), Ok(Arrival::Repeat));
+        for number in [0, 1, 6, 9, u64::MAX] {
+            assert!(matches!(slot.arrival(0, number, OLD), Err(PeerError::WrongNumber { .. })), "{number}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_repeat_in_a_slot_that_was_never_used() {
+        let slot = slot(Some(0), 0, Progress::Idle);
+        assert!(matches!(slot.arrival(0, 0, OLD), Err(PeerError::WrongNumber { .. })));
+        assert_eq!(slot.arrival(0, 1, OLD), Ok(Arrival::New));
+    }
+
+    #[test]
+    fn a_request_in_progress_may_come_again_over_a_newer_connection_only() {
+        let slot = slot(Some(7), 0, Progress::Running);
+        assert_eq!(slot.arrival(3, 7, NEW), Ok(Arrival::InProgress));
+        assert_eq!(slot.arrival(3, 7, OLD), Err(PeerError::SlotBusy(3)));
+        assert_eq!(slot.arrival(3, 8, NEW), Err(PeerError::SlotBusy(3)));
+    }
+
+    #[test]
+    fn after_a_restart_the_durable_record_bounds_what_may_come() {
+        let slot = slot(None, 7, Progress::Idle);
+        assert_eq!(slot.arrival(0, 7, NEW), Ok(Arrival::Repeat));
+        assert_eq!(slot.arrival(0, 8, NEW), Ok(Arrival::New));
+        assert_eq!(slot.arrival(0, 900, NEW), Ok(Arrival::New));
+        assert!(slot.arrival(0, 6, NEW).is_err());
+    }
+
+    #[test]
+    fn the_largest_number_does_not_wrap() {
+        let slot = slot(Some(u64::MAX), 0, Progress::Idle);
+        assert!(slot.arrival(0, 0, OLD).is_err());
+        assert_eq!(slot.arrival(0, u64::MAX, OLD), Ok(Arrival::Repeat));
+    }
+}
