@@ -188,6 +188,18 @@ impl Connection {
         Ok(())
     }
 
+    /// Throws away what has come in, up to `count` bytes.
+    pub fn discard(&self, count: usize) {
+        let mut buffer = [0; 4096];
+        let mut thrown = 0;
+        while thrown < count {
+            match recv(self, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(_) => return,
+                Ok((some, _)) => thrown += some,
+            }
+        }
+    }
+
     /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is set.
     ///
     /// # Errors

@@ -1,5 +1,22 @@
 //! Puts store, `vice`, `dafs` and `fabric` together.
+//!
+//! A [`Server`] has an acceptor, a few workers (`worker`) that each serve their own connections with one epoll, a pool for calls that
+//! may wait for the disk, a thread that lets time pass for leases, and one that makes changes stable in the background. What leads to
+//! what is in `house`. [`Loopback`] runs the same service with clients in the same process, without sockets.
 
+mod config;
+mod house;
+mod join;
+mod link;
 mod loopback;
+mod poll;
+mod pool;
+mod process;
+mod report;
+mod seat;
+mod server;
+mod worker;
 
+pub use config::{ServerConfig, WORKERS_MAX};
 pub use loopback::{Loopback, LoopbackSession};
+pub use server::{Server, StartError};

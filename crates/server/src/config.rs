@@ -1,0 +1,67 @@
+//! What a server is told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fabric::Options;
+use store::OpenOptions;
+
+/// Settings of a [`crate::Server`].
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The partition, which must exist: see `store::Partition::create`.
+    pub partition: PathBuf,
+    /// Where to listen on this machine. Only the server's own user and the superuser can connect there.
+    pub unix_socket: Option<PathBuf>,
+    /// Where to listen in the network, as `host:port`. Everybody who can connect is trusted to say who asks.
+    pub tcp_listen: Option<String>,
+    /// How connections are kept.
+    pub options: Options,
+    /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
+    pub workers: usize,
+    /// Threads for calls that may wait for the disk.
+    pub pool_threads: usize,
+    /// How the partition is opened.
+    pub store: OpenOptions,
+    /// How long promises and locks outlive the last word of a session.
+    pub lease: Duration,
+    /// Added before the server gives up on a session.
+    pub lease_grace: Duration,
+    /// Connections that may be open and not attached, for each worker; of more the oldest are closed.
+    pub unbound_max: usize,
+    /// A client that takes nothing for so long is cut off.
+    pub slow_reader: Duration,
+}
+
+/// More threads than this only wake each other.
+pub const WORKERS_MAX: usize = 8;
+/// Disks take a few requests at a time; more threads only queue in the kernel instead of here.
+const POOL_THREADS: usize = 8;
+/// A burst of a thousand clients that come back at once, with room.
+const UNBOUND_MAX: usize = 2048;
+/// Longer than any pause of a healthy client; shorter than patience.
+const SLOW_READER: Duration = Duration::from_secs(30);
+
+impl ServerConfig {
+    /// The usual settings for a partition, listening nowhere yet.
+    pub fn new(partition: impl Into<PathBuf>) -> Self {
+        ServerConfig {
+            partition: partition.into(),
+            unix_socket: None,
+            tcp_listen: None,
+            options: Options::default(),
+            workers: 0,
+            pool_threads: POOL_THREADS,
+            store: OpenOptions::default(),
+            lease: types::limits::LEASE,
+            lease_grace: types::limits::LEASE_GRACE,
+            unbound_max: UNBOUND_MAX,
+            slow_reader: SLOW_READER,
+        }
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        if self.workers == 0 { processors().min(WORKERS_MAX) } else { self.workers }
+    }
+}

@@ -1,0 +1,218 @@
+//! What all threads of the server share: the service, the sessions, and how one thing leads to another.
+//!
+//! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
+//! which put out frames and more work. [`House::settle`] goes round until nothing is left. No lock is held from one to the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client::clock;
+use dafs::{ServerInput, ServerOutput};
+use parking_lot::RwLock;
+use rustix::fd::OwnedFd;
+use store::Partition;
+use types::{Answer, Call, Caller, Fault, Origin, SessionId};
+use vice::{Effect, Vice};
+
+use crate::link::Link;
+use crate::loopback::wall;
+use crate::pool::Pool;
+use crate::report::{self, Tally};
+use crate::seat::{Outcome, Seat};
+
+pub(crate) struct House {
+    pub vice: Arc<Vice>,
+    pub partition: Partition,
+    pub pool: Pool,
+    pub tally: Tally,
+    /// Which life of the server this is.
+    pub life: u64,
+    pub lease: std::time::Duration,
+    seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
+    /// Changes executed; the background sync compares.
+    pub changes: AtomicU64,
+}
+
+/// What is still to be done.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    pub effects: Vec<Effect>,
+    work: VecDeque<(Arc<Seat>, ServerOutput)>,
+    flush: Vec<Arc<Link>>,
+    close: Vec<Arc<Link>>,
+}
+
+impl Agenda {
+    /// What one step of a session leads to.
+    pub fn take(&mut self, seat: &Arc<Seat>, outcome: Outcome) {
+        for link in outcome.flush {
+            if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
+                self.flush.push(link);
+            }
+        }
+        self.close.extend(outcome.close);
+        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(seat), work)));
+    }
+
+    /// Sends what was queued.
+    pub fn flush(&mut self) {
+        self.flush.drain(..).for_each(|link| link.flush());
+        self.close.drain(..).for_each(|link| link.close());
+    }
+}
+
+impl House {
+    pub fn new(vice: Arc<Vice>, partition: Partition, pool: Pool, lease: std::time::Duration) -> Self {
+        House {
+            vice,
+            partition,
+            pool,
+            tally: Tally::default(),
+            life: rand::random(),
+            lease,
+            seats: RwLock::default(),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn seat(&self, session: SessionId) -> Option<Arc<Seat>> {
+        self.seats.read().get(&session).cloned()
+    }
+
+    /// The session's place, made by `make` if there is none.
+    pub fn seat_or(&self, session: SessionId, make: impl FnOnce() -> Seat) -> Arc<Seat> {
+        Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
+    }
+
+    pub fn seats(&self) -> Vec<Arc<Seat>> {
+        self.seats.read().values().cloned().collect()
+    }
+
+    pub fn seat_count(&self) -> usize {
+        self.seats.read().len()
+    }
+
+    /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`]. `link`: the requests came over it.
+    pub fn settle(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+        loop {
+            let effects = std::mem::take(&mut agenda.effects);
+            if effects.is_empty() {
+                let Some((seat, work)) = agenda.work.pop_front() else { return };
+                self.work(&seat, work, agenda, link);
+            }
+            for effect in effects {
+                self.deliver(effect, agenda);
+            }
+        }
+    }
+
+    /// As `settle`, and sends.
+    pub fn settle_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
+        self.settle(agenda, None);
+        agenda.flush();
+    }
+
+    fn deliver(&self, effect: Effect, agenda: &mut Agenda) {
+        let now = clock::now();
+        match effect {
+            Effect::Reply { origin, result, body } => {
+                if let Some(seat) = self.seat(origin.session) {
+                    let outcome = self.answer(&seat, origin, result, body);
+                    agenda.take(&seat, outcome);
+                }
+            }
+            Effect::Break { to, id, items } => {
+                self.tally.breaks.fetch_add(1, Ordering::Relaxed);
+                if let Some(seat) = self.seat(to) {
+                    let outcome = seat.step(now, ServerInput::Break { id, items }, None);
+                    agenda.take(&seat, outcome);
+                }
+            }
+            Effect::SessionEnded(session) => {
+                let seat = self.seats.write().remove(&session);
+                if let Some(seat) = seat {
+                    tracing::info!(session = session.0, "session ended");
+                    let outcome = seat.step(now, ServerInput::End(Fault::Expired), None);
+                    agenda.take(&seat, outcome);
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &self,
+        seat: &Arc<Seat>,
+        origin: Origin,
+        result: Result<Answer, Fault>,
+        body: Option<OwnedFd>,
+    ) -> Outcome {
+        self.tally.replies.fetch_add(1, Ordering::Relaxed);
+        let descriptor = body.is_some();
+        seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
+    }
+
+    fn work(self: &Arc<Self>, seat: &Arc<Seat>, work: ServerOutput, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+        let now = clock::now();
+        match work {
+            ServerOutput::Execute { origin, caller, call, .. } => {
+                if let Some(link) = link {
+                    seat.begin(origin, link, &call);
+                }
+                self.execute(origin, caller, call, agenda);
+            }
+            ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
+            ServerOutput::Acknowledged { id, held } => self.vice.ack(now, seat.id, id, &held, &mut agenda.effects),
+            ServerOutput::Renew { channel, number } => {
+                let renewed = self.vice.renew(now, seat.id, &mut agenda.effects);
+                let outcome = seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
+                agenda.take(seat, outcome);
+            }
+            ServerOutput::Detached => {
+                self.seats.write().remove(&seat.id);
+                self.vice.detach(now, seat.id, &mut agenda.effects);
+            }
+            ServerOutput::Overrun => {
+                tracing::warn!(session = seat.id.0, "the client leaves too many breaks unanswered; its session ends");
+                self.vice.peer_died(now, seat.id, &mut agenda.effects);
+            }
+            // The seat itself has seen to these.
+            ServerOutput::Send { .. } | ServerOutput::Close { .. } => {}
+        }
+    }
+
+    fn execute(self: &Arc<Self>, origin: Origin, caller: Caller, call: Call, agenda: &mut Agenda) {
+        if call.changes() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.vice.may_block(&call) {
+            let house = Arc::clone(self);
+            self.pool.run(move || {
+                let mut agenda = Agenda::default();
+                house.perform(origin, &caller, call, &mut agenda);
+                house.settle_and_send(&mut agenda);
+            });
+        } else {
+            self.perform(origin, &caller, call, agenda);
+        }
+    }
+
+    /// Runs the call in this thread. A panic is this request's alone.
+    fn perform(&self, origin: Origin, caller: &Caller, call: Call, agenda: &mut Agenda) {
+        let for_report = matches!(call, Call::ServerReport);
+        let mut effects = Vec::new();
+        let performed = catch_unwind(AssertUnwindSafe(|| {
+            self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+        }));
+        if performed.is_err() {
+            self.tally.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(?origin, "a request panicked");
+            effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
+        }
+        if for_report {
+            report::add_to(self, &mut effects);
+        }
+        agenda.effects.append(&mut effects);
+    }
+}

@@ -1,0 +1,184 @@
+//! One connection, as everybody but its worker sees it: a place to put frames, from any thread.
+//!
+//! Whoever completes a request sends its reply at once in its own thread. Only when the kernel takes no more does the rest wait
+//! for the worker, which asks epoll for room. A link whose client takes nothing is not read from (its worker looks at
+//! [`Link::is_full`] before each request), so what it has queued is bounded by what it had asked for before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use dafs::{ChannelId, Frame, Header};
+use fabric::{Connection, OutFrame, Outbox};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+
+use crate::poll::{Interest, Poll};
+
+/// Bytes on their way to a client, or on their way in from it to the disk, at which its next requests wait: eight of the largest
+/// transfers keep any link busy.
+const IN_FLIGHT_MAX: usize = 8 << 20;
+
+pub(crate) struct Link {
+    pub id: ChannelId,
+    pub connection: Connection,
+    poll: Arc<Poll>,
+    out: Mutex<Out>,
+    /// Bytes of data of the requests in progress.
+    in_flight: AtomicUsize,
+    /// The worker left requests unread.
+    paused: AtomicBool,
+}
+
+#[derive(Default)]
+struct Out {
+    outbox: Outbox,
+    /// Epoll was asked for room.
+    armed: bool,
+    blocked_since: Option<Instant>,
+    /// Close when all is out.
+    closing: bool,
+    closed: bool,
+}
+
+impl Link {
+    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>) -> Self {
+        Link {
+            id,
+            connection,
+            poll,
+            out: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues a frame, with the descriptor that its header announces.
+    pub fn push(&self, frame: Frame, descriptor: Option<OwnedFd>) {
+        let Frame { header, message, payload } = frame;
+        let descriptor = if header.flags.has(dafs::Flags::DESCRIPTOR) { descriptor } else { None };
+        self.put(OutFrame::new(Header::to_bytes(&header), message, payload, descriptor));
+    }
+
+    /// Queues bytes that are no frame.
+    pub fn push_raw(&self, bytes: Bytes) {
+        self.put(OutFrame::raw(bytes));
+    }
+
+    fn put(&self, frame: OutFrame) {
+        let mut out = self.out.lock();
+        if !out.closed && !out.closing {
+            out.outbox.push(frame);
+        }
+    }
+
+    /// Sends what the kernel takes; the worker sends the rest.
+    pub fn flush(&self) {
+        let mut out = self.out.lock();
+        if out.closed {
+            return;
+        }
+        match out.outbox.flush(&self.connection) {
+            Ok(true) => {
+                out.blocked_since = None;
+                if std::mem::take(&mut out.armed) {
+                    self.set_interest(false);
+                }
+                if out.closing {
+                    self.close_now(&mut out);
+                }
+            }
+            Ok(false) => {
+                if out.blocked_since.is_none() {
+                    out.blocked_since = Some(Instant::now());
+                }
+                if !std::mem::replace(&mut out.armed, true) {
+                    self.set_interest(true);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(link = self.id.0, %error, "sending failed");
+                self.close_now(&mut out);
+            }
+        }
+        drop(out);
+        self.go_on();
+    }
+
+    /// Closes behind what is queued.
+    pub fn close(&self) {
+        self.out.lock().closing = true;
+        self.flush();
+    }
+
+    /// Closes now. The worker sees the end of the stream and clears up.
+    pub fn cut(&self) {
+        self.close_now(&mut self.out.lock());
+    }
+
+    fn close_now(&self, out: &mut Out) {
+        out.closed = true;
+        out.blocked_since = None;
+        out.outbox.clear();
+        self.connection.shut_down();
+    }
+
+    /// Since when the client takes nothing.
+    pub fn blocked_since(&self) -> Option<Instant> {
+        self.out.lock().blocked_since
+    }
+
+    /// A request with so many bytes of data is in progress.
+    pub fn begin(&self, bytes: usize) {
+        self.in_flight.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// It is answered; the answer is in the queue.
+    pub fn finish(&self, bytes: usize) {
+        self.in_flight.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    fn is_over(&self) -> bool {
+        self.in_flight.load(Ordering::SeqCst) + self.out.lock().outbox.bytes() > IN_FLIGHT_MAX
+    }
+
+    /// Whether its next request must wait. The worker is then told when it need not wait any more.
+    pub fn is_full(&self) -> bool {
+        if !self.is_over() {
+            return false;
+        }
+        self.paused.store(true, Ordering::SeqCst);
+        // What went out just now may have been the last that would have told the worker.
+        if self.is_over() { true } else { !self.paused.swap(false, Ordering::SeqCst) }
+    }
+
+    /// Wakes the worker if it left requests unread and need not any more.
+    pub fn go_on(&self) {
+        if self.paused.load(Ordering::SeqCst) && !self.is_over() && self.paused.swap(false, Ordering::SeqCst) {
+            self.poll.go_on(self.id);
+        }
+    }
+
+    /// Whether requests are left unread.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst)
+    }
+
+    /// Leaves requests unread, or reads them again.
+    pub fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::SeqCst);
+    }
+
+    /// What epoll is asked for now: called by the worker when it stops or goes on reading.
+    pub fn refresh_interest(&self) {
+        let out = self.out.lock();
+        self.set_interest(out.armed);
+    }
+
+    fn set_interest(&self, send: bool) {
+        let interest = Interest { receive: !self.is_paused(), send };
+        // Fails only when the connection is on its way out.
+        let _ = self.poll.change(&self.connection, self.id, interest);
+    }
+}

@@ -1,0 +1,139 @@
+//! One worker's epoll, and the bell that others ring.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dafs::ChannelId;
+use fabric::Connection;
+use parking_lot::Mutex;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+use crate::seat::Seat;
+
+/// The bell's number; no channel has it.
+const BELL: u64 = u64::MAX;
+/// Set in the number of a process that is watched for its end; the rest is the session.
+pub(crate) const PROCESS: u64 = 1 << 63;
+/// Events that one wait brings.
+const EVENTS_MAX: usize = 256;
+
+/// What epoll is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Interest {
+    pub receive: bool,
+    pub send: bool,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.receive);
+        flags.set(EventFlags::OUT, self.send);
+        flags
+    }
+}
+
+/// A source that is ready.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub number: u64,
+    pub receive: bool,
+    pub send: bool,
+    /// Both directions are closed, or it failed.
+    pub over: bool,
+}
+
+/// What others want of a worker.
+#[derive(Default)]
+pub(crate) struct Orders {
+    /// Connections to serve.
+    pub new: Vec<(ChannelId, Connection)>,
+    /// Links whose requests may be read again.
+    pub resumed: Vec<ChannelId>,
+    /// Connections that found their session, or did not.
+    pub joined: Vec<(ChannelId, Option<Arc<Seat>>)>,
+    /// Come to an end.
+    pub stop: bool,
+}
+
+pub(crate) struct Poll {
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    orders: Mutex<Orders>,
+}
+
+impl Poll {
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Poll { epoll, bell, orders: Mutex::default() })
+    }
+
+    pub fn add(&self, source: impl AsFd, number: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), EventFlags::IN)?)
+    }
+
+    pub fn change(&self, connection: &Connection, id: ChannelId, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, connection, EventData::new_u64(id.0), interest.flags())?)
+    }
+
+    pub fn remove(&self, source: impl AsFd) {
+        // Only fails for what is not in there.
+        let _ = epoll::delete(&self.epoll, source);
+    }
+
+    /// Gives the worker something to do.
+    pub fn order(&self, give: impl FnOnce(&mut Orders)) {
+        give(&mut self.orders.lock());
+        // The counter never gets near its end, and when it is not zero the worker is on its way.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub fn go_on(&self, id: ChannelId) {
+        self.order(|orders| orders.resumed.push(id));
+    }
+
+    /// Waits for events and lists what is ready. Orders are there when the bell rang.
+    pub fn wait(
+        &self,
+        events: &mut Vec<Event>,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Found>,
+    ) -> io::Result<Option<Orders>> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        events.clear();
+        events.reserve(EVENTS_MAX);
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut rung = false;
+        for event in events.drain(..) {
+            let (number, flags) = (event.data.u64(), event.flags);
+            if number == BELL {
+                rung = true;
+                continue;
+            }
+            ready.push(Found {
+                number,
+                receive: flags.contains(EventFlags::IN),
+                send: flags.contains(EventFlags::OUT),
+                over: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+            });
+        }
+        if !rung {
+            return Ok(None);
+        }
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        Ok(Some(std::mem::take(&mut *self.orders.lock())))
+    }
+}

@@ -1,0 +1,94 @@
+//! What the server itself adds to the answer of `ServerReport`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+use types::Answer;
+use vice::Effect;
+
+use crate::house::House;
+
+/// Counts since the start.
+pub(crate) struct Tally {
+    pub started: Instant,
+    pub connections: AtomicU64,
+    pub accepted: AtomicU64,
+    pub malformed: AtomicU64,
+    pub turned_away: AtomicU64,
+    pub slow_readers: AtomicU64,
+    pub frames: AtomicU64,
+    pub replies: AtomicU64,
+    pub breaks: AtomicU64,
+    pub panics: AtomicU64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Tally {
+            started: Instant::now(),
+            connections: zero(),
+            accepted: zero(),
+            malformed: zero(),
+            turned_away: zero(),
+            slow_readers: zero(),
+            frames: zero(),
+            replies: zero(),
+            breaks: zero(),
+            panics: zero(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    pid: u32,
+    up_secs: u64,
+    /// Open now.
+    connections: u64,
+    sessions: u64,
+    /// Since the start.
+    connections_accepted: u64,
+    connections_malformed: u64,
+    connections_turned_away: u64,
+    connections_too_slow: u64,
+    frames: u64,
+    replies: u64,
+    breaks: u64,
+    panics: u64,
+}
+
+/// Puts the server's counts beside the service's in its report.
+pub(crate) fn add_to(house: &House, effects: &mut [Effect]) {
+    for effect in effects {
+        if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
+            let mut whole = serde_json::from_str(text).unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
+            if let (Some(map), Ok(server)) = (whole.as_object_mut(), serde_json::to_value(counts(house))) {
+                map.insert("server".to_owned(), server);
+                *text = whole.to_string();
+            }
+        }
+    }
+}
+
+fn counts(house: &House) -> Report {
+    let tally = &house.tally;
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        up_secs: tally.started.elapsed().as_secs(),
+        connections: read(&tally.connections),
+        sessions: house.seat_count() as u64,
+        connections_accepted: read(&tally.accepted),
+        connections_malformed: read(&tally.malformed),
+        connections_turned_away: read(&tally.turned_away),
+        connections_too_slow: read(&tally.slow_readers),
+        frames: read(&tally.frames),
+        replies: read(&tally.replies),
+        breaks: read(&tally.breaks),
+        panics: read(&tally.panics),
+    }
+}

@@ -1,0 +1,173 @@
+//! A session's place in the server: its machine, and the links that it talks over.
+//!
+//! Frames are queued on their links under the seat's lock, in the order in which the machine puts them out, and sent without it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use types::{Call, Origin, SessionId, Time};
+
+use crate::link::Link;
+use crate::process::Process;
+
+pub(crate) struct Seat {
+    pub id: SessionId,
+    cell: Mutex<Cell>,
+}
+
+struct Cell {
+    machine: ServerSession,
+    links: Vec<Arc<Link>>,
+    /// Of each request in progress that moves data: over which link, and how many bytes.
+    moving: HashMap<u32, (Arc<Link>, usize)>,
+    /// Who is at the other end, if the kernel told.
+    process: Option<Process>,
+    outputs: Vec<ServerOutput>,
+}
+
+/// What a step leads to, without the lock.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Links with new frames.
+    pub flush: Vec<Arc<Link>>,
+    /// Links to close behind their last frame.
+    pub close: Vec<Arc<Link>>,
+    /// For the service.
+    pub work: Vec<ServerOutput>,
+    /// What the peer did wrong.
+    pub error: Option<PeerError>,
+}
+
+impl Seat {
+    pub fn new(machine: ServerSession) -> Self {
+        Seat {
+            id: machine.id(),
+            cell: Mutex::new(Cell {
+                machine,
+                links: Vec::new(),
+                moving: HashMap::new(),
+                process: None,
+                outputs: Vec::new(),
+            }),
+        }
+    }
+
+    /// A connection joins with this input, which may refuse it.
+    pub fn join(&self, now: Time, link: &Arc<Link>, process: Option<Process>, input: ServerInput) -> Outcome {
+        let mut cell = self.cell.lock();
+        if matches!(input, ServerInput::Attached { .. }) {
+            cell.process = process;
+        }
+        cell.links.push(Arc::clone(link));
+        cell.step(now, input, Some(link.id), None)
+    }
+
+    /// A frame came over a link.
+    pub fn arrived(&self, now: Time, link: &Arc<Link>, frame: Frame) -> Outcome {
+        let input = ServerInput::Arrived { channel: link.id, frame };
+        self.cell.lock().step(now, input, Some(link.id), None)
+    }
+
+    /// A link is gone. Says whether it was of this session still.
+    pub fn lost(&self, now: Time, channel: ChannelId) -> (bool, Outcome) {
+        let mut cell = self.cell.lock();
+        match cell.forget(channel) {
+            Some(_) => (true, cell.step(now, ServerInput::Lost { channel }, None, None)),
+            None => (false, Outcome::default()),
+        }
+    }
+
+    /// Anything else; the descriptor goes beside the frame that comes of it.
+    pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> Outcome {
+        self.cell.lock().step(now, input, None, descriptor)
+    }
+
+    /// Whether anybody is connected.
+    pub fn is_connected(&self) -> bool {
+        !self.cell.lock().links.is_empty()
+    }
+
+    /// The process at the other end, as it was when it attached.
+    pub fn process(&self) -> Option<Process> {
+        self.cell.lock().process.clone()
+    }
+
+    /// A request that moves data begins.
+    pub fn begin(&self, origin: Origin, link: &Arc<Link>, call: &Call) {
+        let bytes = data_bytes(call);
+        if bytes > 0 {
+            link.begin(bytes);
+            let before = self.cell.lock().moving.insert(origin.slot, (Arc::clone(link), bytes));
+            if let Some((link, bytes)) = before {
+                link.finish(bytes);
+            }
+        }
+    }
+
+    /// Takes all links away.
+    pub fn clear(&self) -> Vec<Arc<Link>> {
+        std::mem::take(&mut self.cell.lock().links)
+    }
+}
+
+impl Cell {
+    fn step(
+        &mut self,
+        now: Time,
+        input: ServerInput,
+        from: Option<ChannelId>,
+        mut descriptor: Option<OwnedFd>,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let answered = match &input {
+            ServerInput::Answered { origin, .. } => Some(origin.slot),
+            _ => None,
+        };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let result = self.machine.step(now, input, &mut outputs);
+        for output in outputs.drain(..) {
+            match output {
+                ServerOutput::Send { channel, frame } => {
+                    if let Some(link) = self.links.iter().find(|link| link.id == channel) {
+                        link.push(frame, descriptor.take());
+                        if !outcome.flush.iter().any(|known| known.id == channel) {
+                            outcome.flush.push(Arc::clone(link));
+                        }
+                    }
+                }
+                ServerOutput::Close { channel } => outcome.close.extend(self.forget(channel)),
+                work => outcome.work.push(work),
+            }
+        }
+        self.outputs = outputs;
+        if let Some((link, bytes)) = answered.and_then(|slot| self.moving.remove(&slot)) {
+            link.finish(bytes);
+            if !outcome.flush.iter().any(|known| known.id == link.id) {
+                outcome.flush.push(link);
+            }
+        }
+        if let Err(error) = result {
+            outcome.close.extend(from.and_then(|channel| self.forget(channel)));
+            outcome.error = Some(error);
+        }
+        outcome
+    }
+
+    fn forget(&mut self, channel: ChannelId) -> Option<Arc<Link>> {
+        let at = self.links.iter().position(|link| link.id == channel)?;
+        Some(self.links.remove(at))
+    }
+}
+
+/// Bytes of data that the call brings or asks for.
+fn data_bytes(call: &Call) -> usize {
+    match call {
+        Call::Read { length, .. } => *length as usize,
+        Call::Write { data, .. } => data.len(),
+        Call::ReadDir { bytes_max, .. } => *bytes_max as usize,
+        _ => 0,
+    }
+}

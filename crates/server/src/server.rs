@@ -1,0 +1,300 @@
+//! A running server: its threads, from the first to the last.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Endpoint, clock};
+use dafs::ChannelId;
+use fabric::{Connection, Listener};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use store::{OpenError, Partition, StoreError};
+use types::Answer;
+use vice::{Vice, ViceConfig};
+
+use crate::ServerConfig;
+use crate::house::{Agenda, House};
+use crate::poll::Poll;
+use crate::pool::Pool;
+use crate::worker::Worker;
+
+/// Leases are looked at so often at least: a blocked change waits so much longer than needed at most.
+const TICK_MAX: Duration = Duration::from_millis(250);
+/// The log is synced so often while there are changes.
+const LOG_SYNC: Duration = Duration::from_secs(1);
+/// All bodies are synced so often while there are changes: as the kernel does by itself, so that a commit finds little to do.
+const BODY_SYNC: Duration = Duration::from_secs(5);
+/// Body files removed at a time, between looks at the time to stop.
+const SWEEP_FILES: usize = 256;
+/// How long the acceptor waits when the system has no descriptors left.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The partition cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Partition {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        error: OpenError,
+    },
+    /// Its records cannot be read.
+    #[error("sessions of the earlier life cannot be read: {0}")]
+    Records(#[from] StoreError),
+    /// It cannot listen there.
+    #[error("cannot listen at {endpoint}: {error}")]
+    Listen {
+        /// Where.
+        endpoint: Endpoint,
+        /// Why not.
+        error: io::Error,
+    },
+    /// No threads or descriptors.
+    #[error("the system has no room: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as far as others can see.
+pub struct Server {
+    house: Option<Arc<House>>,
+    polls: Vec<Arc<Poll>>,
+    workers: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+    stop: Arc<Stop>,
+    endpoints: Vec<Endpoint>,
+}
+
+/// Tells the threads beside the workers to end.
+struct Stop {
+    stopping: Mutex<bool>,
+    changed: Condvar,
+    bell: OwnedFd,
+}
+
+impl Server {
+    /// Opens the partition and serves it.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(config: &ServerConfig) -> Result<Server, StartError> {
+        raise_descriptor_limit();
+        let listeners = listen(config)?;
+        let partition = Partition::open(&config.partition, config.store.clone())
+            .map_err(|error| StartError::Partition { path: config.partition.clone(), error })?;
+        let vice = Arc::new(Vice::open(partition.clone(), vice_config(config), clock::now())?);
+        let pool = Pool::start(config.pool_threads)?;
+        let house = Arc::new(House::new(vice, partition, pool, config.lease));
+        let stop = Stop {
+            stopping: Mutex::new(false),
+            changed: Condvar::new(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?,
+        };
+        let mut server = Server {
+            house: Some(Arc::clone(&house)),
+            polls: Vec::new(),
+            workers: Vec::new(),
+            others: Vec::new(),
+            stop: Arc::new(stop),
+            endpoints: listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect(),
+        };
+        server.start_threads(config, &house, listeners)?;
+        tracing::info!(endpoints = ?server.endpoints, "serving {}", config.partition.display());
+        Ok(server)
+    }
+
+    fn start_threads(&mut self, config: &ServerConfig, house: &Arc<House>, listeners: Vec<Listener>) -> io::Result<()> {
+        for number in 0..config.worker_count() {
+            let poll = Arc::new(Poll::new()?);
+            let worker = Worker::new(Arc::clone(house), Arc::clone(&poll), config.unbound_max, config.slow_reader);
+            self.polls.push(poll);
+            self.workers.push(spawn(&format!("worker-{number}"), move || worker.run())?);
+        }
+        let (stop, polls, tally) = (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(house));
+        self.others.push(spawn("acceptor", move || accept(&listeners, &polls, &stop, &tally.tally.accepted))?);
+        let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(house));
+        self.others.push(spawn("leases", move || tick(&ticking, &stop))?);
+        let (stop, syncing) = (Arc::clone(&self.stop), Arc::clone(house));
+        self.others.push(spawn("sync", move || sync(&syncing, &stop))?);
+        Ok(())
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// The service, for a caller in the same process.
+    pub fn vice(&self) -> Arc<Vice> {
+        Arc::clone(&self.house.as_ref().expect("the house stands until the server is stopped").vice)
+    }
+
+    /// Ends in order: what is in progress is finished, everything is made stable. Sessions stay recorded, so that clients go on
+    /// with the next server.
+    ///
+    /// # Errors
+    /// The last sync's; what was acknowledged as stable is stable all the same.
+    pub fn stop(mut self) -> Result<(), StoreError> {
+        let house = self.halt();
+        let synced = house.as_ref().map_or(Ok(()), |house| house.partition.sync_all());
+        drop(house);
+        tracing::info!("stopped");
+        synced
+    }
+
+    fn halt(&mut self) -> Option<Arc<House>> {
+        let house = self.house.take()?;
+        *self.stop.stopping.lock() = true;
+        self.stop.changed.notify_all();
+        // The counter is zero before: the write cannot block.
+        let _ = rustix::io::write(&self.stop.bell, &1_u64.to_ne_bytes());
+        for poll in &self.polls {
+            poll.order(|orders| orders.stop = true);
+        }
+        self.workers.drain(..).for_each(join);
+        house.pool.stop();
+        self.others.drain(..).for_each(join);
+        for seat in house.seats() {
+            for link in seat.clear() {
+                link.cut();
+            }
+        }
+        Some(house)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
+}
+
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread of the server panicked");
+    }
+}
+
+fn vice_config(config: &ServerConfig) -> ViceConfig {
+    let mut vice = ViceConfig::new(dafs::encode_answer_record, decode_record);
+    vice.lease.lease = config.lease;
+    vice.lease.grace = config.lease_grace;
+    vice.lease.break_patience = config.lease;
+    vice
+}
+
+fn decode_record(record: &[u8]) -> Option<Answer> {
+    dafs::decode_answer_record(record).ok()
+}
+
+fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
+    let unix = config.unix_socket.clone().map(Endpoint::Unix);
+    let tcp = config.tcp_listen.clone().map(Endpoint::Tcp);
+    let bind = |endpoint: Endpoint| {
+        Listener::bind(&endpoint, config.options.clone()).map_err(|error| StartError::Listen { endpoint, error })
+    };
+    unix.into_iter().chain(tcp).map(bind).collect()
+}
+
+/// Each connection takes a descriptor, and open bodies do too.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!(%error, "the limit on descriptors cannot be raised");
+    }
+}
+
+/// Hands new connections to the workers in turn.
+fn accept(listeners: &[Listener], polls: &[Arc<Poll>], stop: &Stop, accepted: &AtomicU64) {
+    while !*stop.stopping.lock() {
+        let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
+        fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        if let Err(error) = poll(&mut fds, None) {
+            tracing::debug!(%error, "poll");
+        }
+        for listener in listeners {
+            while let Some(connection) = accept_one(listener) {
+                let number = accepted.fetch_add(1, Ordering::Relaxed);
+                let poll = &polls[usize::try_from(number).unwrap_or(0) % polls.len()];
+                poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
+            }
+        }
+    }
+}
+
+fn accept_one(listener: &Listener) -> Option<Connection> {
+    match listener.accept() {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(%error, "a connection was not accepted");
+            std::thread::sleep(BREATH);
+            None
+        }
+    }
+}
+
+/// Lets time pass for the service.
+fn tick(house: &Arc<House>, stop: &Stop) {
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        let next = parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            let ticked = catch_unwind(AssertUnwindSafe(|| {
+                let mut agenda = Agenda::default();
+                let next = house.vice.tick(clock::now(), &mut agenda.effects);
+                house.settle_and_send(&mut agenda);
+                next
+            }));
+            ticked.unwrap_or_else(|_| {
+                house.tally.panics.fetch_add(1, Ordering::Relaxed);
+                clock::now() + TICK_MAX
+            })
+        });
+        let wait = next.since(clock::now()).clamp(Duration::from_millis(1), TICK_MAX);
+        stop.changed.wait_for(&mut stopping, wait);
+    }
+}
+
+/// Makes changes stable in the background, and removes bodies that nothing names any more.
+fn sync(house: &House, stop: &Stop) {
+    let mut seen = 0;
+    let mut bodies_seen = 0;
+    let mut bodies_synced = Instant::now();
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        stop.changed.wait_for(&mut stopping, LOG_SYNC);
+        if *stopping {
+            return;
+        }
+        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            let changes = house.changes.load(Ordering::Relaxed);
+            if changes != seen {
+                seen = changes;
+                report_failure("sync of the log", house.partition.sync());
+            }
+            if changes != bodies_seen && bodies_synced.elapsed() >= BODY_SYNC {
+                bodies_seen = changes;
+                bodies_synced = Instant::now();
+                report_failure("sync of bodies", house.partition.sync_all());
+            }
+            report_failure("removal of bodies", house.partition.sweep(SWEEP_FILES).map(drop));
+        });
+    }
+}
+
+fn report_failure(what: &str, result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "{what} failed");
+    }
+}

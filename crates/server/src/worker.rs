@@ -1,0 +1,488 @@
+//! A worker: one thread, one epoll, its own connections.
+//!
+//! A connection goes through these stages; only its worker reads it, in any of them:
+//! ```text
+//! Greeting --attach or bind--> Joining --seat found--> Seated
+//!    |                            |                      |
+//!    +-- malformed, silent -------+-- refused -----------+-- end of stream, error -->  gone
+//! ```
+//! Small requests run here, one after the other, and their replies leave together behind the last one that had come in; what may wait
+//! for the disk goes to the pool. A connection whose replies pile up is not read from until they are out.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::clock;
+use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Terms};
+use fabric::{Connection, Extent, Filled, Inbox, Limits};
+use rustix::event::epoll::Event;
+use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+
+use crate::house::{Agenda, House};
+use crate::join::{self, Wish};
+use crate::link::Link;
+use crate::poll::{Found, Orders, PROCESS, Poll};
+use crate::process::{Life, Process};
+use crate::seat::Seat;
+
+/// What may come before a connection belongs to a session: an attach is small.
+const STRANGER_LIMITS: Limits = Limits { message: 4096, payload: 0 };
+const LIMITS: Limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
+/// Bytes of a refused connection that are thrown away.
+const DISCARD_MAX: usize = 256 << 10;
+/// Receives in a row from one connection before others have their turn.
+const TURN: usize = 16;
+/// How often deadlines are looked at, while there are any.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(crate) struct Worker {
+    house: Arc<House>,
+    poll: Arc<Poll>,
+    guests: HashMap<u64, Guest>,
+    /// Those that are not seated, oldest first (some of them are by now).
+    strangers: VecDeque<u64>,
+    stranger_count: usize,
+    unbound_max: usize,
+    slow_reader: Duration,
+    /// Sessions that lost their last connection while their process may be dying.
+    watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<Seat>)>,
+    looked: Instant,
+}
+
+/// A connection as its worker has it.
+struct Guest {
+    link: Arc<Link>,
+    inbox: Inbox,
+    process: Option<Process>,
+    stage: Stage,
+}
+
+enum Stage {
+    Greeting(Greeting, Option<Terms>),
+    Joining,
+    Seated(Arc<Seat>),
+}
+
+/// Whether a connection goes on.
+#[derive(PartialEq, Eq)]
+enum Goes {
+    On,
+    /// To be cleared away; what was queued for it may still leave.
+    Ends,
+}
+
+impl Worker {
+    pub fn new(house: Arc<House>, poll: Arc<Poll>, unbound_max: usize, slow_reader: Duration) -> Self {
+        Worker {
+            house,
+            poll,
+            guests: HashMap::new(),
+            strangers: VecDeque::new(),
+            stranger_count: 0,
+            unbound_max,
+            slow_reader,
+            watched: HashMap::new(),
+            looked: Instant::now(),
+        }
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        let mut events: Vec<Event> = Vec::new();
+        let mut ready = Vec::new();
+        loop {
+            let timeout = self.has_deadlines().then_some(LOOK);
+            let orders = self.poll.wait(&mut events, timeout, &mut ready);
+            for found in ready.drain(..) {
+                self.on_ready(found);
+            }
+            match orders {
+                Ok(Some(orders)) if orders.stop => break,
+                Ok(Some(orders)) => self.on_orders(orders),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(%error, "epoll failed");
+                    std::thread::sleep(LOOK);
+                }
+            }
+            if self.has_deadlines() && self.looked.elapsed() >= LOOK {
+                self.look();
+            }
+        }
+        for guest in self.guests.values() {
+            guest.link.flush();
+            guest.link.cut();
+        }
+    }
+
+    fn has_deadlines(&self) -> bool {
+        // Seated connections are looked at too as long as there are any: one of them may be blocked.
+        !self.guests.is_empty()
+    }
+
+    fn on_orders(&mut self, orders: Orders) {
+        for (id, connection) in orders.new {
+            self.welcome(id, connection);
+        }
+        for (id, seat) in orders.joined {
+            self.on_joined(id, seat);
+        }
+        for id in orders.resumed {
+            self.on_resumed(id);
+        }
+    }
+
+    /// A connection came in.
+    fn welcome(&mut self, id: ChannelId, connection: Connection) {
+        let process = connection.peer().and_then(Process::of);
+        let features = if connection.passes_descriptors() {
+            Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DESCRIPTORS)
+        } else {
+            Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS)
+        };
+        if let Err(error) = self.poll.add(&connection, id.0) {
+            tracing::warn!(%error, "no room for a connection");
+            return;
+        }
+        let mut out = Vec::new();
+        let greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
+        let guest = Guest {
+            link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll))),
+            inbox: Inbox::new(measure, STRANGER_LIMITS, false),
+            process,
+            stage: Stage::Greeting(greeting, None),
+        };
+        self.guests.insert(id.0, guest);
+        self.house.tally.connections.fetch_add(1, Ordering::Relaxed);
+        self.strangers.push_back(id.0);
+        self.stranger_count += 1;
+        self.turn_away_the_oldest();
+    }
+
+    fn turn_away_the_oldest(&mut self) {
+        while self.stranger_count > self.unbound_max {
+            let Some(oldest) = self.strangers.pop_front() else { return };
+            if self.guests.get(&oldest).is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_))) {
+                self.house.tally.turned_away.fetch_add(1, Ordering::Relaxed);
+                self.clear_away(oldest);
+            }
+        }
+    }
+
+    fn on_ready(&mut self, found: Found) {
+        if found.number & PROCESS != 0 {
+            self.on_process_end(found.number);
+            return;
+        }
+        let Some(guest) = self.guests.get_mut(&found.number) else { return };
+        if found.send {
+            guest.link.flush();
+        }
+        if guest.link.is_paused() {
+            // Nothing is read, so nothing would say that the other end is gone.
+            if found.over {
+                self.clear_away(found.number);
+            }
+        } else if found.receive || found.over {
+            self.receive_or_end(found.number);
+        }
+    }
+
+    /// A panic over what one client sent ends that client's connection, and nothing else.
+    fn receive_or_end(&mut self, number: u64) {
+        if catch_unwind(AssertUnwindSafe(|| self.receive(number))).is_err() {
+            tracing::error!(link = number, "what came over this connection led to a panic");
+            self.house.tally.panics.fetch_add(1, Ordering::Relaxed);
+            self.clear_away(number);
+        }
+    }
+
+    /// Takes in what came over a connection.
+    fn receive(&mut self, number: u64) {
+        let Some(guest) = self.guests.get_mut(&number) else { return };
+        let mut agenda = Agenda::default();
+        let mut goes = Goes::On;
+        let mut refused = false;
+        for _ in 0..TURN {
+            let more = match guest.inbox.fill(&guest.link.connection, false) {
+                Ok(Filled::Some) => !guest.inbox.has_room(),
+                Ok(Filled::Nothing) => false,
+                Ok(Filled::End) | Err(_) => {
+                    goes = Goes::Ends;
+                    false
+                }
+            };
+            if goes == Goes::On {
+                goes = guest.take_in(&self.house, &self.poll, &mut agenda);
+                refused = goes == Goes::Ends;
+            }
+            if goes == Goes::Ends || !more || guest.link.is_paused() {
+                break;
+            }
+        }
+        agenda.flush();
+        if refused {
+            // Closing with bytes unread would make TCP throw away the reason that was just sent.
+            guest.link.connection.discard(DISCARD_MAX);
+        }
+        if goes == Goes::Ends {
+            self.clear_away(number);
+        }
+    }
+
+    /// A connection whose requests waited may be read again.
+    fn on_resumed(&mut self, id: ChannelId) {
+        let Some(guest) = self.guests.get_mut(&id.0) else { return };
+        let mut agenda = Agenda::default();
+        let goes = guest.take_in(&self.house, &self.poll, &mut agenda);
+        agenda.flush();
+        if !guest.link.is_paused() {
+            guest.link.refresh_interest();
+        }
+        if goes == Goes::Ends {
+            self.clear_away(id.0);
+        }
+    }
+
+    /// The pool found (or refused) a seat.
+    fn on_joined(&mut self, id: ChannelId, seat: Option<Arc<Seat>>) {
+        let Some(guest) = self.guests.get_mut(&id.0) else {
+            // It left meanwhile.
+            if let Some(seat) = seat {
+                self.leave(id, &seat);
+            }
+            return;
+        };
+        self.stranger_count -= 1;
+        let Some(seat) = seat else {
+            // A goodbye is on its way out; the connection is cleared away when it has left.
+            guest.stage = Stage::Joining;
+            self.clear_away_seated(id.0);
+            return;
+        };
+        guest.inbox.set_limits(LIMITS);
+        guest.stage = Stage::Seated(seat);
+        guest.link.set_paused(false);
+        self.on_resumed(id);
+    }
+
+    /// A connection is over.
+    fn clear_away(&mut self, number: u64) {
+        if self.guests.get(&number).is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_))) {
+            self.stranger_count -= 1;
+        }
+        self.clear_away_seated(number);
+    }
+
+    fn clear_away_seated(&mut self, number: u64) {
+        let Some(guest) = self.guests.remove(&number) else { return };
+        self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
+        self.poll.remove(&guest.link.connection);
+        guest.link.flush();
+        guest.link.cut();
+        if let Stage::Seated(seat) = &guest.stage {
+            self.leave(guest.link.id, seat);
+        }
+    }
+
+    fn leave(&mut self, id: ChannelId, seat: &Arc<Seat>) {
+        let (was_of_it, outcome) = seat.lost(clock::now(), id);
+        let mut agenda = Agenda::default();
+        agenda.take(seat, outcome);
+        self.house.settle_and_send(&mut agenda);
+        if was_of_it && !seat.is_connected() {
+            self.watch(seat);
+        }
+    }
+
+    /// The last connection of a session is gone: if its process is too, nobody needs to wait for the lease.
+    fn watch(&mut self, seat: &Arc<Seat>) {
+        let Some(process) = seat.process() else { return };
+        match process.life() {
+            Life::Over => self.process_died(seat),
+            Life::There(descriptor) => {
+                let number = PROCESS | seat.id.0;
+                if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err() {
+                    return;
+                }
+                self.watched.insert(number, (descriptor, Arc::clone(seat)));
+            }
+            Life::Unknown => {}
+        }
+    }
+
+    fn on_process_end(&mut self, number: u64) {
+        let Some((descriptor, seat)) = self.watched.remove(&number) else { return };
+        self.poll.remove(&descriptor);
+        // It may have come back through another process's hands meanwhile.
+        if !seat.is_connected() {
+            self.process_died(&seat);
+        }
+    }
+
+    fn process_died(&self, seat: &Seat) {
+        tracing::info!(session = seat.id.0, "the client's process is gone");
+        let mut agenda = Agenda::default();
+        self.house.vice.peer_died(clock::now(), seat.id, &mut agenda.effects);
+        self.house.settle_and_send(&mut agenda);
+    }
+
+    /// Looks at deadlines.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let mut over = Vec::new();
+        while let Some(first) = self.strangers.front() {
+            // The oldest are in front: if one is in time, the rest is.
+            match self.guests.get_mut(first).map(|guest| (guest.is_in_time(), &guest.stage)) {
+                Some((true, _)) => break,
+                Some((false, Stage::Seated(_))) | None => {}
+                Some((false, Stage::Greeting(..) | Stage::Joining)) => over.push(*first),
+            }
+            self.strangers.pop_front();
+        }
+        self.house.tally.turned_away.fetch_add(over.len() as u64, Ordering::Relaxed);
+        over.into_iter().for_each(|number| self.clear_away(number));
+        for guest in self.guests.values() {
+            if guest.link.blocked_since().is_some_and(|since| since.elapsed() > self.slow_reader) {
+                tracing::warn!(link = guest.link.id.0, "the client takes nothing; cut off");
+                self.house.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
+                guest.link.cut();
+            }
+        }
+        let back: Vec<u64> =
+            self.watched.iter().filter(|(_, (_, seat))| seat.is_connected()).map(|(number, _)| *number).collect();
+        for number in back {
+            if let Some((descriptor, _)) = self.watched.remove(&number) {
+                self.poll.remove(&descriptor);
+            }
+        }
+    }
+}
+
+impl Guest {
+    /// Whether a connection without a seat may still have one; seated ones are never in the way.
+    fn is_in_time(&mut self) -> bool {
+        let Stage::Greeting(greeting, _) = &mut self.stage else { return matches!(self.stage, Stage::Joining) };
+        let mut out = Vec::new();
+        let result = greeting.step(clock::now(), GreetingInput::Tick, &mut out);
+        for output in out {
+            if let GreetingOutput::Send(bytes) = output {
+                self.link.push_raw(bytes);
+            }
+        }
+        result.is_ok()
+    }
+
+    /// Works through what is in the inbox.
+    fn take_in(&mut self, house: &Arc<House>, poll: &Arc<Poll>, agenda: &mut Agenda) -> Goes {
+        loop {
+            let goes_on = match &mut self.stage {
+                Stage::Greeting(..) => self.greet(house, poll),
+                Stage::Joining => return Goes::On,
+                Stage::Seated(seat) => {
+                    let seat = Arc::clone(seat);
+                    self.request(house, &seat, agenda)
+                }
+            };
+            match goes_on {
+                Ok(true) => {}
+                Ok(false) => return Goes::On,
+                Err(why) => {
+                    house.tally.malformed.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(link = self.link.id.0, why, "connection refused");
+                    return Goes::Ends;
+                }
+            }
+        }
+    }
+
+    /// One piece of a greeting. `false`: more must come first.
+    fn greet(&mut self, house: &Arc<House>, poll: &Arc<Poll>) -> Result<bool, String> {
+        let Stage::Greeting(greeting, terms) = &mut self.stage else { return Ok(true) };
+        let mut out = Vec::new();
+        let wanted = greeting.bytes_wanted();
+        let result = if wanted > 0 {
+            let bytes = self.inbox.take_raw(wanted);
+            if bytes.is_empty() {
+                return Ok(false);
+            }
+            greeting.step(clock::now(), GreetingInput::Bytes(bytes), &mut out)
+        } else {
+            match self.inbox.next_frame().map_err(|error| error.to_string())? {
+                None => return Ok(false),
+                Some(frame) => {
+                    let frame = to_frame(frame).map_err(|error| error.to_string())?;
+                    greeting.step(clock::now(), GreetingInput::Arrived(frame), &mut out)
+                }
+            }
+        };
+        let mut wish = None;
+        for output in out {
+            match output {
+                GreetingOutput::Send(bytes) => self.link.push_raw(bytes),
+                GreetingOutput::Agreed(agreed) => *terms = Some(agreed),
+                GreetingOutput::Attach(attach) => wish = Some(Wish::Attach(attach)),
+                GreetingOutput::Bind(bind) => wish = Some(Wish::Bind(bind)),
+                GreetingOutput::WakeAt(_) => {}
+            }
+        }
+        self.link.flush();
+        result.map_err(|error| error.to_string())?;
+        let (Some(wish), Some(terms)) = (wish, *terms) else { return Ok(true) };
+        self.stage = Stage::Joining;
+        // Nothing is read until the seat is found; attaching waits for the disk.
+        self.link.set_paused(true);
+        self.link.refresh_interest();
+        let (house, poll, link) = (Arc::clone(house), Arc::clone(poll), Arc::clone(&self.link));
+        let process = self.process.clone();
+        house.clone().pool.run(move || {
+            let id = link.id;
+            let mut agenda = Agenda::default();
+            let seat = join::join(&house, &link, process, terms, wish, &mut agenda);
+            house.settle(&mut agenda, None);
+            poll.order(|orders| orders.joined.push((id, seat)));
+            agenda.flush();
+        });
+        Ok(true)
+    }
+
+    /// One frame of a session. `false`: more must come first, or go out first.
+    fn request(&mut self, house: &Arc<House>, seat: &Arc<Seat>, agenda: &mut Agenda) -> Result<bool, String> {
+        if self.link.is_full() {
+            self.link.refresh_interest();
+            return Ok(false);
+        }
+        let frame = match self.inbox.next_frame().map_err(|error| error.to_string())? {
+            None => return Ok(false),
+            Some(frame) => to_frame(frame).map_err(|error| error.to_string())?,
+        };
+        house.tally.frames.fetch_add(1, Ordering::Relaxed);
+        let mut outcome = seat.arrived(clock::now(), &self.link, frame);
+        let error = outcome.error.take();
+        agenda.take(seat, outcome);
+        house.settle(agenda, Some(&self.link));
+        match error {
+            None => Ok(true),
+            Some(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn to_frame(frame: fabric::Frame<'_>) -> Result<Frame, dafs::WireError> {
+    let header = Header::parse(frame.header)?;
+    Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
+}
+
+fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
+    match Header::parse(header) {
+        Ok(header) => Ok(Extent { message: header.message_bytes as usize, payload: header.payload_bytes as usize }),
+        Err(error) => {
+            tracing::debug!(%error, "malformed header");
+            Err("not a header of this protocol")
+        }
+    }
+}
