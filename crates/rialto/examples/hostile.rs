@@ -1,0 +1,169 @@
+//! A bad neighbour for a server's TCP port.
+//!
+//! `record` stands between a real client and its server and keeps what the client says; `throw` sends garbage, and what was
+//! recorded with bytes changed, cut and repeated; `silent` opens many connections and says nothing. None of it may
+//! end the server, make it grow, or keep it from its real clients: the script around this checks that.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// How long an answer to garbage is waited for.
+const ANSWER: Duration = Duration::from_millis(50);
+
+#[derive(Parser)]
+enum Command {
+    /// Passes connections on, and keeps what the clients say.
+    Record {
+        /// Where clients connect.
+        listen: SocketAddr,
+        /// The server.
+        server: SocketAddr,
+        /// Where it is kept: one file for each connection, with a number behind this name.
+        file: PathBuf,
+    },
+    /// Sends garbage, each piece over a new connection.
+    Throw {
+        /// The server.
+        server: SocketAddr,
+        /// How long.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        /// Where randomness starts.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// What was recorded.
+        #[arg(long)]
+        recorded: Vec<PathBuf>,
+    },
+    /// Opens connections and says nothing; prints `ready` when all are open.
+    Silent {
+        /// The server.
+        server: SocketAddr,
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        count: usize,
+        /// How long.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse() {
+        Command::Record { listen, server, file } => record(listen, server, &file),
+        Command::Throw { server, seconds, seed, recorded } => throw(server, seconds, seed, &recorded),
+        Command::Silent { server, count, seconds } => silent(server, count, seconds),
+    };
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("hostile: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn record(listen: SocketAddr, server: SocketAddr, file: &std::path::Path) -> std::io::Result<String> {
+    let listener = TcpListener::bind(listen)?;
+    for (number, client) in listener.incoming().enumerate() {
+        let client = client?;
+        let upstream = TcpStream::connect(server)?;
+        let kept = File::create(format!("{}.{number}", file.display()))?;
+        let (mut from_client, mut to_server) = (client.try_clone()?, upstream.try_clone()?);
+        std::thread::spawn(move || pass_on(&mut from_client, &mut to_server, Some(kept)));
+        let (mut from_server, mut to_client) = (upstream, client);
+        std::thread::spawn(move || pass_on(&mut from_server, &mut to_client, None));
+    }
+    Ok(String::new())
+}
+
+fn pass_on(from: &mut TcpStream, to: &mut TcpStream, mut kept: Option<File>) {
+    let mut bytes = [0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if let Some(kept) = &mut kept {
+            kept.write_all(&bytes[..count]).expect("the record takes bytes");
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn throw(server: SocketAddr, seconds: u64, seed: u64, recorded: &[PathBuf]) -> std::io::Result<String> {
+    let recorded = recorded.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
+    let mut random = SmallRng::seed_from_u64(seed);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut thrown = 0u64;
+    while Instant::now() < end {
+        let bytes = garbage(&mut random, &recorded);
+        let mut connection = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
+        connection.set_read_timeout(Some(ANSWER))?;
+        connection.set_write_timeout(Some(Duration::from_secs(1)))?;
+        // The server may hang up at any time: that is its right, and no error of ours.
+        let _ = connection.write_all(&bytes);
+        if random.random_ratio(1, 4) {
+            let _ = connection.shutdown(Shutdown::Write);
+        }
+        let _ = connection.read(&mut [0; 4096]);
+        thrown += 1;
+    }
+    Ok(format!("{thrown} pieces thrown, seed {seed}"))
+}
+
+fn garbage(random: &mut SmallRng, recorded: &[Vec<u8>]) -> Vec<u8> {
+    let length = random.random_range(1..20_000);
+    let mut bytes = vec![0; length];
+    match random.random_range(0..10) {
+        0 => random.fill(bytes.as_mut_slice()),
+        1 => bytes.fill(0xff),
+        2 => {}
+        3 => bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        _ if !recorded.is_empty() => bytes = spoiled(random, &recorded[random.random_range(0..recorded.len())]),
+        _ => random.fill(bytes.as_mut_slice()),
+    }
+    bytes
+}
+
+/// What a real client said, with some of it changed: the deeper the change lies, the deeper it gets.
+fn spoiled(random: &mut SmallRng, real: &[u8]) -> Vec<u8> {
+    let mut bytes = real.to_vec();
+    for _ in 0..random.random_range(1..4) {
+        if bytes.len() < 2 {
+            break;
+        }
+        let at = random.random_range(0..bytes.len());
+        match random.random_range(0..5) {
+            0 => bytes[at] ^= 1 << random.random_range(0..8),
+            1 => bytes[at] = 0xff,
+            2 => bytes.truncate(at),
+            3 => {
+                let again = bytes[at..].to_vec();
+                bytes.extend(again.into_iter().take(4096));
+            }
+            _ => {
+                let end = (at + 8).min(bytes.len());
+                bytes[at..end].fill(if random.random() { 0xff } else { 0 });
+            }
+        }
+    }
+    bytes
+}
+
+fn silent(server: SocketAddr, count: usize, seconds: u64) -> std::io::Result<String> {
+    let connections = (0..count).map(|_| TcpStream::connect(server)).collect::<Result<Vec<_>, _>>()?;
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(seconds));
+    Ok(format!("{} connections said nothing", connections.len()))
+}
