@@ -213,6 +213,28 @@ impl Reader {
         Ok(found)
     }
 
+    /// How many of `count` blocks from block `first` on are charged; those behind the end that are reserved, too.
+    ///
+    /// # Errors
+    /// As every reading method.
+    pub fn charged(&self, first: u64, count: u64) -> Result<u64> {
+        if !matches!(self.vnode.place, Place::File { .. }) {
+            return Ok(0);
+        }
+        let wanted = first..first.saturating_add(count);
+        let mut charged = 0;
+        self.tree.each_group(self.vnode.no(), first / GROUP_BLOCKS, &mut |group, sums| {
+            let start = group * GROUP_BLOCKS;
+            if start >= wanted.end {
+                return ControlFlow::Break(());
+            }
+            let blocks = (start..).zip(sums.iter());
+            charged += blocks.filter(|(block, sum)| **sum != 0 && wanted.contains(block)).count() as u64;
+            ControlFlow::Continue(())
+        })?;
+        Ok(charged)
+    }
+
     /// Whether blocks may disagree with their sums because of a crash; a holder of a descriptor must then not check.
     pub fn is_suspect(&self) -> bool {
         self.gate.suspect
