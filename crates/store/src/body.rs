@@ -11,7 +11,7 @@
 //!    exist. A crash may have left some there; before the first change in this life they are cut off (`trimmed`), and
 //!    before part of a hole is written they are punched out.
 //!
-//! `used` is 16 KiB for each block of a file that has a sum, or the inline bytes rounded up to 512.
+//! `used` is 16 KiB for each block of a file that has a sum, or the bytes of an inline one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl Volume {
 
     fn put_inline(&self, vnode: &mut Vnode, bytes: Vec<u8>, update: &mut Update) {
         vnode.status.size = bytes.len() as u64;
-        charge(vnode, update, vnode.status.size.next_multiple_of(512));
+        charge(vnode, update, vnode.status.size);
         vnode.place = if bytes.is_empty() { Place::None } else { Place::Inline };
         update.set_inline(vnode.no(), (!bytes.is_empty()).then_some(bytes));
     }

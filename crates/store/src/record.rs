@@ -130,6 +130,11 @@ impl<'a> In<'a> {
     }
 }
 
+/// Whether a value belongs to its key and is whole.
+pub(crate) fn is_sealed(key: &[u8], value: &[u8]) -> bool {
+    In::open(key, value).is_some()
+}
+
 /// What damage of the record under `key` is called.
 pub(crate) fn damaged(what: &str, key: &[u8]) -> StoreError {
     StoreError::Damaged(format!("{what} record {}", key.escape_ascii()))

@@ -1,0 +1,488 @@
+//! Checking everything while the partition is in use: records, bodies, and that they agree with each other.
+//!
+//! Records are checked as a scan finds them, bodies gate by gate. What spans several records (links, counts, usage) can be
+//! in the middle of a change when it is looked at; so what does not add up is looked at again, and only what is found
+//! again in exactly the same way counts. Nothing is repaired here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use types::{Fid, Kind, Name, VnodeNo, VolumeId};
+
+use crate::disk::BodyName;
+use crate::engine::prefix_end;
+use crate::key::{self, kind};
+use crate::reader::{body_name, open_file};
+use crate::settle::sums_found;
+use crate::update::{count, unstable_key};
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Partition, Place, StoreError, Usage, Vnode, Volume, record};
+
+/// How far a scrub is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubProgress {
+    /// Records checked.
+    pub records: u64,
+    /// Bodies checked.
+    pub bodies: u64,
+    /// Bytes of body files read.
+    pub bytes: u64,
+}
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A record fails its checksum.
+    DamagedRecord {
+        /// Its key, escaped.
+        key: String,
+    },
+    /// A block of a body fails its checksum.
+    DamagedBlock {
+        /// Whose.
+        fid: Fid,
+        /// Which.
+        block: u64,
+    },
+    /// The body is not where its vnode says.
+    LostBody {
+        /// Whose.
+        fid: Fid,
+    },
+    /// A body file that no record names; it only takes room.
+    StrayBody {
+        /// Its volume.
+        volume: VolumeId,
+        /// Its name below the volume's directory.
+        file: String,
+    },
+    /// An entry names no vnode, or one of another kind.
+    DanglingEntry {
+        /// The directory.
+        dir: Fid,
+        /// The entry.
+        name: Name,
+    },
+    /// Entries of a vnode that is no directory (any more).
+    StrayEntries {
+        /// The volume.
+        volume: VolumeId,
+        /// The vnode.
+        dir: VnodeNo,
+    },
+    /// A file has another number of names than its vnode says.
+    WrongLinks {
+        /// Which.
+        fid: Fid,
+        /// As stored.
+        stored: u64,
+        /// As counted.
+        counted: u64,
+    },
+    /// A directory has another number of entries than its vnode says.
+    WrongEntries {
+        /// Which.
+        fid: Fid,
+        /// As stored.
+        stored: u64,
+        /// As counted.
+        counted: u64,
+    },
+    /// A vnode is charged for other than it has.
+    WrongUsed {
+        /// Which.
+        fid: Fid,
+        /// As stored.
+        stored: u64,
+        /// As counted.
+        counted: u64,
+    },
+    /// The volume's usage is not the sum over its vnodes (ST-2).
+    WrongUsage {
+        /// Which.
+        volume: VolumeId,
+        /// As kept.
+        stored: Usage,
+        /// As counted.
+        counted: Usage,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::DamagedRecord { key } => write!(f, "record {key} is damaged"),
+            Finding::DamagedBlock { fid, block } => write!(f, "block {block} of {fid} is damaged"),
+            Finding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
+            Finding::StrayBody { volume, file } => {
+                write!(f, "body file {file} of volume {} belongs to nothing", volume.0)
+            }
+            Finding::DanglingEntry { dir, name } => write!(f, "entry {name:?} of {dir} names no file"),
+            Finding::StrayEntries { volume, dir } => {
+                write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
+            }
+            Finding::WrongLinks { fid, stored, counted } => write!(f, "{fid} has {counted} links, not {stored}"),
+            Finding::WrongEntries { fid, stored, counted } => write!(f, "{fid} has {counted} entries, not {stored}"),
+            Finding::WrongUsed { fid, stored, counted } => write!(f, "{fid} uses {counted} bytes, not {stored}"),
+            Finding::WrongUsage { volume, stored, counted } => {
+                write!(f, "volume {} uses {counted:?}, not {stored:?}", volume.0)
+            }
+        }
+    }
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// What was checked.
+    pub checked: ScrubProgress,
+    /// What is wrong, in the order found; at most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+    /// It was cancelled before its end.
+    pub cancelled: bool,
+}
+
+/// Findings after which a scrub stops adding to its list: a broken disk has no end of them.
+pub const FINDINGS_MAX: usize = 10_000;
+/// Looks at what does not add up, while others change it.
+const LOOKS_MAX: u32 = 4;
+
+impl Partition {
+    /// Checks every record and every block of every body, and that they agree. Beside normal work.
+    ///
+    /// # Errors
+    /// `Medium`. Damage is a finding, not an error.
+    pub fn scrub(&self, progress: &mut dyn FnMut(ScrubProgress), cancel: &AtomicBool) -> Result<ScrubReport> {
+        let mut scrub = Scrub { partition: self, report: ScrubReport::default(), progress, cancel };
+        scrub.records()?;
+        for volume in self.volumes() {
+            scrub.bodies(&volume)?;
+            scrub.strays(&volume)?;
+            scrub.tree(&volume)?;
+        }
+        scrub.report.cancelled = cancel.load(Ordering::Relaxed);
+        Ok(scrub.report)
+    }
+}
+
+struct Scrub<'a> {
+    partition: &'a Partition,
+    report: ScrubReport,
+    progress: &'a mut dyn FnMut(ScrubProgress),
+    cancel: &'a AtomicBool,
+}
+
+/// Records or bodies between two reports of progress.
+const PROGRESS_EVERY: u64 = 1024;
+
+impl Scrub<'_> {
+    fn go_on(&self) -> ControlFlow<()> {
+        if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn found(&mut self, finding: Finding) {
+        if self.report.findings.len() < FINDINGS_MAX && !self.report.findings.contains(&finding) {
+            tracing::warn!(%finding, "scrub");
+            self.report.findings.push(finding);
+        }
+    }
+
+    fn records(&mut self) -> Result<()> {
+        let engine = &self.partition.0.media.engine;
+        // All kinds of records, in two ranges: inline bodies are kept apart.
+        let inline = [kind::INLINE];
+        let behind = [kind::INLINE + 1];
+        for (from, end) in [(&[0_u8][..], &inline[..]), (&inline, &behind), (&behind, &[0xff])] {
+            engine.scan(from, end, &mut |key, value| {
+                if !checks(key, value) {
+                    self.found(Finding::DamagedRecord { key: key.escape_ascii().to_string() });
+                }
+                self.report.checked.records += 1;
+                if self.report.checked.records.is_multiple_of(PROGRESS_EVERY) {
+                    (self.progress)(self.report.checked);
+                }
+                self.go_on()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Numbers of a volume's vnodes.
+    fn vnodes(&self, volume: &Volume) -> Result<Vec<VnodeNo>> {
+        let mut vnodes: Vec<VnodeNo> = Vec::new();
+        let prefix = key::of_volume(kind::VNODE, volume.id());
+        self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+            let no = key::number_at(key, 1).map(VnodeNo);
+            vnodes.extend(no.filter(|no| vnodes.last() != Some(no)));
+            self.go_on()
+        })?;
+        Ok(vnodes)
+    }
+
+    fn bodies(&mut self, volume: &Arc<Volume>) -> Result<()> {
+        for no in self.vnodes(volume)? {
+            if self.go_on().is_break() {
+                break;
+            }
+            self.body(volume, no).or_else(damage_is_known)?;
+            self.report.checked.bodies += 1;
+            (self.progress)(self.report.checked);
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, volume: &Arc<Volume>, no: VnodeNo) -> Result<()> {
+        let mut groups = Vec::new();
+        {
+            let Some(reader) = volume.reader(no)? else { return Ok(()) };
+            let status = &reader.vnode.status;
+            let mut blocks = 0;
+            volume.tree.each_group(no, 0, &mut |group, sums| {
+                blocks += count(&sums);
+                groups.push(group);
+                ControlFlow::Continue(())
+            })?;
+            let counted = match reader.vnode.place {
+                Place::File { .. } => blocks * BLOCK_BYTES,
+                Place::Inline => status.size,
+                Place::None => crate::vnode::initial_used(status.kind),
+            };
+            if counted != status.used {
+                self.found(Finding::WrongUsed { fid: status.fid, stored: status.used, counted });
+            }
+            let readable = match reader.vnode.place {
+                Place::File { .. } => open_file(&volume.tree, &reader.gate, &reader.vnode).map(drop),
+                Place::Inline | Place::None if status.kind == Kind::Directory => Ok(()),
+                Place::Inline | Place::None => reader.read(0, 1).map(drop),
+            };
+            if let Err(error) = readable {
+                damage_is_known(error)?;
+                self.found(Finding::LostBody { fid: status.fid });
+                return Ok(());
+            }
+        }
+        for group in groups {
+            self.group(volume, no, group)?;
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, volume: &Arc<Volume>, no: VnodeNo, group: u64) -> Result<()> {
+        let Some(reader) = volume.reader(no)? else { return Ok(()) };
+        if body_name(&volume.tree, &reader.vnode).is_none() {
+            return Ok(());
+        }
+        let stored = volume.tree.sums(no, group)?;
+        let file = open_file(&volume.tree, &reader.gate, &reader.vnode)?;
+        let found = sums_found(&*file, &reader.vnode, group, &stored)?;
+        self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
+        for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
+            if *stored != found && !reader.gate.suspect {
+                let block = group * record::GROUP_BLOCKS + at as u64;
+                self.found(Finding::DamagedBlock { fid: reader.vnode.status.fid, block });
+            }
+        }
+        Ok(())
+    }
+
+    /// Body files that nothing names: neither vnode, nor garbage record, nor mark.
+    fn strays(&mut self, volume: &Volume) -> Result<()> {
+        let media = &self.partition.0.media;
+        let mut names = Vec::new();
+        media
+            .disk
+            .list(volume.id(), &mut |name| names.push(name))
+            .map_err(|e| StoreError::from_io("list of bodies", &e))?;
+        for name in names {
+            let stray = match name {
+                Ok(name) => (!self.is_named(volume, name)?)
+                    .then(|| format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation)),
+                Err(text) => Some(text),
+            };
+            if let Some(file) = stray {
+                self.found(Finding::StrayBody { volume: volume.id(), file });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_named(&self, volume: &Volume, name: BodyName) -> Result<bool> {
+        let media = &self.partition.0.media;
+        let garbage = key::garbage(name.volume, name.vnode, name.epoch, name.generation);
+        let place = Place::File { epoch: name.epoch, generation: name.generation };
+        // In the order in which a body goes from hand to hand, so that it cannot slip through.
+        if media.engine.get(&unstable_key(name))?.is_some() {
+            return Ok(true);
+        }
+        match volume.vnode(name.vnode) {
+            Ok(Some(vnode)) if vnode.place == place => return Ok(true),
+            Ok(_) => {}
+            // Nobody knows what a damaged vnode names.
+            Err(StoreError::Damaged(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        if media.engine.get(&garbage)?.is_some() {
+            return Ok(true);
+        }
+        // Swept meanwhile: then it is gone.
+        let there = media.disk.open(name).map_err(|e| StoreError::from_io("open of a body", &e))?;
+        Ok(there.is_none())
+    }
+
+    /// Entries against vnodes, links and counts, and usage.
+    fn tree(&mut self, volume: &Volume) -> Result<()> {
+        let mut findings = self.look(volume)?;
+        for _ in 1..LOOKS_MAX {
+            if findings.is_empty() {
+                break;
+            }
+            let again = self.look(volume)?;
+            let quiet = findings == again;
+            findings.retain(|finding| again.contains(finding));
+            if quiet {
+                break;
+            }
+        }
+        findings.into_iter().for_each(|finding| self.found(finding));
+        Ok(())
+    }
+
+    fn look(&self, volume: &Volume) -> Result<Vec<Finding>> {
+        let mut look = Look::default();
+        let mut damage = false;
+        for no in self.vnodes(volume)? {
+            match volume.vnode(no) {
+                Ok(Some(vnode)) => drop(look.vnodes.insert(no, Seen::of(&vnode))),
+                Ok(None) => {}
+                Err(error) => {
+                    damage_is_known(error)?;
+                    damage = true;
+                }
+            }
+        }
+        self.look_at_entries(volume, &mut look)?;
+        if damage || self.go_on().is_break() {
+            // What hangs on a vnode that cannot be read is reported with that vnode.
+            return Ok(Vec::new());
+        }
+        look.add_up(volume);
+        Ok(look.findings)
+    }
+
+    fn look_at_entries(&self, volume: &Volume, look: &mut Look) -> Result<()> {
+        let prefix = key::of_volume(kind::ENTRIES, volume.id());
+        let mut last = None;
+        self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
+            let bucket = (key::number_at(key, 1).map(VnodeNo), key::number_at(key, 2));
+            if key::epoch_of(key) > volume.tree.epoch || last == Some(bucket) {
+                return self.go_on();
+            }
+            last = Some(bucket);
+            if let (Some(dir), Ok(entries)) = (bucket.0, record::decode_bucket(key, value)) {
+                entries.iter().for_each(|entry| look.entry(volume, dir, entry));
+            }
+            self.go_on()
+        })
+    }
+}
+
+/// What must be remembered of a vnode.
+struct Seen {
+    fid: Fid,
+    kind: Kind,
+    links: u64,
+    entries: u64,
+    used: u64,
+    names_counted: u64,
+    entries_counted: u64,
+    subdirs_counted: u64,
+}
+
+impl Seen {
+    fn of(vnode: &Vnode) -> Seen {
+        let status = &vnode.status;
+        Seen {
+            fid: status.fid,
+            kind: status.kind,
+            links: u64::from(status.links),
+            entries: vnode.entries,
+            used: status.used,
+            names_counted: 0,
+            entries_counted: 0,
+            subdirs_counted: 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Look {
+    vnodes: HashMap<VnodeNo, Seen>,
+    findings: Vec<Finding>,
+}
+
+impl Look {
+    fn entry(&mut self, volume: &Volume, dir: VnodeNo, entry: &record::BucketEntry) {
+        let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory) else {
+            let finding = Finding::StrayEntries { volume: volume.id(), dir };
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+            return;
+        };
+        parent.entries_counted += 1;
+        parent.subdirs_counted += u64::from(entry.target.kind == Kind::Directory);
+        let parent = parent.fid;
+        let target = &entry.target;
+        match self.vnodes.get_mut(&target.vnode) {
+            Some(seen) if seen.fid.unique == target.unique && seen.kind == target.kind => seen.names_counted += 1,
+            _ => self.findings.push(Finding::DanglingEntry { dir: parent, name: entry.name.clone() }),
+        }
+    }
+
+    fn add_up(&mut self, volume: &Volume) {
+        let mut counted = Usage::default();
+        for seen in self.vnodes.values() {
+            counted.bytes += seen.used;
+            counted.files += 1;
+            if seen.entries != seen.entries_counted {
+                let (stored, counted) = (seen.entries, seen.entries_counted);
+                self.findings.push(Finding::WrongEntries { fid: seen.fid, stored, counted });
+            }
+            // A removed directory that is still held has no links; the root has no name.
+            let counted = match seen.kind {
+                Kind::Directory if seen.names_counted == 0 && seen.fid.vnode != VnodeNo::ROOT => 0,
+                Kind::Directory => 2 + seen.subdirs_counted,
+                _ => seen.names_counted,
+            };
+            if counted != seen.links {
+                self.findings.push(Finding::WrongLinks { fid: seen.fid, stored: seen.links, counted });
+            }
+        }
+        let stored = volume.usage();
+        if stored != counted {
+            self.findings.push(Finding::WrongUsage { volume: volume.id(), stored, counted });
+        }
+        self.findings.sort_by_key(|finding| format!("{finding:?}"));
+    }
+}
+
+/// Whether a record is what its key says.
+fn checks(key: &[u8], value: &[u8]) -> bool {
+    let number = |at| key::number_at(key, at).unwrap_or_default();
+    match key.first() {
+        Some(&kind::VNODE) => record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok(),
+        Some(&kind::ENTRIES) => record::decode_bucket(key, value).is_ok(),
+        Some(&kind::SUMS) => record::decode_sums(key, value).is_ok(),
+        Some(&kind::VOLUME) => record::decode_volume(key, value).is_ok(),
+        Some(&kind::USAGE) => record::decode_usage(key, value).is_ok(),
+        _ => record::is_sealed(key, value),
+    }
+}
+
+/// Damage of records was found by the scan of records.
+fn damage_is_known(error: StoreError) -> Result<()> {
+    if matches!(error, StoreError::Damaged(_)) { Ok(()) } else { Err(error) }
+}
