@@ -1,6 +1,7 @@
 //! One connection of a session, after its hello.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ pub(crate) struct Channel {
     pub connection: Connection,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
+    received: AtomicU64,
 }
 
 /// Why there is no connection.
@@ -60,7 +62,17 @@ impl Channel {
         };
         let limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
         let inbox = Mutex::new(Inbox::new(measure, limits, terms.features.has(Features::DESCRIPTORS)));
-        Ok((Channel { id, role, connection, outbox: Mutex::default(), inbox }, terms))
+        Ok((Channel { id, role, connection, outbox: Mutex::default(), inbox, received: AtomicU64::new(0) }, terms))
+    }
+
+    /// Frames that have come in.
+    pub fn frames_received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+
+    /// One more has.
+    pub fn count_received(&self) {
+        self.received.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Queues a frame; [`Channel::flush`] sends it.

@@ -162,6 +162,7 @@ impl Shared {
                     return false;
                 }
             };
+            channel.count_received();
             let descriptor: Option<OwnedFd> =
                 if frame.header.flags.has(dafs::Flags::DESCRIPTOR) { inbox.take_descriptor() } else { None };
             let input = ClientInput::Arrived { channel: channel.id, frame };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dafs::{ChannelId, ClientInput, Role};
+use parking_lot::MutexGuard;
 
 use crate::channel::Channel;
 use crate::core::Phase;
@@ -13,6 +14,10 @@ use crate::{CallError, clock};
 
 /// How long a server may take to answer the attach over a fresh connection.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
+/// After this the machine has given the connection up.
+const ANSWER_WITHIN: Duration = dafs::limits::RENEWAL_TIME;
+/// How long the keeper receives before it looks at its clock again.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// Receives over the back channel as long as there is one.
 pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
@@ -34,20 +39,52 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
 }
 
 /// Ticks the machine when it asked for it, and tells notices that came up in applications' threads.
+///
+/// A tick may ask the server whether the operations connection lives. While no call waits there, nobody else would receive the
+/// answer: the keeper then takes the reader's role until something came.
 pub(crate) fn keep(shared: &Arc<Shared>) {
+    let mut asked: Option<Asked> = None;
     let mut keeper = shared.keeper.lock();
     while !keeper.closing {
         let now = clock::now();
         if keeper.notices {
             keeper.notices = false;
-            parking_lot::MutexGuard::unlocked(&mut keeper, || shared.tell(On::Own));
+            MutexGuard::unlocked(&mut keeper, || shared.tell(On::Own));
         } else if keeper.wake_at <= now {
             keeper.wake_at = types::Time::NEVER;
-            parking_lot::MutexGuard::unlocked(&mut keeper, || shared.step(ClientInput::Tick, On::Own));
+            asked = MutexGuard::unlocked(&mut keeper, || tick(shared)).or(asked);
+        } else if let Some(question) = asked.take() {
+            asked = MutexGuard::unlocked(&mut keeper, || question.see_answered(shared));
         } else {
             let wait = keeper.wake_at.since(now).min(Duration::from_secs(3600));
             shared.keeper_woken.wait_for(&mut keeper, wait);
         }
+    }
+}
+
+fn tick(shared: &Arc<Shared>) -> Option<Asked> {
+    let operations = shared.core.lock().operations();
+    let before = operations.as_ref().map_or(0, |channel| channel.frames_received());
+    let after = shared.core.lock().step(clock::now(), ClientInput::Tick, None, None);
+    let asks = after.flush.iter().any(|channel| channel.role == Role::Operations);
+    shared.follow_up(after, On::Own);
+    Some(Asked { channel: operations?, before, until: Instant::now() + ANSWER_WITHIN }).filter(|_| asks)
+}
+
+/// Something was sent over the operations connection that is no call.
+struct Asked {
+    channel: Arc<Channel>,
+    before: u64,
+    until: Instant,
+}
+
+impl Asked {
+    /// Receives for a moment, unless others do. Returns itself if there is still no answer.
+    fn see_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
+        let answered = || self.channel.frames_received() != self.before;
+        let others = !shared.lead_until(Some(Instant::now() + MOMENT), &answered);
+        let over = others || answered() || Instant::now() >= self.until || !shared.core.lock().knows(self.channel.id);
+        if over { None } else { Some(self) }
     }
 }
 

@@ -1,0 +1,211 @@
+//! Calls through sockets: every kind of payload there and back, breaks, locks, descriptors, cancellation.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use client::{CallError, Cancel, Remote};
+use common::*;
+use types::{
+    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, SetTime,
+    StatusChange,
+};
+
+#[test]
+fn answers_come_back_over_both_kinds_of_sockets() {
+    let cell = Cell::new();
+    for (index, endpoint) in cell.both().into_iter().enumerate() {
+        let session = connect(endpoint);
+        let dir = root(&session);
+        let file = make(&session, dir, &format!("file{index}"));
+        let text: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        write(&session, file, 5, text.clone());
+        assert_eq!(read(&session, file, 5, 200_000)[..], text);
+        let whole = vec![index as u8; 1 << 20];
+        write(&session, file, 0, whole.clone());
+        assert_eq!(read(&session, file, 0, 1 << 20)[..], whole);
+        let found = ask(&session, Call::Lookup { dir, name: name(&format!("file{index}")) });
+        assert_eq!(status(&found).fid, file);
+        let missing = try_ask(&session, Call::Lookup { dir, name: name("none") });
+        assert_eq!(missing, Err(CallError::Fault(Fault::NotFound)));
+        let Answer::Entries { entries, end, .. } =
+            ask(&session, Call::ReadDir { dir, cookie: 0, bytes_max: 1 << 16, plus: true })
+        else {
+            panic!("a listing");
+        };
+        assert_eq!((entries.len(), end), (index + 1, true));
+        let change = StatusChange { mode: Some(0o600), modified: Some(SetTime::Now), ..StatusChange::default() };
+        assert_eq!(status(&ask(&session, Call::SetStatus { fid: file, change })).mode, 0o600);
+        assert!(matches!(ask(&session, Call::Commit { fid: file }), Answer::Committed { .. }));
+        let Answer::Report(report) = ask(&session, Call::ServerReport) else { panic!("a report") };
+        assert!(report.contains("\"server\""), "{report}");
+    }
+}
+
+#[test]
+fn a_chain_names_what_it_made() {
+    let cell = Cell::new();
+    let session = connect(cell.unix());
+    let dir = root(&session);
+    let calls = vec![
+        Call::Make { dir, name: name("new"), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded },
+        Call::Write {
+            fid: Fid::CURRENT,
+            offset: Some(0),
+            data: "content".into(),
+            stable: false,
+            kill_privileges: false,
+        },
+        Call::Read { fid: Fid::CURRENT, offset: 0, length: 100 },
+        Call::Lookup { dir, name: name("missing") },
+        Call::GetStatus { fid: dir },
+    ];
+    let mut results = session.chain(&Caller::ROOT, calls).into_iter();
+    let made = results.next().unwrap().unwrap();
+    assert_eq!(status(&results.next().unwrap().unwrap().answer).fid, status(&made.answer).fid);
+    let Answer::Data { data, .. } = results.next().unwrap().unwrap().answer else { panic!("data") };
+    assert_eq!(data, "content");
+    assert_eq!(results.next().unwrap().unwrap_err(), CallError::Fault(Fault::NotFound));
+    assert_eq!(results.next().unwrap().unwrap_err(), CallError::Fault(Fault::ChainAborted));
+
+    let long = (0..200).map(|n| Call::Make {
+        dir,
+        name: name(&format!("n{n}")),
+        kind: NewKind::File,
+        mode: 0o644,
+        how: CreateHow::Guarded,
+    });
+    let results = session.chain(&Caller::ROOT, long.collect());
+    assert_eq!(results.len(), 200);
+    assert!(results.iter().all(Result::is_ok));
+}
+
+#[test]
+fn many_threads_share_a_session() {
+    let cell = Cell::new();
+    for endpoint in cell.both() {
+        let session = connect(endpoint);
+        let dir = root(&session);
+        std::thread::scope(|scope| {
+            for thread in 0..16_u8 {
+                let session = &session;
+                scope.spawn(move || {
+                    let file = status(&ask(session, Call::MakeUnnamed { dir, mode: 0o644 })).fid;
+                    for round in 0..40_u32 {
+                        let size = [10, 5000, 70_000, 300_000][(round % 4) as usize];
+                        let data = vec![thread ^ round as u8; size];
+                        write(session, file, 0, data.clone());
+                        assert_eq!(read(session, file, 0, size as u32)[..], data);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_write_is_acknowledged_after_the_other_client_worked_off_its_break() {
+    let cell = Cell::new();
+    for endpoint in cell.both() {
+        let (writer, reader) = (connect(endpoint.clone()), connect(endpoint.clone()));
+        let dir = root(&writer);
+        let file = make(&writer, dir, &format!("f{}", endpoint.to_string().len()));
+        let heard = Recorder::of(&reader);
+        let pause = Duration::from_millis(100);
+        *heard.break_pause.lock() = pause;
+        ask(&reader, Call::GetStatus { fid: file });
+        let before = Instant::now();
+        write(&writer, file, 0, "x");
+        assert!(before.elapsed() >= pause, "the write waited for {:?}", before.elapsed());
+        assert!(heard.broken(file), "the reader heard of it before the write returned");
+        let before = Instant::now();
+        write(&writer, file, 0, "y");
+        assert!(before.elapsed() < pause, "no promise, no wait");
+    }
+}
+
+#[test]
+fn a_body_can_be_opened_on_the_same_host_only() {
+    let cell = Cell::new();
+    let (near, far) = (connect(cell.unix()), connect(cell.tcp()));
+    assert!(near.passes_descriptors() && !far.passes_descriptors());
+    let dir = root(&near);
+    let file = make(&near, dir, "large");
+    let data: Vec<u8> = (0..500_000_u32).map(|n| (n / 7) as u8).collect();
+    write(&near, file, 0, data.clone());
+    for _ in 0..20 {
+        let reply = near.call(&Caller::ROOT, Call::OpenBody { fid: file }, None).unwrap();
+        assert_eq!(status(&reply.answer).size, data.len() as u64);
+        let mut found = Vec::new();
+        std::fs::File::from(reply.body.unwrap()).read_to_end(&mut found).unwrap();
+        assert!(found == data);
+    }
+    let refused = try_ask(&far, Call::OpenBody { fid: file });
+    assert_eq!(refused, Err(CallError::Fault(Fault::Unsupported)));
+}
+
+fn lock(fid: Fid, wait: bool) -> Call {
+    Call::Lock {
+        fid,
+        owner: LockOwner(1),
+        pid: 1,
+        family: LockFamily::Posix,
+        range: ByteRange::ALL,
+        mode: LockMode::Exclusive,
+        wait,
+        reclaim: false,
+    }
+}
+
+#[test]
+fn a_waiting_lock_can_be_taken_back() {
+    let cell = Cell::new();
+    for endpoint in cell.both() {
+        let (holder, waiter) = (connect(endpoint.clone()), connect(endpoint.clone()));
+        let dir = root(&holder);
+        let file = make(&holder, dir, &format!("f{}", endpoint.to_string().len()));
+        ask(&holder, lock(file, false));
+        assert_eq!(try_ask(&waiter, lock(file, false)), Err(CallError::Fault(Fault::Locked)));
+        let cancel = Cancel::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.call(&Caller::ROOT, lock(file, true), Some(&cancel)));
+            std::thread::sleep(Duration::from_millis(30));
+            assert!(!waiting.is_finished());
+            // Other calls go on meanwhile.
+            ask(&waiter, Call::GetStatus { fid: dir });
+            cancel.cancel();
+            assert_eq!(waiting.join().unwrap().unwrap_err(), CallError::Cancelled);
+
+            let waiting = scope.spawn(|| ask(&waiter, lock(file, true)));
+            std::thread::sleep(Duration::from_millis(30));
+            let range = ByteRange::ALL;
+            let unlock = Call::Unlock { fid: file, owner: LockOwner(1), family: LockFamily::Posix, range };
+            ask(&holder, unlock);
+            assert_eq!(waiting.join().unwrap(), Answer::Done);
+        });
+        let cancelled_before = Cancel::new();
+        cancelled_before.cancel();
+        let result = holder.call(&Caller::ROOT, lock(file, true), Some(&cancelled_before));
+        assert_eq!(result.unwrap_err(), CallError::Cancelled);
+    }
+}
+
+#[test]
+fn leaving_gives_locks_back_at_once() {
+    let cell = Cell::new();
+    let (holder, other) = (connect(cell.unix()), connect(cell.tcp()));
+    let dir = root(&holder);
+    let file = make(&holder, dir, "f");
+    ask(&holder, lock(file, false));
+    let before = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&other, lock(file, true)));
+        std::thread::sleep(Duration::from_millis(20));
+        drop(holder);
+        assert_eq!(waiting.join().unwrap(), Answer::Done);
+    });
+    assert!(before.elapsed() < Duration::from_secs(5));
+}
