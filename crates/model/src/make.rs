@@ -52,7 +52,9 @@ impl Tree {
         let same = match how {
             CreateHow::Unchecked => *kind == NewKind::File && node.status.kind == Kind::File,
             CreateHow::Guarded => false,
-            CreateHow::Exclusive(verifier) => node.status.kind == kind_of(kind) && node.exclusive == Some(verifier),
+            CreateHow::Exclusive(verifier) => {
+                verifier != 0 && node.status.kind == kind_of(kind) && node.exclusive == Some(verifier)
+            }
         };
         if !same {
             return Err(Fault::Exists);

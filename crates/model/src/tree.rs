@@ -202,7 +202,9 @@ impl Tree {
     }
 
     fn volume_status(&self, fid: Fid) -> Result<Answer, Fault> {
-        self.node(fid)?;
+        if fid.volume != self.volume {
+            return Err(Fault::NoVolume);
+        }
         Ok(Answer::Volume(VolumeStatus { used_files: self.nodes.len() as u64, ..VolumeStatus::default() }))
     }
 }

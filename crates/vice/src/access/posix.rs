@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn each_class_is_judged_by_its_own_bits() {
         let denied = Err(Fault::AccessDenied);
-        let rows: &[(&str, u16, Caller, Right, Result<(), Fault>)] = &[
+        type Row = (&'static str, u16, Caller, Right, Result<(), Fault>);
+        let rows: &[Row] = &[
             ("owner by owner's bits", 0o600, who(10, 1, None), Right::Read, Ok(())),
             ("owner not by others' bits", 0o077, who(10, 20, None), Right::Read, denied),
             ("primary group", 0o040, who(11, 20, None), Right::Read, Ok(())),

@@ -33,7 +33,7 @@ impl Vice {
         vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
         vnode.status.mode = mode.unwrap_or(vnode.status.mode);
         if let Some(size) = wanted.size {
-            change.take_room(volume.room_for(0, |free| growth::of_resize(&volume, &vnode, size, free))?);
+            change.take_room(volume.room(growth::of_resize(&vnode, size), 0)?);
             volume.store.truncate(&mut vnode, size, &mut change.update)?;
             touch_data(&mut vnode, ask.wall);
             set_times(ask, &mut vnode, wanted);

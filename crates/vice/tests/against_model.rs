@@ -1,0 +1,91 @@
+//! The service beside the reference model: random calls, compared after each one; then every file; then everything
+//! again after a restart.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod common;
+mod random;
+
+use std::collections::BTreeMap;
+
+use common::Ground;
+use proptest::prelude::*;
+use random::{Op, World};
+
+fn run(ground: Ground, ops: &[Op]) -> BTreeMap<String, u64> {
+    let mut world = World::new(ground);
+    for op in ops {
+        world.step(op);
+    }
+    world.compare_all();
+    world.restart();
+    world.compare_all();
+    for op in ops.iter().take(50) {
+        world.step(op);
+    }
+    world.compare_all();
+    world.outcomes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn short_histories_in_memory(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+        run(Ground::memory(), &ops);
+    }
+}
+
+#[test]
+fn long_histories_in_memory() {
+    let mut outcomes = BTreeMap::new();
+    for seed in 0..4 {
+        for (outcome, count) in run(Ground::memory(), &Op::sequence(seed, 5000)) {
+            *outcomes.entry(outcome).or_insert(0) += count;
+        }
+    }
+    // A history in which nothing happens proves nothing.
+    let wanted = [
+        "Allocate Ok",
+        "Link Exists",
+        "Link NotFound",
+        "Link Ok",
+        "Make AccessDenied",
+        "Make Exists",
+        "Make NotFound",
+        "Make Ok",
+        "MakeUnnamed Ok",
+        "Read Ok",
+        "ReadDir Ok",
+        "ReadLink Ok",
+        "Remove IsDirectory",
+        "Remove NotEmpty",
+        "Remove NotPermitted",
+        "Remove Ok",
+        "Rename Exists",
+        "Rename Invalid",
+        "Rename IsDirectory",
+        "Rename NotDirectory",
+        "Rename NotEmpty",
+        "Rename NotPermitted",
+        "Rename Ok",
+        "Seek NothingThere",
+        "Seek Ok",
+        "SetStatus AccessDenied",
+        "SetStatus NotPermitted",
+        "SetStatus Ok",
+        "Write Ok",
+        "XattrGet Ok",
+        "XattrRemove Ok",
+        "XattrSet NoXattr",
+        "XattrSet Ok",
+    ];
+    for outcome in wanted {
+        assert!(outcomes.contains_key(outcome), "{outcome} never came up");
+    }
+}
+
+#[test]
+fn a_history_on_the_real_engine() {
+    run(Ground::disk(), &Op::sequence(99, 2000));
+}

@@ -1,0 +1,293 @@
+//! Random calls on the service and on the model, and what has to be equal afterwards.
+//!
+//! The two number their files differently: `World` keeps the pairs, and translates the model's answers before it compares. Not compared:
+//! `used` (the model has no medium; instead the sum is compared with the volume's usage), cookies, verifiers.
+
+mod op;
+
+use std::collections::BTreeMap;
+
+use model::{Content, Tree};
+use types::{Answer, Call, Caller, DirEntry, Fault, Fid, SeekWhat, Status};
+
+pub use op::Op;
+
+use crate::common::{Ground, Rig, VOLUME, name};
+
+/// The two side by side.
+pub struct World {
+    pub rig: Rig,
+    pub model: Tree,
+    /// Files of the model and of the service, in the order in which they were made; those that are gone too.
+    pairs: Vec<(Fid, Fid)>,
+    ours: BTreeMap<Fid, Fid>,
+    history: Vec<String>,
+    /// How often each kind of call came to what.
+    pub outcomes: BTreeMap<String, u64>,
+}
+
+impl World {
+    pub fn new(ground: Ground) -> Self {
+        let mut rig = Rig::new(ground, 2);
+        let root = rig.root_status();
+        let model = Tree::new(name(VOLUME), root);
+        let pairs = vec![(root.fid, root.fid)];
+        World {
+            rig,
+            model,
+            pairs,
+            ours: BTreeMap::from([(root.fid, root.fid)]),
+            history: Vec::new(),
+            outcomes: BTreeMap::new(),
+        }
+    }
+
+    /// One random call on both.
+    pub fn step(&mut self, op: &Op) {
+        let (who, caller, call) = op.resolve(&self.pairs);
+        self.history.push(format!("{who} {caller:?} {call:?}"));
+        let ours = self.translate_call(&call);
+        let session = self.rig.clients[who].session;
+        // As a client does: without the groups first, and with them when asked.
+        let shown = if op.hides_groups() { Caller { groups: None, ..caller.clone() } } else { caller.clone() };
+        let mut found = self.rig.call(who, &shown, ours.clone());
+        if found == Err(Fault::GroupsNeeded) {
+            assert!(shown.groups.is_none(), "{call:?}: groups needed although they were shown");
+            found = self.rig.call(who, &caller, ours);
+        }
+        let wall = self.rig.clock();
+        let expected = self.model.apply(session, wall, &caller, &call);
+        let kind = format!("{call:?}");
+        let kind = kind.split(' ').next().unwrap_or_default();
+        let came_to = found.as_ref().err().map_or("Ok".to_owned(), |fault| format!("{fault:?}"));
+        *self.outcomes.entry(format!("{kind} {came_to}")).or_default() += 1;
+        self.learn(&expected, &found);
+        self.compare(&call, &expected, &found);
+        self.follow_holds(who, &call, &found);
+    }
+
+    /// A new file has a number on either side.
+    fn learn(&mut self, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+        if let (Ok(expected), Ok(found)) = (expected, found)
+            && let (Some(theirs), Some(ours)) = (expected.current(), found.current())
+            && !self.ours.contains_key(&theirs)
+        {
+            self.pairs.push((theirs, ours));
+            self.ours.insert(theirs, ours);
+        }
+    }
+
+    /// The client remembers what it has open, to claim it after a restart.
+    fn follow_holds(&mut self, who: usize, call: &Call, found: &Result<Answer, Fault>) {
+        let Ok(found) = found else { return };
+        let open = &mut self.rig.clients[who].open;
+        let fids = |fids: &[Fid]| -> Vec<Fid> { fids.iter().map(|fid| self.ours[fid]).collect() };
+        match (call, found) {
+            (Call::Hold { fids: held }, _) => open.extend(fids(held)),
+            (Call::Unhold { fids: held }, _) => fids(held).iter().for_each(|fid| {
+                open.remove(fid);
+            }),
+            (Call::MakeUnnamed { .. }, Answer::Status(status)) => {
+                open.insert(status.fid);
+            }
+            (Call::Remove { hold: true, .. }, Answer::Removed { status, .. }) if status.links == 0 => {
+                open.insert(status.fid);
+            }
+            (Call::Rename { hold: true, .. }, Answer::Renamed { other: Some(status), .. }) if status.links == 0 => {
+                open.insert(status.fid);
+            }
+            _ => {}
+        }
+    }
+
+    fn translate_call(&self, call: &Call) -> Call {
+        let mut call = call.clone();
+        for fid in call.fids_mut() {
+            *fid = self.ours[fid];
+        }
+        call
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let shown = self.history.iter().rev().take(12).rev().cloned().collect::<Vec<_>>().join("\n");
+        panic!("{what}\nafter {} calls, the last of them:\n{shown}", self.history.len());
+    }
+
+    fn compare(&mut self, call: &Call, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
+        match (call, expected, found) {
+            (Call::Seek { fid, offset, what }, ..) => self.compare_seek(*fid, *offset, *what, found),
+            (Call::ReadDir { dir, .. }, Ok(expected), Ok(_)) => self.compare_listing(*dir, expected),
+            (_, Ok(expected), Ok(found)) => {
+                let expected = self.translate(expected);
+                if expected != plain(found) {
+                    self.fail(&format!("answers differ\n expected {expected:?}\n found    {:?}", plain(found)));
+                }
+            }
+            (_, expected, found) if expected.as_ref().err() == found.as_ref().err() => {}
+            (_, expected, found) => self.fail(&format!("expected {expected:?}\nfound {found:?}")),
+        }
+    }
+
+    fn translate(&self, answer: &Answer) -> Answer {
+        let mut answer = plain(answer);
+        each_status(&mut answer, |status| status.fid = self.ours[&status.fid]);
+        answer
+    }
+
+    /// Zeros may be data or a hole; what is not zero is data.
+    fn compare_seek(&self, fid: Fid, offset: u64, what: SeekWhat, found: &Result<Answer, Fault>) {
+        let body = match self.model.nodes().get(&fid).map(|node| &node.content) {
+            Some(Content::File(body)) => body,
+            Some(Content::Directory(_)) => return assert_eq!(*found, Err(Fault::IsDirectory)),
+            Some(_) => return assert_eq!(*found, Err(Fault::Invalid)),
+            None => return assert_eq!(*found, Err(Fault::Stale)),
+        };
+        let data = body.next_nonzero(offset);
+        let fits = match (what, found) {
+            (_, Err(Fault::NothingThere)) if offset >= body.size() => true,
+            (SeekWhat::Data, Err(Fault::NothingThere)) => data.is_none(),
+            (SeekWhat::Data, Ok(Answer::Offset(at))) => {
+                (offset..body.size()).contains(at) && data.is_none_or(|data| *at <= data)
+            }
+            (SeekWhat::Hole, Ok(Answer::Offset(at))) => {
+                offset < body.size()
+                    && *at >= offset
+                    && (*at == body.size() || (*at < body.size() && body.next_nonzero(*at) != Some(*at)))
+            }
+            _ => false,
+        };
+        if !fits {
+            self.fail(&format!("seek {what:?} from {offset}: found {found:?}, data at {data:?}, size {}", body.size()));
+        }
+    }
+
+    /// All of a directory, in pages that hold a few entries.
+    fn listing(&mut self, dir: Fid, bytes_max: u32) -> Vec<DirEntry> {
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let call = Call::ReadDir { dir, cookie, bytes_max, plus: true };
+            let Ok(Answer::Entries { entries, end, .. }) = self.rig.call(0, &Caller::ROOT, call) else {
+                self.fail("a listing broke off")
+            };
+            for entry in entries {
+                if entry.cookie <= cookie {
+                    self.fail("cookies do not rise");
+                }
+                cookie = entry.cookie;
+                all.push(entry);
+            }
+            if end {
+                return all;
+            }
+        }
+    }
+
+    fn compare_listing(&mut self, dir: Fid, expected: &Answer) {
+        let Answer::Entries { entries, dir_version, .. } = expected else { self.fail("no listing expected") };
+        let ours = self.ours[&dir];
+        let found = self.listing(ours, 900);
+        let names: BTreeMap<_, _> = found.iter().map(|entry| (entry.name.clone(), (entry.fid, entry.kind))).collect();
+        let Content::Directory(wanted) = &self.model.nodes()[&dir].content else { self.fail("no directory expected") };
+        let entry = |fid: &Fid| (self.ours[fid], self.model.nodes()[fid].status.kind);
+        let wanted: BTreeMap<_, _> = wanted.iter().map(|(name, fid)| (name.clone(), entry(fid))).collect();
+        if names.len() != found.len() || names != wanted || entries.len() > wanted.len() {
+            self.fail(&format!("listings differ\n expected {wanted:?}\n found    {names:?}"));
+        }
+        assert_eq!(*dir_version, self.model.nodes()[&dir].status.data_version);
+    }
+
+    /// Every file, its bytes, entries and attributes; and what the volume says it uses.
+    pub fn compare_all(&mut self) {
+        let mut used = 0;
+        let theirs: Vec<(Fid, Fid)> = self.pairs.clone();
+        for (model, ours) in theirs {
+            let found = self.rig.status(1, ours);
+            let Some(node) = self.model.nodes().get(&model).cloned() else {
+                if found != Err(Fault::Stale) {
+                    self.fail(&format!("{ours} is gone, but found {found:?}"));
+                }
+                continue;
+            };
+            let Ok(found) = found else { self.fail(&format!("{ours}: {found:?}")) };
+            used += found.used;
+            let expected = Status { fid: ours, ..node.status };
+            if (Status { used: 0, ..found }) != expected {
+                self.fail(&format!("status differs\n expected {expected:?}\n found    {found:?}"));
+            }
+            self.compare_content(model, ours, &node);
+        }
+        let usage = self.rig.usage();
+        assert_eq!(usage.used_bytes, used, "ST-2: bytes in use");
+        assert_eq!(usage.used_files, self.model.nodes().len() as u64, "ST-2: files in use");
+    }
+
+    fn compare_content(&mut self, model: Fid, ours: Fid, node: &model::Node) {
+        match &node.content {
+            Content::File(body) => {
+                for at in op::windows(body.size()) {
+                    let read = Call::Read { fid: ours, offset: at, length: op::WINDOW };
+                    let Ok(Answer::Data { data, .. }) = self.rig.call(1, &Caller::ROOT, read) else {
+                        self.fail("cannot read")
+                    };
+                    if data[..] != body.read(at, u64::from(op::WINDOW))[..] {
+                        self.fail(&format!("bytes of {ours} from {at} on differ"));
+                    }
+                }
+            }
+            Content::Directory(_) => {
+                let expected =
+                    Answer::Entries { entries: Vec::new(), end: true, dir_version: node.status.data_version };
+                self.compare_listing(model, &expected);
+            }
+            Content::Symlink(target) => {
+                let found = self.rig.call(1, &Caller::ROOT, Call::ReadLink { fid: ours });
+                assert_eq!(found, Ok(Answer::Target(target.clone())));
+            }
+            Content::Nothing => {}
+        }
+        for (name, value) in &node.xattrs {
+            let found = self.rig.call(1, &Caller::ROOT, Call::XattrGet { fid: ours, name: name.clone() });
+            assert_eq!(found, Ok(Answer::Xattr(value.clone())));
+        }
+        let names = Answer::XattrNames(node.xattrs.keys().cloned().collect());
+        assert_eq!(self.rig.call(1, &Caller::ROOT, Call::XattrList { fid: ours }), Ok(names));
+    }
+
+    /// The server restarts, and the clients claim what they have open.
+    pub fn restart(&mut self) {
+        self.history.push("restart".to_owned());
+        self.rig.restart();
+        (0..self.rig.clients.len()).for_each(|who| self.rig.reclaim(who));
+    }
+}
+
+/// The answer without what the model does not have.
+fn plain(answer: &Answer) -> Answer {
+    let mut answer = answer.clone();
+    each_status(&mut answer, |status| status.used = 0);
+    match &mut answer {
+        Answer::Written { verifier, .. } | Answer::Committed { verifier } => *verifier = Default::default(),
+        Answer::Volume(volume) => {
+            *volume = types::VolumeStatus { used_files: volume.used_files, ..Default::default() };
+        }
+        _ => {}
+    }
+    answer
+}
+
+fn each_status(answer: &mut Answer, mut change: impl FnMut(&mut Status)) {
+    match answer {
+        Answer::Status(status)
+        | Answer::Entry { status, .. }
+        | Answer::Data { status, .. }
+        | Answer::Written { status, .. }
+        | Answer::Body { status } => change(status),
+        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => {
+            [status, dir].into_iter().for_each(change);
+        }
+        Answer::Renamed { status, other, from_dir, to_dir } => {
+            [status, from_dir, to_dir].into_iter().chain(other).for_each(change);
+        }
+        _ => {}
+    }
+}

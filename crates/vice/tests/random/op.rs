@@ -1,0 +1,209 @@
+//! Eight random numbers and the call that they mean.
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{
+    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp,
+    XattrMode,
+};
+
+/// See the head of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Op(pub [u16; 8]);
+
+/// Bytes that are read at once when all is compared.
+pub const WINDOW: u32 = 40_000;
+
+const KIB: u64 = 1024;
+/// Where bodies have their joints: the largest inline body, blocks, a page of sums, and far away.
+const JOINTS: [u64; 9] = [0, 1, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 1024 * KIB, (1024 + 16) * KIB, 1 << 40];
+
+impl Op {
+    /// A long sequence from a seed.
+    pub fn sequence(seed: u64, length: usize) -> Vec<Op> {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        (0..length).map(|_| Op(std::array::from_fn(|_| rng.random()))).collect()
+    }
+
+    pub fn hides_groups(&self) -> bool {
+        self.0[7].is_multiple_of(2)
+    }
+
+    /// Client, user and call. Files are chosen among all that there ever were, new ones more often.
+    pub fn resolve(&self, pairs: &[(Fid, Fid)]) -> (usize, Caller, Call) {
+        let [what, file, second, first_name, other_name, value, more, flags] = self.0;
+        let pick = |number: u16| {
+            let recent = pairs.len().min(12);
+            let from = if number.is_multiple_of(3) { 0 } else { pairs.len() - recent };
+            pairs[from + usize::from(number / 3) % (pairs.len() - from)].0
+        };
+        let directory = |number: u16| {
+            let directories: Vec<Fid> =
+                pairs.iter().map(|(fid, _)| *fid).filter(|fid| fid.vnode.is_directory()).collect();
+            if number.is_multiple_of(16) {
+                pick(number)
+            } else {
+                directories[usize::from(number / 16) % directories.len()]
+            }
+        };
+        let (fid, dir, to_dir) = (pick(file), directory(file), directory(second));
+        let (name, other) = (short_name(first_name), short_name(other_name));
+        let hold = more.is_multiple_of(4);
+        let call = match what % 64 {
+            0..=9 => Call::Make { dir, name, kind: kind(value), mode: mode(more), how: how(flags) },
+            10 => Call::MakeUnnamed { dir, mode: mode(more) },
+            11..=13 => Call::Link { fid, dir: to_dir, name },
+            14..=19 => Call::Remove { dir, name, directory: value.is_multiple_of(3), hold },
+            20..=27 => {
+                let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+                let mode = mode[usize::from(value % 4)];
+                Call::Rename { from_dir: dir, from: name, to_dir, to: other, mode, hold }
+            }
+            28..=29 => Call::Lookup { dir, name },
+            30..=31 => Call::ReadDir { dir, cookie: 0, bytes_max: 500, plus: value.is_multiple_of(2) },
+            32 => Call::ReadLink { fid },
+            33 => Call::GetStatus { fid },
+            34..=39 => Call::SetStatus { fid, change: status_change(value, more, flags, second) },
+            40..=41 => {
+                Call::XattrSet { fid, name: attribute(first_name), value: text(value, 100), mode: xattr_mode(more) }
+            }
+            42 => Call::XattrGet { fid, name: attribute(first_name) },
+            43 => Call::XattrList { fid },
+            44 => Call::XattrRemove { fid, name: attribute(first_name) },
+            45..=51 => {
+                let offset = (more % 5 != 0).then(|| place(value, second));
+                Call::Write {
+                    fid,
+                    offset,
+                    data: text(more, 20_000),
+                    stable: flags % 32 == 3,
+                    kill_privileges: flags % 8 == 1,
+                }
+            }
+            52..=54 => Call::Read { fid, offset: place(value, second), length: u32::from(more % 30_000) },
+            55..=56 => {
+                let modes = [
+                    AllocateMode::Extend,
+                    AllocateMode::KeepSize,
+                    AllocateMode::PunchHole,
+                    AllocateMode::ZeroExtend,
+                    AllocateMode::ZeroKeepSize,
+                ];
+                let length = u64::from(more % 50) * KIB + u64::from(flags % 3);
+                let mode = modes[usize::from(first_name % 5)];
+                Call::Allocate { fid, offset: place(value, second), length, mode }
+            }
+            57..=58 => {
+                let what = if more.is_multiple_of(2) { SeekWhat::Data } else { SeekWhat::Hole };
+                Call::Seek { fid, offset: place(value, second), what }
+            }
+            59 => Call::Commit { fid },
+            60 => Call::VolumeStatus { fid },
+            61 => Call::Hold { fids: vec![fid] },
+            _ => Call::Unhold { fids: vec![fid, pick(second)] },
+        };
+        (usize::from(flags / 2 % 2), caller(flags / 4), call)
+    }
+}
+
+fn caller(number: u16) -> Caller {
+    let (uid, gid, groups): (u32, u32, &[u32]) = match number % 8 {
+        0..=3 => (0, 0, &[]),
+        4 | 5 => (10, 100, &[200]),
+        6 => (11, 100, &[]),
+        _ => (12, 300, &[200, 100]),
+    };
+    Caller { uid, gid, groups: Some(groups.into()) }
+}
+
+fn short_name(number: u16) -> Name {
+    let names: [&[u8]; 8] = [b"a", b"b", b"c", b"d", b"\xff\xfe", b"e f", b"g", &[b'x'; 255]];
+    Name::new(names[usize::from(number % 8)]).unwrap()
+}
+
+fn kind(number: u16) -> NewKind {
+    match number % 12 {
+        0..=4 => NewKind::File,
+        5..=7 => NewKind::Directory,
+        8 => NewKind::Symlink(text(number, 60)),
+        9 => NewKind::Fifo,
+        10 => NewKind::Socket,
+        _ => NewKind::CharDevice(u64::from(number) << 32 | 7),
+    }
+}
+
+fn mode(number: u16) -> u16 {
+    let modes = [0o777, 0o755, 0o700, 0o644, 0o2777, 0o1777, 0o6775, 0o070, 0o7777, 0o5751];
+    modes[usize::from(number % 10)]
+}
+
+fn how(number: u16) -> CreateHow {
+    match number / 8 % 4 {
+        0 => CreateHow::Unchecked,
+        1 => CreateHow::Exclusive(u64::from(number / 64 % 4)),
+        _ => CreateHow::Guarded,
+    }
+}
+
+fn status_change(value: u16, more: u16, flags: u16, second: u16) -> StatusChange {
+    let given = |bit: u16| value & (1 << bit) != 0 && value & (8 << bit) != 0;
+    let time = |number: u16| if number.is_multiple_of(3) { SetTime::Now } else { SetTime::To(Timestamp::new(-5, 7)) };
+    StatusChange {
+        mode: given(0).then(|| mode(more) | if more.is_multiple_of(7) { 0o70000 } else { 0 }),
+        uid: given(1).then(|| [0, 10, 11, 12][usize::from(more / 16 % 4)]),
+        gid: given(2).then(|| [0, 100, 200, 300][usize::from(more / 64 % 4)]),
+        size: (value.is_multiple_of(5)).then(|| place(more, second)),
+        accessed: given(4).then(|| time(flags)),
+        modified: given(5).then(|| time(flags / 3)),
+        kill_privileges: flags % 16 == 3,
+        through_handle: more.is_multiple_of(3),
+    }
+}
+
+fn attribute(number: u16) -> Bytes {
+    let names: [&[u8]; 9] = [
+        b"user.a",
+        b"user.b",
+        b"user.",
+        b"trusted.t",
+        b"security.capability",
+        b"security.s",
+        b"system.posix_acl_access",
+        b"plain",
+        &[b'u'; 256],
+    ];
+    Bytes::from_static(match names[usize::from(number % 9)] {
+        [b'u', b'u', ..] => Box::leak(vec![b'u'; 256].into_boxed_slice()),
+        other => Box::leak(other.to_vec().into_boxed_slice()),
+    })
+}
+
+fn xattr_mode(number: u16) -> XattrMode {
+    [XattrMode::Either, XattrMode::Create, XattrMode::Replace][usize::from(number % 3)]
+}
+
+/// Some bytes, often none, never the same.
+fn text(number: u16, bytes_max: u16) -> Bytes {
+    let length = if number.is_multiple_of(11) { 0 } else { number % bytes_max };
+    (0..length).map(|at| (at.wrapping_mul(31).wrapping_add(number) % 251) as u8 | 1).collect()
+}
+
+/// An offset near a joint.
+fn place(number: u16, off: u16) -> u64 {
+    let joint = JOINTS[usize::from(number) % JOINTS.len()];
+    match off % 4 {
+        0 => joint,
+        1 => joint + u64::from(off % 97),
+        2 => joint.saturating_sub(u64::from(off % 97)),
+        _ => (joint + u64::from(off)) % (1 << 41),
+    }
+}
+
+/// Where a body is compared: all of a short one, the surroundings of the joints of a long one.
+pub fn windows(size: u64) -> Vec<u64> {
+    let window = u64::from(WINDOW);
+    let all = (0..size.div_ceil(window).min(8)).map(|at| at * window);
+    let joints = JOINTS.iter().map(|joint| joint.saturating_sub(window / 2)).filter(|at| *at < size);
+    all.chain(joints).chain([size.saturating_sub(window / 2)]).collect()
+}
