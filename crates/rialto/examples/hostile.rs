@@ -130,7 +130,10 @@ fn garbage(random: &mut SmallRng, recorded: &[Vec<u8>]) -> Vec<u8> {
         1 => bytes.fill(0xff),
         2 => {}
         3 => bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-        _ if !recorded.is_empty() => bytes = spoiled(random, &recorded[random.random_range(0..recorded.len())]),
+        _ if !recorded.is_empty() => {
+            let which = random.random_range(0..recorded.len());
+            bytes = spoiled(random, &recorded[which]);
+        }
         _ => random.fill(bytes.as_mut_slice()),
     }
     bytes

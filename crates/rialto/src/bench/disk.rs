@@ -47,11 +47,11 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        if mounts::at(&self.at).ok().flatten().is_some() {
-            if let Err(failure) = run(Command::new("umount").arg(&self.at)) {
-                eprintln!("rialto bench: {failure}");
-                return;
-            }
+        let mounted = mounts::at(&self.at).ok().flatten().is_some();
+        let unmounted = if mounted { run(Command::new("umount").arg(&self.at)) } else { Ok(()) };
+        if let Err(failure) = unmounted {
+            eprintln!("rialto bench: {failure}");
+            return;
         }
         let _ = std::fs::remove_file(&self.image);
         let _ = std::fs::remove_dir(&self.at);

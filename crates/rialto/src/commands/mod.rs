@@ -6,7 +6,10 @@ mod doctor;
 mod down;
 mod man;
 mod mount;
+mod server;
+mod status;
 mod umount;
+mod up;
 
 use std::process::ExitCode;
 
@@ -44,7 +47,10 @@ pub struct Cli {
 /// Everything that `rialto` can do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    Up(up::Up),
     Down(down::Down),
+    Status(status::Status),
+    Server(server::Server),
     Mount(mount::Mount),
     Umount(umount::Umount),
     Bench(bench::Bench),
@@ -57,6 +63,9 @@ impl Command {
     /// The command's name, as typed.
     pub fn name(&self) -> &'static str {
         match self {
+            Command::Up(_) => "up",
+            Command::Status(_) => "status",
+            Command::Server(_) => "server",
             Command::Down(_) => "down",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
@@ -70,6 +79,9 @@ impl Command {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
+            Command::Up(up) => up.run(),
+            Command::Status(status) => status.run(),
+            Command::Server(server) => server.run(),
             Command::Down(down) => down.run(),
             Command::Mount(mount) => mount.run(),
             Command::Umount(umount) => umount.run(),

@@ -52,6 +52,9 @@ pub struct Up {
     /// Where the server of a new cell listens for other machines [default: 127.0.0.1, the first free port from 7620 on]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Only the cell and its server: for machines that serve others.
+    #[arg(long, conflicts_with = "at")]
+    no_mount: bool,
 }
 
 impl Up {
@@ -61,6 +64,10 @@ impl Up {
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
+        if self.no_mount {
+            println!("the server of {} listens on {}", cell.config.name, cell.config.listen);
+            return Ok(ExitCode::SUCCESS);
+        }
         let at = self.mount_point(&cell)?;
         let mounted = ensure_mounted(&cell, &at)?;
         self.tell(&cell, &at, started, mounted);
@@ -71,7 +78,9 @@ impl Up {
         if let Some(cell) = CellDir::find(dir)? {
             if self.listen.is_some_and(|listen| listen != cell.config.listen) {
                 let why = format!("the cell in {} listens on {}", dir.display(), cell.config.listen);
-                return Err(Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up"));
+                return Err(
+                    Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up")
+                );
             }
             return Ok(cell);
         }
@@ -118,7 +127,7 @@ fn lock(dir: &Path) -> Result<File, Failure> {
 }
 
 /// Tells whether it had to be started.
-fn start_server(cell: &CellDir) -> Result<bool, Failure> {
+pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
     if let Some(process) = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))? {

@@ -6,7 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use client::Endpoint;
+
 use super::{Finding, port};
+use crate::ask::Asking;
 use crate::cell::CellDir;
 use crate::daemon::Process;
 use crate::mounts::{self, Health};
@@ -24,6 +27,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir()), disk(&cell.partition(), cell.dir())];
     findings.extend(future_times(&cell.partition()));
+    findings.push(partition(&cell.partition()));
     findings.push(server_process(cell, server));
     findings.push(port::examine(cell.config.listen, server.map(|process| process.pid)));
     findings.extend(mount_findings(cell));
@@ -84,10 +88,33 @@ fn future_times(partition: &Path) -> Option<Finding> {
     ))
 }
 
+fn partition(path: &Path) -> Finding {
+    const CHECK: &str = "partition";
+    if !path.exists() {
+        return Finding::ok(CHECK, format!("{} is made when the server first starts", path.display()));
+    }
+    match store::check_format(path) {
+        Ok(format) => Finding::ok(CHECK, format!("{} has format version {}", path.display(), format.version)),
+        // These messages say what to do themselves.
+        Err(error) => {
+            let text = error.to_string();
+            let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+            Finding::fail(CHECK, found, mend)
+        }
+    }
+}
+
 fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     const CHECK: &str = "server";
     if let Some(process) = server {
-        return Finding::ok(CHECK, format!("runs as process {}", process.pid));
+        return match Asking::connect(Endpoint::Unix(cell.socket())).and_then(|asking| asking.report()) {
+            Ok(_) => Finding::ok(CHECK, format!("process {} answers", process.pid)),
+            Err(failure) => Finding::fail(
+                CHECK,
+                format!("process {} does not answer: {failure}", process.pid),
+                format!("look into {}; 'rialto down' and 'rialto up' start it anew", cell.server_log().display()),
+            ),
+        };
     }
     let leftover = if cell.server_pid_file().exists() { "ended without saying goodbye" } else { "does not run" };
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
@@ -170,6 +197,16 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(directory(dir.path()).level, Level::Warn);
         assert_eq!(directory(&dir.path().join("none")).level, Level::Fail);
+    }
+
+    #[test]
+    fn a_partition_that_cannot_be_opened_is_told_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(partition(&dir.path().join("none")).level, Level::Ok);
+        fs::write(dir.path().join("FORMAT"), "something else").unwrap();
+        let finding = partition(dir.path());
+        assert_eq!(finding.level, Level::Fail);
+        assert!(finding.mend.is_some(), "{finding:?}");
     }
 
     #[test]

@@ -1,0 +1,143 @@
+//! `rialto server`: serves a cell's partition, in the foreground or as a daemon.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use server::{Server as Serving, ServerConfig};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use types::{Name, Timestamp};
+
+use super::up::start_server;
+use crate::cell::{CellDir, VOLUME, Where};
+use crate::daemon::{self, PidFile};
+use crate::failure::{Doing, Failure};
+use crate::{logging, stopping};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto server                         until Ctrl-C
+    rialto server --daemon                until 'rialto down'
+    RIALTO_LOG=debug rialto server --dir /srv/rialto
+
+'rialto up --no-mount' makes a cell. Where its server listens is in the cell's cell.toml. Interrupted, the server finishes what is in progress
+and brings everything to disk; clients wait until it is back.
+
+EXIT CODES
+    0  stopped in order (with --daemon: it answers)    1  it could not start    3  no cell there";
+
+/// Serves a cell's partition.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Server {
+    #[command(flatten)]
+    place: Where,
+    /// Go into the background once it answers.
+    #[arg(long)]
+    daemon: bool,
+    /// This is the daemon.
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+impl Server {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cell = self.place.cell()?;
+        if self.daemon {
+            start_server(&cell)?;
+        } else {
+            self.serve(&cell)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn serve(&self, cell: &CellDir) -> Result<(), Failure> {
+        if self.detached {
+            daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
+        }
+        logging::start();
+        daemon::raise_open_files();
+        let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
+        make_partition(&cell.partition(), &cell.config.name)?;
+        let serving = Serving::start(&config(cell)).map_err(|error| {
+            Failure::new(format!("serving {}", cell.partition().display()), error)
+                .mend("'rialto doctor' looks for causes")
+        })?;
+        for endpoint in serving.endpoints() {
+            tracing::info!(%endpoint, cell = cell.config.name, "listening");
+        }
+        let (stop, stops) = mpsc::channel();
+        stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
+        // An error: the thread that waits for signals is gone, and nobody could ever stop us in order.
+        let _ = stops.recv();
+        serving.stop().doing(|| "bringing everything to disk".to_owned())?;
+        tracing::info!("stopped");
+        drop(pid_file);
+        Ok(())
+    }
+}
+
+fn config(cell: &CellDir) -> ServerConfig {
+    let mut config = ServerConfig::new(cell.partition());
+    config.unix_socket = Some(cell.socket());
+    config.tcp_listen = Some(cell.config.listen.to_string());
+    config
+}
+
+/// Makes the partition with its first volume, if it is not there. Made beside its place and moved there when it is
+/// whole, so that a crash leaves none or a whole one.
+fn make_partition(path: &Path, server: &str) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let what = || format!("making the partition {}", path.display());
+    let draft = draft_of(path);
+    if draft.exists() {
+        std::fs::remove_dir_all(&draft).doing(what)?;
+    }
+    let partition_config = PartitionConfig { server: server.to_owned() };
+    let partition = Partition::create(&draft, &partition_config, OpenOptions::default()).doing(what)?;
+    let root = NewRoot {
+        mode: 0o755,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        now: now(),
+        quota: Quota::default(),
+    };
+    let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+    partition.create_volume(&volume, &root).doing(what)?;
+    partition.sync().doing(what)?;
+    drop(partition);
+    std::fs::rename(&draft, path).doing(what)
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_made_whole_or_not_at_all_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vicep");
+        std::fs::create_dir(draft_of(&path)).unwrap();
+        std::fs::write(draft_of(&path).join("half"), "left by a crash").unwrap();
+        make_partition(&path, "cell").unwrap();
+        make_partition(&path, "cell").unwrap();
+        assert!(!draft_of(&path).exists());
+        let partition = Partition::open(&path, OpenOptions::default()).unwrap();
+        assert!(partition.volume_named(VOLUME.as_bytes()).is_some());
+    }
+}
