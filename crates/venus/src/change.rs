@@ -204,7 +204,10 @@ impl Venus {
         mode: RenameMode,
     ) -> Result<(), Error> {
         let core = &self.core;
-        let moved = core.tables.lock().resolve(from.0, from.1);
+        let (moved, there) = {
+            let tables = core.tables.lock();
+            (tables.resolve(from.0, from.1), tables.resolve(to.0, to.1))
+        };
         if let Some(file) = moved.and_then(|fid| core.file_of(fid)) {
             core.send_all(&file, request.cancel)?;
         }
@@ -224,11 +227,22 @@ impl Venus {
                     core.lost_name(tables, &other, hold);
                 }
             }
-            let same = other.is_some_and(|other| other.fid == status.fid);
+            // A rename of one name of a file onto another of the same does nothing, and its answer does not show it.
+            let nothing = match (moved, there) {
+                _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => Some(false),
+                (Some(moved), Some(there)) => Some(moved == there),
+                _ => None,
+            };
+            match nothing {
+                Some(false) => {}
+                Some(true) => return Ok(()),
+                None => {
+                    dirs.iter().for_each(|dir| tables.unsure(*dir));
+                    return Ok(());
+                }
+            }
             let left = |names: &mut crate::names::Names| match (mode, other) {
                 (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
-                // Two names of one file: a rename of one onto the other does nothing.
-                _ if same => names.insert(from.1, status.fid),
                 _ => names.insert_absent(from.1),
             };
             if from.0 == to.0 {

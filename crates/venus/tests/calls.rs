@@ -1,0 +1,135 @@
+//! How many calls each operation costs: what a warm cache answers costs none.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{House, RO, RW, me, name};
+use types::NewKind;
+use venus::Found;
+
+fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'static str, usize> {
+    BTreeMap::from(expected)
+}
+
+#[test]
+fn a_new_small_file_costs_a_make_and_a_write() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    let (fid, handle) = client.create("a");
+    client.write(handle, 0, b"hello");
+    client.close(handle);
+    assert_eq!(client.wire.take(), calls([("Make", 1), ("Write", 1)]));
+    let status = client.venus.getattr(&me(), fid).unwrap();
+    assert!(status.cacheable && status.status.size == 5);
+    assert_eq!(client.wire.take(), calls([]), "the answer to the write brought the status");
+}
+
+#[test]
+fn what_is_known_costs_nothing() {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    let (_, handle) = maker.create("a");
+    maker.write(handle, 0, b"hello");
+    maker.close(handle);
+
+    let client = house.client(2);
+    let cold = client.find("a").unwrap();
+    assert!(cold.cacheable && cold.name_cacheable);
+    assert_eq!(client.wire.take(), calls([("Lookup", 1)]));
+    assert_eq!(client.find("a").unwrap().status, cold.status);
+    client.venus.getattr(&me(), cold.status.fid).unwrap();
+    let handle = client.venus.open(&me(), cold.status.fid, RO).unwrap().handle;
+    client.close(handle);
+    assert_eq!(client.wire.take(), calls([]), "lookup, getattr, open and close of a known file");
+    assert!(client.find("b").is_none());
+    assert!(client.find("b").is_none());
+    assert_eq!(client.wire.take(), calls([("Lookup", 1)]), "that something is not there is remembered");
+}
+
+#[test]
+fn a_small_file_is_read_with_one_call() {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    let (_, handle) = maker.create("a");
+    maker.write(handle, 0, b"hello");
+    maker.close(handle);
+    for descriptors in [true, false] {
+        let client = house.client_with(2 + u128::from(descriptors), descriptors, venus::VenusConfig::default());
+        let handle = client.open("a", RO);
+        client.wire.take();
+        assert_eq!(&client.read(handle, 0, 4096)[..], b"hello");
+        assert!(client.read(handle, 5, 4096).is_empty(), "the end is known");
+        client.close(handle);
+        assert_eq!(client.wire.take(), calls([("Read", 1)]));
+    }
+}
+
+#[test]
+fn a_listed_directory_knows_what_is_there_and_what_is_not() {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    for i in 0..300 {
+        let (_, handle) = maker.create(&format!("file-{i}"));
+        maker.close(handle);
+    }
+    let client = house.client(2);
+    assert_eq!(client.list(client.root, true).len(), 300);
+    client.wire.take();
+    for i in 0..300 {
+        assert!(client.find(&format!("file-{i}")).unwrap().cacheable);
+    }
+    assert!(client.find("nothing").is_none());
+    assert_eq!(client.wire.take(), calls([]), "a listing with status serves lookups, absent names too");
+    let (_, handle) = client.create("mine");
+    client.close(handle);
+    client.venus.unlink(&me(), client.root, &name("file-7")).unwrap();
+    client
+        .venus
+        .rename(&me(), (client.root, &name("file-8")), (client.root, &name("x")), types::RenameMode::Replace)
+        .unwrap();
+    client.wire.take();
+    assert!(client.find("mine").is_some() && client.find("x").is_some());
+    assert!(client.find("file-7").is_none() && client.find("file-8").is_none() && client.find("nothing").is_none());
+    assert_eq!(client.wire.take(), calls([]), "our own changes keep the directory complete");
+}
+
+#[test]
+fn a_directory_that_we_made_is_complete() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    let dir = client.venus.make(&me(), client.root, &name("d"), NewKind::Directory, 0o755).unwrap();
+    client.wire.take();
+    for i in 0..10 {
+        let file = name(&format!("f{i}"));
+        assert!(matches!(
+            client.venus.lookup(&me(), dir.status.fid, &file).unwrap(),
+            Found::Absent { cacheable: true, .. }
+        ));
+        let (_, opened) = client.venus.create(&me(), dir.status.fid, &file, 0o644, false, RW).unwrap();
+        client.close(opened.handle);
+    }
+    assert_eq!(client.wire.take(), calls([("Make", 10)]));
+    assert!(client.venus.getattr(&me(), dir.status.fid).unwrap().cacheable);
+    assert_eq!(client.wire.take(), calls([]), "the directory's own status came with each answer");
+}
+
+#[test]
+fn links_and_attributes_are_asked_for_once() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    let link = NewKind::Symlink(b"there".as_slice().into());
+    let link = client.venus.make(&me(), client.root, &name("l"), link, 0o777).unwrap().status.fid;
+    let (fid, handle) = client.create("f");
+    client.wire.take();
+    for _ in 0..3 {
+        assert_eq!(&client.venus.readlink(&me(), link).unwrap()[..], b"there");
+        assert!(client.venus.getxattr(&me(), fid, b"user.none").is_err());
+    }
+    assert_eq!(client.wire.take(), calls([("other", 2)]));
+    let set = client.venus.setxattr(&me(), fid, b"user.none", b"v".as_slice().into(), types::XattrMode::Either);
+    set.unwrap();
+    assert_eq!(&client.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
+    client.close(handle);
+}

@@ -1,0 +1,286 @@
+//! What the tests stand on: the real service in this process, and clients whose calls are counted and can be tampered with.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{CallError, Cancel, Events, Remote, Reply, clock};
+use parking_lot::Mutex;
+use server::{Loopback, LoopbackSession};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use types::{Answer, Call, Caller, ClientId, Fid, Name, Timestamp};
+use venus::{Entry, Found, Handle, Invalidate, OpenMode, Request, Venus, VenusConfig};
+use vice::{Vice, ViceConfig};
+
+pub const ROOT: Caller = Caller::ROOT;
+pub const RW: OpenMode = OpenMode { read: true, write: true, append: false, truncate: false };
+pub const RO: OpenMode = OpenMode { read: true, write: false, append: false, truncate: false };
+pub const APPEND: OpenMode = OpenMode { read: true, write: true, append: true, truncate: false };
+
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+pub fn me() -> Request<'static> {
+    Request::of(&ROOT)
+}
+
+/// A server with one volume, in memory unless it has a directory.
+pub struct House {
+    pub loopback: Loopback,
+    pub root: Fid,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl House {
+    pub fn in_memory() -> Self {
+        Self::with_quota(Quota::default())
+    }
+
+    pub fn with_quota(quota: Quota) -> Self {
+        let machine = MemMachine::new();
+        Self::on(Partition::open_memory(&machine, OpenOptions::default()).unwrap(), None, quota)
+    }
+
+    pub fn on_disk() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = PartitionConfig { server: "test".into() };
+        let options = OpenOptions { cache_bytes: 8 << 20, ..OpenOptions::default() };
+        let partition = Partition::create(&dir.path().join("vicepa"), &config, options).unwrap();
+        Self::on(partition, Some(dir), Quota::default())
+    }
+
+    fn on(partition: Partition, dir: Option<tempfile::TempDir>, quota: Quota) -> Self {
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
+        let volume = partition.create_volume(&name("v"), &root).unwrap();
+        let root = Fid::root(volume.id());
+        let config =
+            ViceConfig::new(dafs::codec::encode_answer_record, |bytes| dafs::codec::decode_answer_record(bytes).ok());
+        let vice = Vice::open(partition, config, clock::now()).unwrap();
+        House { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
+    }
+
+    pub fn client(&self, number: u128) -> Client {
+        self.client_with(number, true, VenusConfig::default())
+    }
+
+    /// A client whose connection passes no descriptors.
+    pub fn remote_client(&self, number: u128) -> Client {
+        self.client_with(number, false, VenusConfig::default())
+    }
+
+    pub fn client_with(&self, number: u128, descriptors: bool, config: VenusConfig) -> Client {
+        let wire = Arc::new(Wire {
+            session: self.loopback.attach(ClientId(number), 1).unwrap(),
+            descriptors,
+            calls: Mutex::default(),
+            before: Mutex::new(None),
+            after: Mutex::new(None),
+            events: Mutex::new(None),
+        });
+        let venus = Venus::new(wire.clone(), config).unwrap();
+        let kernel = Arc::new(Kernel::default());
+        venus.set_invalidate(kernel.clone());
+        Client { venus, wire, kernel, root: self.root }
+    }
+}
+
+/// What was told to the kernel.
+#[derive(Default)]
+pub struct Kernel(pub Mutex<Vec<Told>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Attributes(Fid),
+    Data(Fid),
+    Directory(Fid),
+    All,
+}
+
+impl Invalidate for Kernel {
+    fn inode_attributes(&self, fid: Fid) {
+        self.0.lock().push(Told::Attributes(fid));
+    }
+    fn inode_data(&self, fid: Fid) {
+        self.0.lock().push(Told::Data(fid));
+    }
+    fn directory(&self, fid: Fid) {
+        self.0.lock().push(Told::Directory(fid));
+    }
+    fn all(&self) {
+        self.0.lock().push(Told::All);
+    }
+}
+
+type Before = Box<dyn Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync>;
+type After = Box<dyn Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync>;
+
+/// A session that is watched.
+pub struct Wire {
+    pub session: LoopbackSession,
+    descriptors: bool,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
+    /// May answer in the server's place.
+    pub before: Mutex<Option<Arc<Before>>>,
+    /// May change the answer.
+    pub after: Mutex<Option<Arc<After>>>,
+    pub events: Mutex<Option<Arc<dyn Events>>>,
+}
+
+fn kind(call: &Call) -> &'static str {
+    match call {
+        Call::Lookup { .. } => "Lookup",
+        Call::GetStatus { .. } => "GetStatus",
+        Call::SetStatus { .. } => "SetStatus",
+        Call::Make { .. } => "Make",
+        Call::Remove { .. } => "Remove",
+        Call::Rename { .. } => "Rename",
+        Call::ReadDir { .. } => "ReadDir",
+        Call::Read { .. } => "Read",
+        Call::Write { .. } => "Write",
+        Call::Commit { .. } => "Commit",
+        Call::CommitVolume { .. } => "CommitVolume",
+        Call::OpenBody { .. } => "OpenBody",
+        Call::ReadSums { .. } => "ReadSums",
+        Call::Lock { .. } => "Lock",
+        Call::Unlock { .. } => "Unlock",
+        Call::Hold { .. } => "Hold",
+        Call::Unhold { .. } => "Unhold",
+        Call::VolumeStatus { .. } => "VolumeStatus",
+        _ => "other",
+    }
+}
+
+impl Wire {
+    /// Counts of calls since the last time, those of the background left out.
+    pub fn take(&self) -> BTreeMap<&'static str, usize> {
+        let mut calls = std::mem::take(&mut *self.calls.lock());
+        calls.remove("Unhold");
+        calls
+    }
+
+    pub fn count(&self, kind: &str) -> usize {
+        self.calls.lock().get(kind).copied().unwrap_or(0)
+    }
+
+    pub fn set_before(&self, hook: impl Fn(&Call) -> Option<Result<Answer, CallError>> + Send + Sync + 'static) {
+        *self.before.lock() = Some(Arc::new(Box::new(hook)));
+    }
+
+    pub fn set_after(&self, hook: impl Fn(&Call, &mut Result<Reply, CallError>) + Send + Sync + 'static) {
+        *self.after.lock() = Some(Arc::new(Box::new(hook)));
+    }
+
+    pub fn clear(&self) {
+        *self.before.lock() = None;
+        *self.after.lock() = None;
+    }
+
+    fn one(&self, call: &Call, run: impl FnOnce() -> Result<Reply, CallError>) -> Result<Reply, CallError> {
+        *self.calls.lock().entry(kind(call)).or_default() += 1;
+        let before = self.before.lock().clone();
+        if let Some(answer) = before.and_then(|hook| hook(call)) {
+            return answer.map(Reply::from);
+        }
+        let mut result = run();
+        let after = self.after.lock().clone();
+        if let Some(hook) = after {
+            hook(call, &mut result);
+        }
+        result
+    }
+}
+
+impl Remote for Wire {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.one(&call.clone(), || self.session.call(caller, call, cancel))
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        calls.iter().for_each(|call| *self.calls.lock().entry(kind(call)).or_default() += 1);
+        self.session.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        *self.events.lock() = Some(events.clone());
+        self.session.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        self.descriptors
+    }
+}
+
+/// One machine.
+pub struct Client {
+    pub venus: Venus,
+    pub wire: Arc<Wire>,
+    pub kernel: Arc<Kernel>,
+    pub root: Fid,
+}
+
+impl Client {
+    pub fn create(&self, path: &str) -> (Fid, Handle) {
+        let (entry, opened) = self.venus.create(&me(), self.root, &name(path), 0o644, false, RW).unwrap();
+        (entry.status.fid, opened.handle)
+    }
+
+    pub fn find(&self, path: &str) -> Option<Entry> {
+        match self.venus.lookup(&me(), self.root, &name(path)).unwrap() {
+            Found::Entry(entry) => Some(entry),
+            Found::Absent { .. } => None,
+        }
+    }
+
+    pub fn open(&self, path: &str, mode: OpenMode) -> Handle {
+        let fid = self.find(path).unwrap().status.fid;
+        self.venus.open(&me(), fid, mode).unwrap().handle
+    }
+
+    pub fn write(&self, handle: Handle, offset: u64, data: &[u8]) {
+        let wrote = self.venus.write(&me(), handle, offset, Bytes::copy_from_slice(data), false).unwrap();
+        assert_eq!(wrote.count as usize, data.len());
+    }
+
+    pub fn read(&self, handle: Handle, offset: u64, length: u32) -> Bytes {
+        self.venus.read(&me(), handle, offset, length).unwrap()
+    }
+
+    pub fn close(&self, handle: Handle) {
+        self.venus.flush(&me(), handle, None).unwrap();
+        self.venus.release(&me(), handle, None).unwrap();
+    }
+
+    /// All of a file, through a handle of its own.
+    pub fn content(&self, path: &str) -> Bytes {
+        let handle = self.open(path, RO);
+        let mut whole = Vec::new();
+        loop {
+            let part = self.read(handle, whole.len() as u64, 1 << 20);
+            if part.is_empty() {
+                break;
+            }
+            whole.extend_from_slice(&part);
+        }
+        self.close(handle);
+        whole.into()
+    }
+
+    /// Reads a listing to its end.
+    pub fn list(&self, dir: Fid, plus: bool) -> Vec<venus::ListEntry> {
+        let handle = self.venus.opendir(&me(), dir).unwrap();
+        let mut all = Vec::new();
+        loop {
+            let cookie = all.last().map_or(0, |entry: &venus::ListEntry| entry.cookie);
+            let listing = self.venus.readdir(&me(), handle, cookie, 4096, plus).unwrap();
+            let end = listing.end;
+            all.extend(listing.entries);
+            if end {
+                break;
+            }
+        }
+        self.venus.releasedir(handle);
+        all
+    }
+}
