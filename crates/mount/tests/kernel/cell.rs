@@ -1,0 +1,103 @@
+//! A service in this process, and its volume mounted any number of times, each time as a client of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use client::Remote;
+use mount::{Mount, MountConfig};
+use server::Loopback;
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use tempfile::TempDir;
+use types::{ClientId, Name, Timestamp};
+use venus::{Venus, VenusConfig};
+use vice::{Vice, ViceConfig};
+
+static CLIENTS: AtomicU64 = AtomicU64::new(1);
+
+/// The service. Fields are dropped in order: nothing is mounted any more when it ends.
+pub struct Cell {
+    loopback: Loopback,
+    dir: TempDir,
+}
+
+/// One mount of its volume.
+pub struct Client {
+    mount: Mount,
+    venus: Arc<Venus>,
+    path: PathBuf,
+}
+
+fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    Timestamp::new(since.as_secs() as i64, since.subsec_nanos())
+}
+
+/// The only volume.
+pub fn volume() -> Name {
+    Name::new(b"root").unwrap()
+}
+
+impl Cell {
+    /// A fresh one; nothing where nothing can be mounted.
+    pub fn start() -> Option<Cell> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("partition");
+        let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
+        let partition = Partition::create(&at, &PartitionConfig::default(), options).unwrap();
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
+        partition.create_volume(&volume(), &root).unwrap();
+        let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
+        let vice = Vice::open(partition, config, client::clock::now()).unwrap();
+        Some(Cell { loopback: Loopback::new(Arc::new(vice)), dir })
+    }
+
+    /// A session of its own, without a mount.
+    pub fn session(&self) -> Arc<dyn Remote> {
+        let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(self.loopback.attach(ClientId(number.into()), 1).unwrap())
+    }
+
+    /// Mounts once more, in a client of its own.
+    pub fn mount(&self) -> Client {
+        let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir(&path).unwrap();
+        let venus = Arc::new(Venus::new(self.session(), VenusConfig::default()).unwrap());
+        let config = MountConfig::new(&path, volume(), "rialto:test");
+        let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
+        Client { mount, venus, path }
+    }
+}
+
+impl Client {
+    /// A path in it.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let unmounted = self.mount.unmount();
+        self.mount.wait();
+        let handed_back = self.venus.shutdown();
+        if !std::thread::panicking() {
+            unmounted.unwrap();
+            handed_back.unwrap();
+        }
+    }
+}
+
+/// Waits until `what` holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

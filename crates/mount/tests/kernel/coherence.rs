@@ -1,0 +1,117 @@
+//! What one client changes, the other sees at once, although kernels cache everything without time limit.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+use crate::cell::Cell;
+
+#[test]
+fn names_that_appear_change_and_vanish_are_seen_at_once() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    fs::create_dir(here.at("dir")).unwrap();
+    for round in 0..200 {
+        let text = format!("round {round}");
+        assert_eq!(fs::metadata(there.at("dir/name")).unwrap_err().kind(), ErrorKind::NotFound);
+        fs::write(here.at("dir/name"), &text).unwrap();
+        assert_eq!(fs::read_to_string(there.at("dir/name")).unwrap(), text);
+        fs::rename(here.at("dir/name"), here.at("dir/other")).unwrap();
+        assert!(!there.at("dir/name").exists(), "round {round}: the old name is still there");
+        assert_eq!(fs::read_to_string(there.at("dir/other")).unwrap(), text);
+        fs::remove_file(here.at("dir/other")).unwrap();
+        assert!(!there.at("dir/other").exists(), "round {round}: a removed name is still there");
+    }
+}
+
+#[test]
+fn statuses_are_seen_at_once() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    fs::write(here.at("file"), "x").unwrap();
+    for round in 0..200u32 {
+        let mode = 0o400 + round % 0o100;
+        fs::set_permissions(here.at("file"), fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(fs::metadata(there.at("file")).unwrap().mode() & 0o7777, mode);
+    }
+}
+
+#[test]
+fn data_is_seen_at_the_latest_when_the_writer_closes() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    fs::write(here.at("file"), [0; 8192]).unwrap();
+    let reader = File::open(there.at("file")).unwrap();
+    for round in 1..=200u8 {
+        let writer = File::options().write(true).open(here.at("file")).unwrap();
+        writer.write_all_at(&[round; 8192], 0).unwrap();
+        drop(writer);
+        let mut bytes = [0; 8192];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == [round; 8192], "round {round}: {} and {}", bytes[0], bytes[8191]);
+    }
+}
+
+#[test]
+fn two_clients_that_change_one_directory_do_not_block_each_other() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    fs::create_dir(here.at("dir")).unwrap();
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for (client, mark) in [(&here, 'a'), (&there, 'b'), (&here, 'c'), (&there, 'd')] {
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let name = client.at(&format!("dir/{mark}{round}"));
+                    fs::write(&name, "x").unwrap();
+                    fs::rename(&name, client.at(&format!("dir/moved-{mark}{round}"))).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(here.at("dir")).unwrap().count(), 400);
+    assert_eq!(fs::read_dir(there.at("dir")).unwrap().count(), 400);
+    assert!(began.elapsed() < Duration::from_secs(20), "took {:?}: breaks waited for leases", began.elapsed());
+}
+
+#[test]
+fn appends_of_two_clients_all_land() {
+    use std::io::Write;
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    fs::write(here.at("log"), "").unwrap();
+    std::thread::scope(|scope| {
+        for (client, mark) in [(&here, "a"), (&there, "b")] {
+            scope.spawn(move || {
+                let mut log = File::options().append(true).open(client.at("log")).unwrap();
+                for _ in 0..100 {
+                    log.write_all(format!("{}\n", mark.repeat(49)).as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    let text = fs::read_to_string(here.at("log")).unwrap();
+    assert_eq!(text.len(), 200 * 50);
+    assert!(text.lines().all(|line| line.len() == 49 && (line == "a".repeat(49) || line == "b".repeat(49))));
+    assert_eq!(fs::read_to_string(there.at("log")).unwrap(), text);
+}
+
+#[test]
+fn a_busy_mount_is_taken_away_lazily_and_serves_its_last_user() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    fs::write(client.at("file"), "still served").unwrap();
+    let file = File::open(client.at("file")).unwrap();
+    let at = client.at("");
+    drop_in_background(client);
+    crate::cell::eventually("the place is free", || !at.join("file").exists());
+    let mut bytes = [0; 12];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"still served");
+}
+
+/// Unmounts, which ends only after the test's own file is closed.
+fn drop_in_background(client: crate::cell::Client) {
+    std::thread::spawn(move || drop(client));
+}

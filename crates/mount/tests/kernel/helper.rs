@@ -1,0 +1,113 @@
+//! Other processes: this test program once more, told by its environment what to do.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mem::lock::{RangeLock, set_range};
+use mem::map::Map;
+
+const TASK: &str = "RIALTO_TEST_HELPER";
+const FILE: &str = "RIALTO_TEST_FILE";
+const MARK: &str = "helper: ";
+
+/// A process that does one thing with one file, and says how far it is.
+pub struct Helper {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Helper {
+    /// Starts `task` on `file`.
+    pub fn start(task: &str, file: &Path) -> Helper {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["helper::helper_process", "--exact", "--nocapture"])
+            .env(TASK, task)
+            .env(FILE, file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Helper { child, stdin, lines }
+    }
+
+    /// What it says next.
+    pub fn says(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "helper ended without a word");
+            // The test harness writes its own words before ours, on the same line.
+            if let Some((_, said)) = line.split_once(MARK) {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&mut self) {
+        self.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn say(what: &str) {
+    println!("{MARK}{what}");
+}
+
+fn wait_to_go_on() {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+/// Not a test: what the other processes run.
+#[test]
+fn helper_process() {
+    let (Ok(task), Some(file)) = (std::env::var(TASK), std::env::var_os(FILE)) else { return };
+    let open = || File::options().read(true).write(true).open(&file).unwrap();
+    match task.as_str() {
+        "lock" => {
+            let file = open();
+            say("asks");
+            set_range(file.as_fd(), RangeLock::Exclusive, 0, 0, true).unwrap();
+            say("has it");
+            wait_to_go_on();
+        }
+        // A signal with a handler, while waiting: the wait goes on afterwards.
+        "lock through a signal" => {
+            let seen = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&seen)).unwrap();
+            let file = open();
+            say("asks");
+            set_range(file.as_fd(), RangeLock::Exclusive, 0, 0, true).unwrap();
+            say(if seen.load(Ordering::SeqCst) { "has it after the signal" } else { "has it without a signal" });
+            wait_to_go_on();
+        }
+        "map" => map(&open()),
+        other => panic!("no task {other}"),
+    }
+}
+
+/// Writes through a mapping, and shows what the mapping has when it is asked.
+fn map(file: &File) {
+    let mut map = Map::new(file, 8192, true).unwrap();
+    map.write(4096, b"through the map");
+    map.flush().unwrap();
+    say("wrote");
+    wait_to_go_on();
+    let mut bytes = [0; 5];
+    map.read(0, &mut bytes);
+    say(std::str::from_utf8(&bytes).unwrap());
+}

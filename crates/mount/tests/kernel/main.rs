@@ -1,0 +1,12 @@
+//! Everything from system calls to the store, through the kernel: volumes of a service in this process, really mounted.
+//!
+//! Needs root and `/dev/fuse`; says so and passes without them.
+
+mod cell;
+mod coherence;
+mod data;
+mod helper;
+mod listings;
+mod locks;
+mod names;
+mod xattrs;
