@@ -10,8 +10,10 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Bytes in an extended attribute's value. Source: Linux `XATTR_SIZE_MAX`.
 pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
-/// Extended attributes of one file, in bytes of names and values together; keeps a listing in one message.
+/// Extended attributes of one file, in bytes of names and values together.
 pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
+/// Names of one file's extended attributes, each with a closing NUL. Source: Linux `XATTR_LIST_MAX`; keeps a listing in one message.
+pub const XATTR_NAMES_BYTES_MAX: usize = 65536;
 /// Supplementary groups in a credential: Linux allows 65,536, and a message must stay small.
 pub const GROUPS_MAX: usize = 1024;
 /// Links of one file. Source: ext4 has 65,000; ours is what 31 bits of `st_nlink` users expect.
@@ -36,3 +38,4 @@ pub const LEASE_GRACE: Duration = Duration::from_secs(1);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(2 * XATTR_NAMES_BYTES_MAX < MESSAGE_BYTES_MAX);
