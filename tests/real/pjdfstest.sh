@@ -42,4 +42,18 @@ mount -t tmpfs none "$work/other"
 
 # Other users must reach the cases.
 chmod 755 "$cases"
-PATH=$work/bin:$PATH "$root/bin/pjdfstest" -c "$here/pjdfstest.toml" -p "$cases" -s "$work/other" "$@"
+run() {
+    config=$1
+    shift
+    PATH=$work/bin:$PATH "$root/bin/pjdfstest" -c "$config" -p "$cases" -s "$work/other" "$@"
+}
+
+if [ $# -gt 0 ]; then
+    run "$here/pjdfstest.toml" "$@"
+    exit
+fi
+# Two runs, because some of the tool's `open` cases leave a descriptor open, and nothing can be remounted
+# read-only from then on (on any file system): first what remounts, then all the rest.
+run "$here/pjdfstest.toml" erofs
+sed 's/^allow_remount = true/allow_remount = false/' "$here/pjdfstest.toml" > "$work/rest.toml"
+run "$work/rest.toml"
