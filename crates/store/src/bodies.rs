@@ -28,6 +28,8 @@ pub(crate) struct Gate {
     pub(crate) suspect: bool,
     /// Nothing lies behind the end of the file below.
     pub(crate) trimmed: bool,
+    /// The inline body that the file grew out of is still in its record.
+    pub(crate) backup: bool,
     /// The file's directory entry is not known to be on disk.
     pub(crate) unsynced_name: bool,
     /// Counts writes, so that a sync can tell whether it covered all.

@@ -1,7 +1,7 @@
 //! Changing a body: write, truncate, reserve, punch, zero.
 //!
 //! Model. Bytes go to the body's file at once, sums and size with the update. Between the two, and after a crash, file
-//! and records disagree; three rules keep that harmless.
+//! and records disagree; four rules keep that harmless.
 //! 1. *The gate.* The update holds it until it is committed, so no reader sees the time between.
 //! 2. *The mark.* Before bytes below the recorded size change, the file's unstable mark is in the log, and if the
 //!    log has not been synced since and those bytes were there when the mark was made, it is synced first. So after a crash,
@@ -10,6 +10,8 @@
 //! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks without a sum do not
 //!    exist. A crash may have left some there; before the first change in this life they are cut off (`trimmed`), and
 //!    before part of a hole is written they are punched out.
+//! 4. *The backup.* An inline body may be stable when it moves into a file whose bytes are not. Its record stays until
+//!    the file is, and after a loss of power brings back what the file lost.
 //!
 //! `used` is 16 KiB for each block of a file that has a sum, or the bytes of an inline one.
 
@@ -25,7 +27,7 @@ use crate::engine::Batch;
 use crate::reader::{body_name, damaged_block, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
-use crate::update::{count, unstable_key};
+use crate::update::{Made, count, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, StoreError, Update, Vnode, Volume};
 
@@ -144,6 +146,9 @@ impl Volume {
             Place::None => {}
             Place::Inline => update.set_inline(no, None),
             Place::File { epoch, generation } => {
+                if update.hold(&self.tree, no).gate.backup {
+                    update.set_inline(no, None);
+                }
                 update.forget_sums(no, 0);
                 update.discard(BodyName { volume: self.tree.id, vnode: no, epoch, generation });
             }
@@ -191,7 +196,7 @@ impl Volume {
         let media = &self.tree.media;
         let held = update.hold(&self.tree, vnode.no());
         let earlier = held.gate.mark.take();
-        held.made = Some((name, earlier));
+        held.made = Some(Made { name, mark: earlier, backup: held.gate.backup });
         held.gate.mark = Some(Mark { name, batch: put_mark(self, name)?, size: 0 });
         let file = media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))?;
         held.gate.set_file(name, file);
@@ -205,7 +210,11 @@ impl Volume {
         vnode.status.size = 0;
         charge(vnode, update, 0);
         if !bytes.is_empty() {
-            update.set_inline(vnode.no(), None);
+            update.hold(&self.tree, vnode.no()).gate.backup = true;
+            if self.tree.sealed {
+                // The record may be an older epoch's.
+                update.set_inline(vnode.no(), Some(bytes.clone()));
+            }
             self.write_blocks(vnode, 0, &bytes, update)?;
         }
         Ok(())

@@ -21,6 +21,8 @@ mod record;
 mod scrub;
 mod settle;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod update;
 mod vnode;

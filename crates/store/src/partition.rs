@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use siphasher::sip::SipHasher13;
 use types::{BootVerifier, ClientId, Fid, Kind, Name, SessionId, VnodeNo, VolumeId};
 
 use crate::disk::{Disk, Files, MemDisk};
@@ -421,35 +422,40 @@ impl Partition {
         let media = &self.0.media;
         // What is read now is acted upon (files are removed), so it must not go back.
         media.engine.sync()?;
-        self.recover_verifier()?;
+        let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter { next, stored: next };
         self.recover_volumes()?;
-        settle::recall_marks(media, &|id| self.volume(id.0))?;
+        settle::recall_marks(media, power_lost, &|id| self.volume(id.0))?;
         media.sync()
     }
 
-    fn recover_verifier(&self) -> Result<()> {
+    /// Says whether unstable changes may have been lost.
+    fn recover_verifier(&self) -> Result<bool> {
         let media = &self.0.media;
         let key = key::partition(which::BOOT);
         let boot = media.disk.boot_id();
         let sync_failed = media.disk.take_sync_failed();
-        if let Some(value) = media.engine.get(&key)?
-            && let Some(stored) = record::decode_bytes("boot", &key, value)?
-            && let Some((verifier, of)) = stored.split_first_chunk::<8>()
+        let stored = match media.engine.get(&key)? {
+            Some(value) => record::decode_bytes("boot", &key, value)?.unwrap_or_default(),
+            None => Bytes::new(),
+        };
+        if let Some((verifier, of)) = stored.split_first_chunk::<8>()
             && of == boot.as_bytes()
             && !sync_failed
         {
             media.set_verifier(u64::from_le_bytes(*verifier));
-            return Ok(());
+            return Ok(false);
         }
-        let verifier: u64 = self.0.rng.lock().random();
+        // Differs from the last one even where random numbers repeat, as they do from a seed.
+        let verifier =
+            self.0.rng.lock().random::<u64>() ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
         let mut batch = Batch::default();
         batch.put(&key, &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()));
         media.apply(&batch)?;
         media.sync()?;
         media.set_verifier(verifier);
-        Ok(())
+        Ok(true)
     }
 
     /// A volume whose header is damaged is left out; the others work.

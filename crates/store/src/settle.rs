@@ -116,6 +116,11 @@ fn sync_one(media: &Arc<Media>, name: BodyName) -> Result<()> {
     Ok(())
 }
 
+/// Key of the record of the inline body that a file grew out of, while it is kept.
+fn backup_key(name: BodyName) -> key::Key {
+    key::of_vnode(kind::INLINE, name.volume, name.vnode).epoch(name.epoch)
+}
+
 /// Takes the mark off a gate whose body is on disk up to the given write, unless something came since.
 fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bool {
     let marked = gate.mark.is_none_or(|mark| mark.name == name);
@@ -128,6 +133,9 @@ fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bo
     }
     batch.delete(&unstable_key(name));
     gate.mark = None;
+    if std::mem::take(&mut gate.backup) {
+        batch.delete(&backup_key(name));
+    }
     true
 }
 
@@ -169,7 +177,12 @@ pub(crate) fn sync_all(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc
 }
 
 /// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.
-pub(crate) fn recall_marks(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>) -> Result<()> {
+/// After a loss of power, files that grew out of an inline body get back what they lost of it.
+pub(crate) fn recall_marks(
+    media: &Arc<Media>,
+    power_lost: bool,
+    volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>,
+) -> Result<()> {
     let mut marked = Vec::new();
     let prefix = [kind::UNSTABLE];
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
@@ -180,22 +193,42 @@ pub(crate) fn recall_marks(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option
         let id = (name.volume, name.vnode);
         let Some(volume) = volume(id) else { continue };
         let current = match volume.vnode(name.vnode) {
-            Ok(vnode) => vnode.map(|vnode| vnode.place),
+            Ok(vnode) => vnode,
             Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        if current == Some(Place::File { epoch: name.epoch, generation: name.generation }) {
+        let place = Place::File { epoch: name.epoch, generation: name.generation };
+        if let Some(vnode) = current.filter(|vnode| vnode.place == place) {
             let gate = media.bodies.gate(id);
             let mut gate = gate.write();
             gate.suspect = true;
             gate.mark = Some(crate::bodies::Mark { name, batch: 0, size: u64::MAX });
             gate.unsynced_name = true;
+            let key = backup_key(name);
+            if let Some(value) = media.engine.get(&key)? {
+                gate.backup = true;
+                let backup = record::decode_bytes("inline body", &key, value);
+                if let (true, Ok(Some(backup))) = (power_lost, backup) {
+                    restore(&volume.tree, &gate, &vnode, &backup)?;
+                }
+            }
         } else {
             media.disk.remove(name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
             let mut batch = Batch::default();
             batch.delete(&unstable_key(name));
             media.apply(&batch)?;
         }
+    }
+    Ok(())
+}
+
+/// Puts the bytes that a body had before it moved into its file back, if the file's first block is not as it was last.
+fn restore(tree: &Tree, gate: &Gate, vnode: &Vnode, backup: &[u8]) -> Result<()> {
+    let stored = tree.sums(vnode.no(), 0)?;
+    let file = open_file(tree, gate, vnode)?;
+    if stored[0] != 0 && sums_found(&*file, vnode, 0, &stored)?[0] != stored[0] {
+        let bytes = &backup[..backup.len().min(vnode.status.size as usize)];
+        file.write_at(0, bytes).map_err(|e| StoreError::from_io("write of a body", &e))?;
     }
     Ok(())
 }

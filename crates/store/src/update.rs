@@ -51,10 +51,17 @@ pub(crate) struct Held {
     pub(crate) gate: WriteGate,
     /// Its file was changed.
     pub(crate) touched: bool,
-    /// The file that was made for it, and the mark that was there before.
-    pub(crate) made: Option<(BodyName, Option<Mark>)>,
+    /// The file that was made for it.
+    pub(crate) made: Option<Made>,
     media: Arc<Media>,
     committed: bool,
+}
+
+/// A new body file, and what the gate knew before it.
+pub(crate) struct Made {
+    pub(crate) name: BodyName,
+    pub(crate) mark: Option<Mark>,
+    pub(crate) backup: bool,
 }
 
 impl Drop for Held {
@@ -66,10 +73,11 @@ impl Drop for Held {
             self.gate.suspect = true;
             self.gate.trimmed = false;
         }
-        if let Some((name, earlier)) = self.made.take() {
+        if let Some(Made { name, mark, backup }) = self.made.take() {
             self.gate.close();
-            self.gate.mark = earlier;
+            self.gate.mark = mark;
             self.gate.unsynced_name = false;
+            self.gate.backup = backup;
             let mut batch = Batch::default();
             batch.delete(&unstable_key(name));
             // If either fails, the next start finds the mark, or scrub the file.
@@ -335,6 +343,7 @@ impl Update {
                 held.gate.suspect = false;
                 held.gate.unsynced_name = false;
                 held.gate.trimmed = false;
+                held.gate.backup = false;
                 held.gate.close();
             }
         }

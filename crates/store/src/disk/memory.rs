@@ -127,6 +127,7 @@ impl MemFiles {
     }
 
     /// Flips bits of a stored byte behind everyone's back.
+    #[cfg(test)]
     pub(crate) fn tamper(&mut self, name: BodyName, offset: u64, flip: u8) {
         let file = self.files.get_mut(&self.names[&name]).expect("a name has a file");
         let mut page = file.pages.get(&(offset / PAGE as u64)).map_or([0; PAGE], |page| **page);

@@ -46,6 +46,7 @@ impl MemLog {
     }
 
     /// Changes a stored value behind everyone's back.
+    #[cfg(test)]
     pub(crate) fn tamper(&mut self, key: &[u8], change: impl FnOnce(&mut Vec<u8>)) {
         let value = self.current.get_mut(key).expect("the record to damage is there");
         change(value);
@@ -54,6 +55,7 @@ impl MemLog {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.current.keys()
     }

@@ -6,6 +6,8 @@
 
 mod memory;
 mod rocks;
+#[cfg(test)]
+mod suite;
 
 use std::ops::ControlFlow;
 

@@ -1,0 +1,184 @@
+//! Random operations against the model, with power lost at every sync point and between.
+//!
+//! What must be found after power loss: names, sizes, attributes and inline bodies exactly as after one of the commits
+//! since the last sync (ST-1, DU-1); of body files, each byte as one of the versions had it that the body went through since
+//! it was last made stable; usage exact (ST-2); and nothing damaged.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use types::VnodeNo;
+
+use super::world::{Model, Op, World, op};
+use crate::MemMachine;
+
+/// A world with its past, as far as a crash could bring it back.
+struct Past {
+    world: World,
+    /// The model after each commit since the last sync; the first is known to be on disk.
+    states: Vec<Model>,
+    /// The bytes that a body went through since it was stable.
+    versions: BTreeMap<VnodeNo, Vec<Vec<u8>>>,
+}
+
+impl Past {
+    fn new() -> Past {
+        let world = World::new();
+        Past { states: vec![world.model.clone()], world, versions: BTreeMap::new() }
+    }
+
+    fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        let made = if matches!(op, Op::Create(_)) { self.world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+        let earlier = self.world.model.clone();
+        // A write that is abandoned may still reach the disk.
+        if let Op::Abandon { file, offset, length, byte } = *op {
+            self.world.apply_model(&Op::Write { file, offset, length, byte }, made);
+            self.remember(&earlier);
+            self.world.model.clone_from(&earlier);
+        }
+        self.world.apply_model(op, made);
+        self.remember(&earlier);
+        self.states.push(self.world.model.clone());
+        self.world.machine.keep_images();
+        self.world.apply_store(op, &earlier, made);
+        for image in self.world.machine.images() {
+            self.check_after(image.power_loss(11))?;
+        }
+        self.forget(op);
+        match *op {
+            Op::Kill => self.world.reopen(self.world.machine.clone()),
+            Op::PowerLoss(seed) => self.crash(seed)?,
+            _ => self.check_after(self.world.machine.power_loss(12))?,
+        }
+        self.adopt_abandoned(op);
+        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", op);
+        Ok(())
+    }
+
+    /// After an abandoned write the model takes over what is there, within what may be there.
+    fn adopt_abandoned(&mut self, op: &Op) {
+        let Op::Abandon { file, .. } = *op else { return };
+        let Some(no) = self.world.no(file) else { return };
+        let found = self.world.found().files.remove(&no).unwrap();
+        assert!(self.may_be(no, &found.bytes), "an abandoned write left something else");
+        self.world.model.files.insert(no, found);
+        let earlier = self.states.last().unwrap().clone();
+        self.remember(&earlier);
+        self.states.push(self.world.model.clone());
+    }
+
+    /// New versions of bodies.
+    fn remember(&mut self, earlier: &Model) {
+        for (no, file) in &self.world.model.files {
+            let versions = self
+                .versions
+                .entry(*no)
+                .or_insert_with(|| vec![earlier.files.get(no).map(|file| file.bytes.clone()).unwrap_or_default()]);
+            if versions.last() != Some(&file.bytes) {
+                versions.push(file.bytes.clone());
+            }
+        }
+    }
+
+    /// What a crash can no longer bring back.
+    fn forget(&mut self, op: &Op) {
+        let stable = |versions: &mut Vec<Vec<u8>>| drop(versions.drain(..versions.len() - 1));
+        match op {
+            Op::Commit(file) => {
+                if let Some(no) = self.world.no(*file) {
+                    stable(self.versions.get_mut(&no).unwrap());
+                    self.states.drain(..self.states.len() - 1);
+                }
+            }
+            Op::SyncAll => {
+                self.versions.values_mut().for_each(stable);
+                self.states.drain(..self.states.len() - 1);
+            }
+            Op::Sync => drop(self.states.drain(..self.states.len() - 1)),
+            _ => {}
+        }
+    }
+
+    fn check_after(&self, machine: MemMachine) -> Result<(), TestCaseError> {
+        let verifier = self.world.partition.boot_verifier();
+        let mut world = World::new();
+        world.reopen(machine);
+        prop_assert_ne!(world.partition.boot_verifier(), verifier);
+        let found = world.found();
+        let state = self.states.iter().find(|state| self.is_state(&world, &found, state));
+        prop_assert!(
+            state.is_some(),
+            "found {:?}\nbut knew {:?}",
+            brief(&found),
+            self.states.iter().map(brief).collect::<Vec<_>>()
+        );
+        prop_assert_eq!(world.scrub(), []);
+        // What was in doubt is summed anew and stays as it is.
+        world.partition.sync_all().unwrap();
+        prop_assert_eq!(world.found(), found);
+        prop_assert_eq!(world.scrub(), []);
+        Ok(())
+    }
+
+    /// Whether `found` is what `state` and the versions of bodies allow.
+    fn is_state(&self, world: &World, found: &Model, state: &Model) -> bool {
+        found.names == state.names
+            && found.files.iter().all(|(no, file)| {
+                let known = &state.files[no];
+                let exact = file.bytes == known.bytes;
+                let may =
+                    file.bytes.len() == known.bytes.len() && !world.is_inline(*no) && self.may_be(*no, &file.bytes);
+                file.xattrs == known.xattrs && (exact || may)
+            })
+    }
+
+    /// Whether each byte is as some version had it, or zero where some version had nothing.
+    fn may_be(&self, no: VnodeNo, bytes: &[u8]) -> bool {
+        let versions = &self.versions[&no];
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte))
+    }
+
+    /// Power is lost for good: goes on with what is found.
+    fn crash(&mut self, seed: u64) -> Result<(), TestCaseError> {
+        let machine = self.world.machine.power_loss(seed);
+        self.check_after(machine.power_loss(0))?;
+        self.world.reopen(machine);
+        let found = self.world.found();
+        prop_assert!(self.states.iter().any(|state| self.is_state(&self.world, &found, state)));
+        self.world.model = found;
+        self.states = vec![self.world.model.clone()];
+        self.versions = self.world.model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
+        Ok(())
+    }
+}
+
+fn brief(model: &Model) -> Vec<(String, VnodeNo, usize)> {
+    let size = |no| model.files.get(no).map_or(0, |file| file.bytes.len());
+    model.names.iter().map(|(name, no)| (String::from_utf8_lossy(name).into_owned(), *no, size(no))).collect()
+}
+
+/// `PROPTEST_CASES` runs more of them.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn nothing_stable_is_lost_and_nothing_is_half_done(ops in prop::collection::vec(op(), 1..40)) {
+        let mut past = Past::new();
+        for op in &ops {
+            past.step(op)?;
+        }
+        prop_assert_eq!(past.world.scrub(), []);
+        let usage = past.world.volume.usage();
+        past.world.reopen(past.world.machine.clone());
+        prop_assert_eq!(past.world.volume.usage(), usage);
+        prop_assert_eq!(past.world.found(), past.world.model.clone());
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
+
+mod crash;
+mod damage;
+mod epochs;
+mod golden;
+mod world;

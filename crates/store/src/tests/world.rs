@@ -1,0 +1,368 @@
+//! A volume beside an obvious model of it, and random operations on both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo};
+
+use crate::{BLOCK_BYTES, Finding, MemMachine, NewRoot, OpenOptions, Partition, Place, Quota, Update, Vnode, Volume};
+
+/// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the first MiB.
+pub(crate) fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => 0..BLOCK_BYTES * 4,
+        1 => (0..5_u64).prop_map(|block| block * BLOCK_BYTES),
+        1 => BLOCK_BYTES * 62..BLOCK_BYTES * 66,
+    ]
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Create(u8),
+    Write {
+        file: u8,
+        offset: u64,
+        length: u64,
+        byte: u8,
+    },
+    Append {
+        file: u8,
+        length: u64,
+        byte: u8,
+    },
+    Truncate {
+        file: u8,
+        size: u64,
+    },
+    Range {
+        file: u8,
+        offset: u64,
+        length: u64,
+        mode: u8,
+    },
+    Rename(u8, u8),
+    Remove(u8),
+    SetXattr(u8, u8),
+    RemoveXattr(u8, u8),
+    /// A write whose update is dropped.
+    Abandon {
+        file: u8,
+        offset: u64,
+        length: u64,
+        byte: u8,
+    },
+    Commit(u8),
+    Sync,
+    SyncAll,
+    Sweep,
+    Kill,
+    PowerLoss(u64),
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let length = prop_oneof![1..600_u64, 1..BLOCK_BYTES * 3, Just(BLOCK_BYTES)];
+    let size = prop_oneof![offset(), Just(0)];
+    let file = 0..6_u8;
+    prop_oneof![
+        3 => file.clone().prop_map(Op::Create),
+        6 => (file.clone(), offset(), length.clone(), 1..=255_u8)
+            .prop_map(|(file, offset, length, byte)| Op::Write { file, offset, length, byte }),
+        3 => (file.clone(), length.clone(), 1..=255_u8)
+            .prop_map(|(file, length, byte)| Op::Append { file, length, byte }),
+        3 => (file.clone(), size).prop_map(|(file, size)| Op::Truncate { file, size }),
+        3 => (file.clone(), offset(), length.clone(), 0..5_u8)
+            .prop_map(|(file, offset, length, mode)| Op::Range { file, offset, length, mode }),
+        1 => (file.clone(), 0..6_u8).prop_map(|(from, to)| Op::Rename(from, to)),
+        1 => file.clone().prop_map(Op::Remove),
+        1 => (file.clone(), 0..3_u8).prop_map(|(file, name)| Op::SetXattr(file, name)),
+        1 => (file.clone(), 0..3_u8).prop_map(|(file, name)| Op::RemoveXattr(file, name)),
+        1 => (file.clone(), offset(), length, 1..=255_u8)
+            .prop_map(|(file, offset, length, byte)| Op::Abandon { file, offset, length, byte }),
+        3 => file.prop_map(Op::Commit),
+        1 => Just(Op::Sync),
+        1 => Just(Op::SyncAll),
+        1 => Just(Op::Sweep),
+        1 => Just(Op::Kill),
+        1 => any::<u64>().prop_map(Op::PowerLoss),
+    ]
+}
+
+/// One file as the model has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// The root directory and its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Model {
+    pub(crate) names: BTreeMap<Vec<u8>, VnodeNo>,
+    pub(crate) files: BTreeMap<VnodeNo, File>,
+}
+
+pub(crate) struct World {
+    pub(crate) machine: MemMachine,
+    pub(crate) partition: Partition,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) model: Model,
+}
+
+pub(crate) fn options() -> OpenOptions {
+    // Few open bodies, so that gates come and go.
+    OpenOptions { seed: Some(7), open_bodies_max: 2, ..OpenOptions::default() }
+}
+
+pub(crate) fn new_root() -> NewRoot {
+    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 2), quota: Quota::default() }
+}
+
+pub(crate) fn name(number: u8) -> Name {
+    Name::new(format!("f{number}").as_bytes()).unwrap()
+}
+
+const MODES: [AllocateMode; 5] = [
+    AllocateMode::Extend,
+    AllocateMode::KeepSize,
+    AllocateMode::PunchHole,
+    AllocateMode::ZeroExtend,
+    AllocateMode::ZeroKeepSize,
+];
+
+impl World {
+    pub(crate) fn new() -> World {
+        let machine = MemMachine::new();
+        let partition = Partition::open_memory(&machine, options()).unwrap();
+        let volume = partition.create_volume(&Name::new(b"root").unwrap(), &new_root()).unwrap();
+        World { machine, partition, volume, model: Model::default() }
+    }
+
+    /// The same disk, opened by a new process.
+    pub(crate) fn reopen(&mut self, machine: MemMachine) {
+        self.partition = Partition::open_memory(&machine, options()).unwrap();
+        self.machine = machine;
+        self.volume = self.partition.volume_named(b"root").unwrap();
+    }
+
+    pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {
+        self.model.names.get(name(file).as_bytes()).copied()
+    }
+
+    fn vnode(&self, no: VnodeNo) -> Vnode {
+        self.volume.vnode(no).unwrap().unwrap()
+    }
+
+    /// Does `op` in the model; says which file's bytes may change.
+    pub(crate) fn apply_model(&mut self, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
+        let model = &mut self.model;
+        let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
+        let change = |model: &mut Model, file: u8, act: &dyn Fn(&mut Vec<u8>)| {
+            let no = no(model, file)?;
+            act(&mut model.files.get_mut(&no).unwrap().bytes);
+            Some(no)
+        };
+        match *op {
+            Op::Create(file) => {
+                if no(model, file).is_none() {
+                    model.names.insert(name(file).as_bytes().to_vec(), made);
+                    model.files.insert(made, File::default());
+                }
+                None
+            }
+            Op::Write { file, offset, length, byte } => change(model, file, &|bytes| put(bytes, offset, length, byte)),
+            Op::Append { file, length, byte } => {
+                change(model, file, &|bytes| put(bytes, bytes.len() as u64, length, byte))
+            }
+            Op::Truncate { file, size } => change(model, file, &|bytes| bytes.resize(size as usize, 0)),
+            Op::Range { file, offset, length, mode } => change(model, file, &|bytes| {
+                let (mode, end) = (MODES[usize::from(mode)], (offset + length) as usize);
+                if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend) {
+                    bytes.resize(bytes.len().max(end), 0);
+                }
+                if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+                    let length = bytes.len();
+                    bytes[length.min(offset as usize)..length.min(end)].fill(0);
+                }
+            }),
+            Op::Rename(from, to) => {
+                if from != to
+                    && let Some(no) = model.names.remove(name(from).as_bytes())
+                {
+                    if let Some(replaced) = model.names.insert(name(to).as_bytes().to_vec(), no) {
+                        model.files.remove(&replaced);
+                    }
+                }
+                None
+            }
+            Op::Remove(file) => {
+                if let Some(no) = model.names.remove(name(file).as_bytes()) {
+                    model.files.remove(&no);
+                }
+                None
+            }
+            Op::SetXattr(file, which) => {
+                if let Some(no) = no(model, file) {
+                    let xattrs = &mut model.files.get_mut(&no).unwrap().xattrs;
+                    let value = vec![which; xattrs.len() + 1];
+                    xattrs.insert(xattr(which), value);
+                }
+                None
+            }
+            Op::RemoveXattr(file, which) => {
+                if let Some(no) = no(model, file) {
+                    model.files.get_mut(&no).unwrap().xattrs.remove(&xattr(which));
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Does `op` in the store. `earlier` is the model before it.
+    pub(crate) fn apply_store(&mut self, op: &Op, earlier: &Model, made: VnodeNo) {
+        let volume = self.volume.clone();
+        let file_of = |file: u8| earlier.names.get(name(file).as_bytes()).map(|no| self.vnode(*no));
+        let mut update = Update::new();
+        match *op {
+            Op::Create(file) => {
+                if file_of(file).is_none() {
+                    let mut dir = self.vnode(VnodeNo::ROOT);
+                    let fid = Fid::new(volume.id().0, made.0, made.0 / 2 + 1);
+                    let vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+                    volume.put_entry(&mut dir, &name(file), vnode.target(), &mut update).unwrap();
+                    update.create_vnode(&vnode);
+                    update.put_vnode(&dir);
+                }
+            }
+            Op::Write { file, offset, length, byte } => {
+                if let Some(mut vnode) = file_of(file) {
+                    volume.write(&mut vnode, offset, &vec![byte; length as usize], &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::Append { file, length, byte } => {
+                if let Some(mut vnode) = file_of(file) {
+                    let end = vnode.status.size;
+                    volume.write(&mut vnode, end, &vec![byte; length as usize], &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::Truncate { file, size } => {
+                if let Some(mut vnode) = file_of(file) {
+                    volume.truncate(&mut vnode, size, &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::Range { file, offset, length, mode } => {
+                if let Some(mut vnode) = file_of(file) {
+                    volume.allocate_range(&mut vnode, offset, length, MODES[usize::from(mode)], &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::Rename(from, to) => {
+                if from != to
+                    && let Some(vnode) = file_of(from)
+                {
+                    let mut dir = self.vnode(VnodeNo::ROOT);
+                    volume.remove_entry(&mut dir, name(from).as_bytes(), &mut update).unwrap().unwrap();
+                    volume.put_entry(&mut dir, &name(to), vnode.target(), &mut update).unwrap();
+                    update.put_vnode(&dir);
+                    if let Some(replaced) = file_of(to) {
+                        volume.drop_vnode(&replaced, &mut update).unwrap();
+                    }
+                }
+            }
+            Op::Remove(file) => {
+                if let Some(vnode) = file_of(file) {
+                    let mut dir = self.vnode(VnodeNo::ROOT);
+                    volume.remove_entry(&mut dir, name(file).as_bytes(), &mut update).unwrap().unwrap();
+                    update.put_vnode(&dir);
+                    volume.drop_vnode(&vnode, &mut update).unwrap();
+                }
+            }
+            Op::SetXattr(file, which) => {
+                if let Some(mut vnode) = file_of(file) {
+                    let value = vec![which; volume.xattrs(&vnode).unwrap().len() + 1];
+                    volume.put_xattr(&mut vnode, &xattr(which), &value, &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::RemoveXattr(file, which) => {
+                if let Some(mut vnode) = file_of(file) {
+                    volume.remove_xattr(&mut vnode, &xattr(which), &mut update).unwrap();
+                    update.put_vnode(&vnode);
+                }
+            }
+            Op::Abandon { file, offset, length, byte } => {
+                if let Some(mut vnode) = file_of(file) {
+                    volume.write(&mut vnode, offset, &vec![byte; length as usize], &mut update).unwrap();
+                }
+                return;
+            }
+            Op::Commit(file) => {
+                if let Some(vnode) = file_of(file) {
+                    volume.sync_body(&vnode).unwrap();
+                    self.partition.sync().unwrap();
+                }
+                return;
+            }
+            Op::Sync => return self.partition.sync().unwrap(),
+            Op::SyncAll => return self.partition.sync_all().unwrap(),
+            Op::Sweep => {
+                self.partition.sweep(100).unwrap();
+                return;
+            }
+            Op::Kill | Op::PowerLoss(_) => return,
+        }
+        volume.commit(update).unwrap();
+    }
+
+    /// What the store shows of the root directory and its files.
+    pub(crate) fn found(&self) -> Model {
+        let mut found = Model::default();
+        let (entries, end) = self.volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+        assert!(end);
+        for entry in entries {
+            let no = entry.target.vnode;
+            let vnode = self.vnode(no);
+            let bytes = self.volume.read(&vnode, 0, 1 << 30).unwrap().to_vec();
+            assert_eq!(bytes.len() as u64, vnode.status.size);
+            let value = |name: &[u8]| self.volume.xattr(&vnode, name).unwrap().unwrap().to_vec();
+            let xattrs = self.volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
+            assert_eq!(self.volume.lookup(VnodeNo::ROOT, entry.name.as_bytes()).unwrap().unwrap(), entry);
+            found.names.insert(entry.name.as_bytes().to_vec(), no);
+            found.files.insert(no, File { bytes, xattrs });
+        }
+        found
+    }
+
+    /// Whether a file's bytes are in its record, and so as atomic as it.
+    pub(crate) fn is_inline(&self, no: VnodeNo) -> bool {
+        !matches!(self.vnode(no).place, Place::File { .. })
+    }
+
+    /// Checks everything; strays are no damage.
+    pub(crate) fn scrub(&self) -> Vec<Finding> {
+        let mut findings = self.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
+        findings.retain(|finding| !matches!(finding, Finding::StrayBody { .. }));
+        findings
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, offset: u64, length: u64, byte: u8) {
+    let end = (offset + length) as usize;
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[offset as usize..end].fill(byte);
+}
+
+fn xattr(which: u8) -> Vec<u8> {
+    format!("user.{which}").into_bytes()
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.model.fmt(f)
+    }
+}
