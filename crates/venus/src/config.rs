@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use types::limits;
+
 /// Configuration of a [`crate::Venus`].
 #[derive(Clone, Debug)]
 pub struct VenusConfig {
+    /// How long promises are good after a renewal was sent.
+    pub lease: Duration,
     /// Statuses and directories remembered; those that the kernel does not refer to go first when there are more.
     pub nodes_max: usize,
     /// Names remembered over all directories.
@@ -35,6 +39,7 @@ pub struct VenusConfig {
 impl Default for VenusConfig {
     fn default() -> Self {
         VenusConfig {
+            lease: limits::LEASE,
             nodes_max: 200_000,
             names_max: 1_000_000,
             dirty_bytes_max: 64 << 20,

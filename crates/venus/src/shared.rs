@@ -73,7 +73,7 @@ impl Core {
         };
         Ok(Core {
             local,
-            tables: Mutex::new(Tables::new(config.nodes_max, config.names_max)),
+            tables: Mutex::new(Tables::new(&config)),
             removed: Condvar::new(),
             gate: RwLock::new(0),
             invalidate: RwLock::new(Arc::new(Nobody)),

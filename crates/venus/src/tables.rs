@@ -16,6 +16,7 @@ use client::clock;
 use lease::{Holder, Snapshot};
 use types::{BreakItem, BreakReason, Fid, Name, Status};
 
+use crate::VenusConfig;
 use crate::file::File;
 use crate::names::{Known, Names};
 
@@ -95,8 +96,13 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub fn new(nodes_max: usize, names_max: usize) -> Self {
-        Tables { nodes_max, names_max, ..Tables::default() }
+    pub fn new(config: &VenusConfig) -> Self {
+        Tables {
+            holder: Holder::new(config.lease),
+            nodes_max: config.nodes_max,
+            names_max: config.names_max,
+            ..Tables::default()
+        }
     }
 
     /// Whether anything may be answered from here now.
@@ -362,5 +368,141 @@ impl Tables {
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
         (self.nodes.len(), self.names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Timestamp;
+
+    use super::*;
+
+    fn status(vnode: u64, version: u64) -> Status {
+        Status {
+            fid: Fid::new(1, vnode, 1),
+            kind: if vnode % 2 == 1 { types::Kind::Directory } else { types::Kind::File },
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            used: 0,
+            device: 0,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            created: Timestamp::default(),
+            data_version: version,
+            status_version: version,
+        }
+    }
+
+    fn tables(nodes_max: usize, names_max: usize) -> Tables {
+        let mut tables = Tables::new(&VenusConfig { nodes_max, names_max, ..VenusConfig::default() });
+        tables.holder.on_renewed(clock::now());
+        tables
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn broken(fid: Fid, reason: BreakReason) -> BreakItem {
+        BreakItem { fid, reason, name: None }
+    }
+
+    #[test]
+    fn answers_that_overtake_each_other_leave_the_newest() {
+        let mut tables = tables(10, 10);
+        let snapshot = tables.holder.begin();
+        tables.put(snapshot, status(2, 5));
+        tables.put(snapshot, status(2, 4));
+        assert_eq!(tables.status(Fid::new(1, 2, 1)), Some((status(2, 5), true)));
+    }
+
+    #[test]
+    fn a_break_before_the_answer_leaves_nothing_to_trust() {
+        let mut tables = tables(10, 10);
+        let fid = Fid::new(1, 2, 1);
+        let snapshot = tables.holder.begin();
+        tables.on_break(&[broken(fid, BreakReason::Data)]);
+        assert_eq!(tables.put(snapshot, status(2, 5)), (status(2, 5), false));
+        assert_eq!(tables.status(fid), None);
+        let snapshot = tables.holder.begin();
+        tables.put(snapshot, status(2, 5));
+        assert!(tables.status(fid).is_some());
+        tables.on_break(&[broken(fid, BreakReason::Status)]);
+        assert_eq!(tables.status(fid), None);
+    }
+
+    #[test]
+    fn a_refusal_beside_a_change_of_ours_is_not_remembered() {
+        let mut tables = tables(10, 10);
+        let dir = Fid::new(1, 1, 1);
+        let snapshot = tables.holder.begin();
+        tables.put(snapshot, status(1, 5));
+        let before = tables.before(dir);
+        tables.change_begins(dir);
+        tables.changed(snapshot, &status(1, 6), |names| names.insert(&name("x"), Fid::new(1, 2, 1)));
+        tables.change_ends(dir);
+        assert!(!tables.put_absent(&before, dir, &name("x")), "asked before the change, heard after it");
+        assert_eq!(tables.resolve(dir, &name("x")), Some(Fid::new(1, 2, 1)));
+        let before = tables.before(dir);
+        assert!(tables.put_absent(&before, dir, &name("y")));
+        assert!(matches!(tables.lookup(dir, &name("y")), Cached::Absent));
+    }
+
+    #[test]
+    fn a_directory_whose_promise_was_broken_and_did_not_change_knows_its_names_again() {
+        let mut tables = tables(10, 10);
+        let (dir, file) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1));
+        let before = tables.before(dir);
+        tables.put(before.snapshot, status(2, 1));
+        tables.put_name(&before, dir, 5, &name("x"), file);
+        tables.on_break(&[broken(dir, BreakReason::Status)]);
+        assert_eq!(tables.resolve(dir, &name("x")), None);
+        let before = tables.before(dir);
+        tables.put_name(&before, dir, 5, &name("y"), file);
+        assert_eq!(tables.resolve(dir, &name("x")), Some(file));
+        let before = tables.before(dir);
+        tables.put_name(&before, dir, 6, &name("z"), file);
+        assert_eq!(tables.resolve(dir, &name("x")), None);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_kernels_files_stay_longest() {
+        let mut tables = tables(100, 50);
+        let dir = Fid::new(1, 1, 1);
+        for n in 1..=1000u64 {
+            let before = tables.before(dir);
+            let fid = Fid::new(1, 2 * n, 1);
+            if n <= 20 {
+                tables.node(fid).lookups = 1;
+            }
+            tables.put(before.snapshot, status(2 * n, 1));
+            tables.put_name(&before, dir, 7, &name(&n.to_string()), fid);
+            let (nodes, names) = tables.counts();
+            assert!(nodes <= 102 && names <= 51, "{nodes} nodes, {names} names");
+        }
+        let kept = (1..=20).filter(|n| tables.nodes.contains_key(&Fid::new(1, 2 * n, 1))).count();
+        assert_eq!(kept, 20);
+    }
+
+    #[test]
+    fn the_end_of_the_lease_ends_answers_and_a_loss_forgets_versions() {
+        let mut tables = tables(10, 10);
+        let snapshot = tables.holder.begin();
+        tables.put(snapshot, status(2, 9));
+        tables.holder.on_lease_lost();
+        tables.void();
+        assert_eq!(tables.status(Fid::new(1, 2, 1)), None);
+        tables.holder.on_renewed(clock::now());
+        let snapshot = tables.holder.begin();
+        tables.put(snapshot, status(2, 3));
+        assert_eq!(
+            tables.status(Fid::new(1, 2, 1)),
+            Some((status(2, 3), true)),
+            "a server that lost changes counts anew"
+        );
     }
 }

@@ -51,6 +51,10 @@ impl House {
         Self::on(partition, Some(dir), Quota::default())
     }
 
+    pub fn path(&self) -> &std::path::Path {
+        self._dir.as_ref().unwrap().path()
+    }
+
     fn on(partition: Partition, dir: Option<tempfile::TempDir>, quota: Quota) -> Self {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
