@@ -14,11 +14,19 @@ pub mod client;
 pub mod codec;
 mod error;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing_session;
+#[cfg(test)]
+mod golden;
 mod greeting;
 mod hello;
 pub mod limits;
 pub mod message;
 pub mod server;
+#[cfg(any(test, feature = "proptest"))]
+pub mod strategies;
 mod wire;
 
 pub use client::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, Role};

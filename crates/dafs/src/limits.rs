@@ -22,6 +22,9 @@ pub const CHAIN_MAX: usize = (SLOTS_MAX / 2) as usize;
 pub const CREDENTIALS_MAX: usize = 64;
 /// Breaks that one session may leave unacknowledged; past it the session is ended.
 pub const BREAKS_MAX: usize = 1024;
+/// Outputs of one step at most: everything unacknowledged and unanswered is sent again at once, with credentials and cancels,
+/// and as much fails on the client's side.
+pub const LIVE_OUTPUTS_MAX: usize = BREAKS_MAX + 4 * SLOTS_MAX as usize + 64;
 /// Bytes of the display name in an attach: a host and a program.
 pub const DISPLAY_BYTES_MAX: usize = 128;
 /// Bytes of a readable reason in a refusal or goodbye.

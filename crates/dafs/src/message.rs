@@ -348,7 +348,9 @@ fn put_items(to: &mut Writer, items: &[BreakItem]) {
 fn get_items(from: &mut Reader<'_>) -> Result<Vec<BreakItem>, WireError> {
     let count = from.length32("items", BREAK_ITEMS_MAX)?;
     from.check_room(count, ITEM_BYTES)?;
-    (0..count).map(|_| get_item(from)).collect()
+    let items: Vec<BreakItem> = (0..count).map(|_| get_item(from)).collect::<Result<_, _>>()?;
+    let hint_bytes = items.iter().flat_map(|item| &item.name).map(|name| name.as_bytes().len()).sum();
+    limit("hint bytes", hint_bytes, BREAK_HINT_BYTES_MAX).map(|()| items)
 }
 
 fn get_item(from: &mut Reader<'_>) -> Result<BreakItem, WireError> {

@@ -63,6 +63,7 @@ impl Ready {
 }
 
 /// What is sent together.
+#[allow(clippy::large_enum_variant)] // nearly all are single
 #[derive(Debug)]
 pub(super) enum Unit {
     Single(Ready),

@@ -10,7 +10,7 @@ use super::status::{STATUS_BYTES, get_status, put_status};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
 use crate::limits::SUMS_MAX;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Writer, limit};
 
 /// Bytes of a listing's entry without its name and status.
 pub const ENTRY_BYTES: usize = 36;
@@ -151,6 +151,7 @@ pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<A
     if kind != AnswerKind::Data && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
+    limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
     let mut from = Reader::new(message);
     let answer = get_answer(&mut from, kind, payload)?;
     from.end().map(|()| answer)

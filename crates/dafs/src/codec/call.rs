@@ -2,7 +2,9 @@
 //! variable parts in it, the variable parts behind.
 
 use bytes::Bytes;
-use types::limits::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use types::limits::{
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+};
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
 
 use super::choice::{allocate_mode, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
@@ -115,6 +117,7 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
     if procedure != Procedure::Write && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
+    limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
     let mut from = Reader::new(message);
     let call = get_call(&mut from, procedure, payload)?;
     from.end().map(|()| call)

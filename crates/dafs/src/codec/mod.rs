@@ -8,6 +8,8 @@ mod call;
 pub(crate) mod choice;
 mod procedure;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 

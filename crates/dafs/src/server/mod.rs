@@ -47,6 +47,7 @@ pub struct SessionSetup {
 }
 
 /// What happens to a session.
+#[allow(clippy::large_enum_variant)] // moved once on its way in; a box for each frame would cost more
 #[derive(Debug)]
 pub enum ServerInput {
     /// A connection attached to this session, which may have had another one before.
@@ -113,6 +114,7 @@ pub enum ServerInput {
 }
 
 /// What is to be done.
+#[allow(clippy::large_enum_variant)] // as above
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerOutput {
     /// Send a frame.

@@ -1,0 +1,260 @@
+//! Calls of a [`ClientSession`]: taken in, sent when there are credits, sent again after a reconnect, answered.
+
+use bytes::Bytes;
+use types::{Answer, Call, Caller, Fault};
+
+use super::credentials::Handle;
+use super::queue::{Ready, Unit};
+use super::session::{Line, check_credits, fail, ids};
+use super::{CallFailure, CallId, ClientOutput, ClientSession};
+use crate::codec::{AnswerKind, check_payload, decode_answer, encode_call, resolve_current};
+use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
+use crate::message::Message;
+use crate::{Features, Flags, Frame, FrameKind, Header, PeerError, Region, WireError};
+
+impl ClientSession {
+    pub(super) fn on_submit(
+        &mut self,
+        id: CallId,
+        caller: Caller,
+        call: Call,
+        region: Option<Region>,
+        out: &mut Vec<ClientOutput>,
+    ) {
+        if self.queue.len() >= self.config.queue_max {
+            return fail(&[id], &CallFailure::QueueFull, out);
+        }
+        match Ready::new(id, caller, call, region, true) {
+            Ok(ready) => {
+                self.queue.push(ready);
+                self.pump(out);
+            }
+            Err(error) => fail(&[id], &CallFailure::Unsendable(error), out),
+        }
+    }
+
+    pub(super) fn on_submit_chain(
+        &mut self,
+        caller: &Caller,
+        members: Vec<(CallId, Call)>,
+        out: &mut Vec<ClientOutput>,
+    ) {
+        let ids = ids(&members);
+        if members.len() > CHAIN_MAX {
+            return fail(&ids, &CallFailure::BadChain, out);
+        }
+        if self.queue.len() + members.len() > self.config.queue_max {
+            return fail(&ids, &CallFailure::QueueFull, out);
+        }
+        let ready = |(index, (id, call))| Ready::new(id, caller.clone(), call, None, index == 0);
+        match members.into_iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>() {
+            Ok(mut one) if one.len() == 1 => self.queue.push(one.remove(0)),
+            Ok(members) if !members.is_empty() => self.queue.push_chain(members),
+            Ok(_) => {}
+            Err(error) => return fail(&ids, &CallFailure::Unsendable(error), out),
+        }
+        self.pump(out);
+    }
+
+    pub(super) fn on_cancel(&mut self, id: CallId, out: &mut Vec<ClientOutput>) {
+        let waiting = self.queue.remove(id);
+        fail(&waiting, &CallFailure::Fault(Fault::Cancelled), out);
+        let Some(slot) = self.flights.find(id) else { return };
+        if let Some(flight) = self.flights.get_mut(slot) {
+            flight.cancelled = true;
+        }
+        if let (Some(line), Some((_, request))) = (self.operations.up(), self.flights.get(slot)) {
+            self.send(line, &Message::Cancel { slot, request }, out);
+        }
+    }
+
+    /// Sends what waits, as far as there are credits.
+    pub(super) fn pump(&mut self, out: &mut Vec<ClientOutput>) {
+        let Some(line) = self.operations.up() else { return };
+        while self.flights.has_urgent_room() {
+            let Some(ready) = self.queue.pop_urgent() else { break };
+            self.launch(line, ready, out);
+        }
+        while self.flights.has_lock_room() {
+            let Some(ready) = self.queue.pop_lock() else { break };
+            self.launch(line, ready, out);
+        }
+        while self.has_room_for_next() {
+            match self.queue.pop_other() {
+                Some(Unit::Single(ready)) => self.launch(line, ready, out),
+                Some(Unit::Chain(members)) => self.launch_chain(line, members, out),
+                None => break,
+            }
+        }
+        if let Some(credits) = self.flights.credits_taken() {
+            self.send(line, &Message::CreditsTaken(credits), out);
+        }
+    }
+
+    fn has_room_for_next(&self) -> bool {
+        match self.queue.others.front() {
+            None => false,
+            Some(Unit::Single(_)) => self.flights.has_room(1),
+            // One that never fits is popped to be refused.
+            Some(Unit::Chain(members)) => {
+                members.len() > self.flights.chain_max() || self.flights.has_room(members.len())
+            }
+        }
+    }
+
+    fn launch(&mut self, line: Line, ready: Ready, out: &mut Vec<ClientOutput>) {
+        if let Err(error) = check_payload(&ready.call, line.terms.payload_bytes_max) {
+            return fail(&[ready.id], &CallFailure::Unsendable(error), out);
+        }
+        let slot = self.flights.launch(ready, None);
+        self.send_request(line, slot, Flags::NONE, out);
+    }
+
+    fn launch_chain(&mut self, line: Line, members: Vec<Ready>, out: &mut Vec<ClientOutput>) {
+        let ids: Vec<CallId> = members.iter().map(|ready| ready.id).collect();
+        if members.len() > self.flights.chain_max() {
+            return fail(&ids, &CallFailure::BadChain, out);
+        }
+        let fits = |ready: &Ready| check_payload(&ready.call, line.terms.payload_bytes_max);
+        if let Err(error) = members.iter().try_for_each(fits) {
+            return fail(&ids, &CallFailure::Unsendable(error), out);
+        }
+        let chain = self.flights.begin_chain();
+        let slots: Vec<u32> = members.into_iter().map(|ready| self.flights.launch(ready, Some(chain))).collect();
+        self.send_unit(line, &slots, out);
+    }
+
+    /// Sends requests as one chain, or a single one as such.
+    fn send_unit(&mut self, line: Line, slots: &[u32], out: &mut Vec<ClientOutput>) {
+        for (index, slot) in slots.iter().enumerate() {
+            let flags = match index {
+                _ if slots.len() == 1 => Flags::NONE,
+                0 => Flags::CHAIN_START,
+                last if last + 1 == slots.len() => Flags::CHAIN_END,
+                _ => Flags::CHAIN_MIDDLE,
+            };
+            self.send_request(line, *slot, flags, out);
+        }
+    }
+
+    pub(super) fn resend(&mut self, line: Line, out: &mut Vec<ClientOutput>) {
+        for slots in self.flights.unanswered() {
+            self.settle_current(&slots);
+            self.send_unit(line, &slots, out);
+            for slot in slots {
+                if let Some((flight, request)) = self.flights.get(slot).filter(|(flight, _)| flight.cancelled) {
+                    debug_assert!(flight.cancelled);
+                    self.send(line, &Message::Cancel { slot, request }, out);
+                }
+            }
+        }
+    }
+
+    /// The rest of a chain begins a chain of its own, which has no current file until a member answers with one: up to there,
+    /// members get the file that the answered ones led to.
+    fn settle_current(&mut self, slots: &[u32]) {
+        let chain = self.flights.get(slots[0]).and_then(|(flight, _)| flight.chain);
+        let Some(rest) = chain.and_then(|chain| self.flights.rest(chain)) else { return };
+        // Where there is no such file the member cannot run; a file that never is gets it refused.
+        let current = rest.current.unwrap_or_default();
+        for slot in slots {
+            let flight = self.flights.get_mut(*slot).expect("an unanswered slot has a call");
+            if resolve_current(&mut flight.ready.call, current) {
+                let encoded = encode_call(&flight.ready.call).expect("a fid for a fid breaks no limit");
+                flight.ready.message = encoded.message.into();
+            }
+            if flight.ready.expects().has_current() {
+                break;
+            }
+        }
+    }
+
+    fn send_request(&mut self, line: Line, slot: u32, flags: Flags, out: &mut Vec<ClientOutput>) {
+        let session = self.id().expect("requests are sent in a session");
+        let wanted = self.queue.len() + self.flights.len();
+        let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
+        let credential = match self.credentials.handle(&flight.ready.caller) {
+            Handle::Known(handle) => handle,
+            Handle::New(handle) => {
+                let caller = flight.ready.caller.clone();
+                self.send(line, &Message::Credential { handle, caller }, out);
+                handle
+            }
+        };
+        let failed = flight.chain.and_then(|chain| self.flights.rest(chain)).is_some_and(|rest| rest.failed);
+        let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
+        let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+        let header = Header {
+            procedure: flight.ready.procedure as u16,
+            flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
+            credits: u16::try_from(wanted).unwrap_or(u16::MAX),
+            request,
+            slot,
+            credential,
+            region: region.unwrap_or_default(),
+            ..Header::new(FrameKind::Request, session)
+        };
+        let frame = Frame::new(header, flight.ready.message.clone(), flight.ready.payload.clone());
+        out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
+    }
+
+    pub(super) fn on_reply(&mut self, frame: Frame, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
+        let header = frame.header;
+        let line = self.operations.up().ok_or(PeerError::Unexpected(FrameKind::Reply))?;
+        let (flight, request) = self.flights.get(header.slot).ok_or(PeerError::Unasked)?;
+        if request != header.request {
+            return Err(PeerError::Unasked);
+        }
+        self.flights.check_turn(header.slot)?;
+        let direct = header.flags.has(Flags::DIRECT);
+        if direct && flight.ready.region != Some(header.region) {
+            return Err(PeerError::WrongAnswer);
+        }
+        let (slot, descriptor) = (header.slot, header.flags.has(Flags::DESCRIPTOR));
+        if descriptor && flight.ready.expects() != AnswerKind::Body {
+            return Err(PeerError::WrongAnswer);
+        }
+        let result = read_reply(frame, &flight.ready)?;
+        self.on_credits(line, header.credits.into())?;
+        let flight = self.flights.land(slot, &result).expect("it was there above");
+        self.pause = RECONNECT_FIRST;
+        let result = result.map_err(CallFailure::Fault);
+        out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor });
+        self.pump(out);
+        Ok(())
+    }
+
+    pub(super) fn on_credits(&mut self, line: Line, credits: u32) -> Result<(), PeerError> {
+        check_credits(line, credits)?;
+        self.flights.set_credits(credits);
+        Ok(())
+    }
+}
+
+/// The answer of a reply to `asked`.
+fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, PeerError> {
+    let Frame { header, message, payload } = frame;
+    if let Some(fault) = header.fault {
+        let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
+        return if empty { Ok(Err(fault)) } else { Err(WireError::Trailing(message.len()).into()) };
+    }
+    if header.procedure != asked.expects() as u16 {
+        return Err(PeerError::WrongAnswer);
+    }
+    let answer = decode_answer(header.procedure, &message, payload)?;
+    match (&answer, &asked.call) {
+        (Answer::Data { data, .. }, Call::Read { length, .. }) if data.len() > *length as usize => {
+            Err(PeerError::WrongAnswer)
+        }
+        (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => Err(PeerError::WrongAnswer),
+        _ => Ok(Ok(answer)),
+    }
+}
+
+fn bytes_of(call: &Call) -> &Bytes {
+    static NONE: Bytes = Bytes::new();
+    match call {
+        Call::Write { data, .. } => data,
+        _ => &NONE,
+    }
+}

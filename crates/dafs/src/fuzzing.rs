@@ -1,0 +1,87 @@
+//! What the fuzz targets check, so that the same checks run in plain tests too (feature `fuzzing`).
+//!
+//! Each takes arbitrary bytes and panics if something that must always hold does not.
+
+use bytes::Bytes;
+use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+
+use crate::codec::{EncodedAnswer, EncodedCall};
+use crate::message::Message;
+use crate::{
+    Frame, Header, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call, encode_answer,
+    encode_answer_record, encode_call,
+};
+
+pub use crate::fuzzing_session::{client_session, server_session};
+
+/// A header that is taken keeps to the limits, and has no other form.
+pub fn header(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk::<{ Header::BYTES }>() else { return };
+    if let Ok(header) = Header::parse(bytes) {
+        assert!(header.message_bytes as usize <= MESSAGE_BYTES_MAX);
+        assert!(header.payload_bytes as usize <= PAYLOAD_BYTES_MAX);
+        assert_eq!(header.to_bytes(), *bytes);
+    }
+}
+
+/// A hello that is taken says the same when it is said again; an answer too.
+pub fn hello(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<{ Hello::BYTES }>()
+        && let Ok(hello) = Hello::parse(bytes)
+    {
+        assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+        if let Ok(terms) = hello.agree(&crate::Terms::full(crate::Features(u64::MAX))) {
+            let answer = HelloAnswer::Welcome(terms);
+            assert_eq!(HelloAnswer::parse(&answer.to_bytes(), &hello), Ok(answer));
+        }
+    }
+    if let Some(bytes) = bytes.first_chunk::<{ HelloAnswer::BYTES }>() {
+        let hello = Hello::full(crate::Features(u64::MAX));
+        if let Ok(answer) = HelloAnswer::parse(bytes, &hello) {
+            assert_eq!(HelloAnswer::parse(&answer.to_bytes(), &hello), Ok(answer));
+        }
+    }
+}
+
+/// A call that is taken encodes to the same bytes.
+pub fn call(procedure: u16, message: &[u8], payload: Bytes) {
+    if let Ok(call) = decode_call(procedure, message, payload.clone()) {
+        let again = encode_call(&call).expect("what was taken can be sent");
+        assert_eq!(again, EncodedCall { procedure, message: message.to_vec(), payload });
+    }
+}
+
+/// An answer that is taken encodes to the same bytes; so does a record.
+pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
+    if let Ok(record) = decode_answer_record(message)
+        && !matches!(record, types::Answer::Data { .. })
+    {
+        assert_eq!(encode_answer_record(&record), message);
+    }
+    if let Ok(answer) = decode_answer(procedure, message, payload.clone()) {
+        let again = encode_answer(&answer).expect("what was taken can be sent");
+        assert_eq!(again, EncodedAnswer { procedure, message: message.to_vec(), payload });
+    }
+}
+
+/// A session message that is taken makes the same frame.
+pub fn message(bytes: &[u8]) {
+    let Some((head, message)) = bytes.split_first_chunk::<{ Header::BYTES }>() else { return };
+    let Ok(header) = Header::parse(head) else { return };
+    let frame = Frame { header, message: Bytes::copy_from_slice(message), payload: Bytes::new() };
+    if let Ok(Some(read)) = Message::of_frame(&frame) {
+        let again = read.to_frame(header.session).expect("what was taken can be sent");
+        assert_eq!(again.message, frame.message);
+        let same = Header { flags: header.flags, checksum: header.checksum, region: header.region, ..again.header };
+        assert_eq!(Header { message_bytes: header.message_bytes, ..same }, Header { payload_bytes: 0, ..header });
+    }
+}
+
+/// Splits arbitrary bytes into a procedure, a message and a payload, for [`call`] and [`answer`].
+pub fn split(bytes: &[u8]) -> Option<(u16, &[u8], Bytes)> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    let procedure = u16::from_le_bytes([head[0], head[1]]);
+    let payload_bytes = usize::from(u16::from_le_bytes([head[2], head[3]]));
+    let (payload, message) = rest.split_at_checked(payload_bytes)?;
+    Some((procedure, message, Bytes::copy_from_slice(payload)))
+}

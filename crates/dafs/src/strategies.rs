@@ -1,0 +1,387 @@
+//! Random calls, answers and messages, for tests here and in other crates (feature `proptest`). Each is one that the protocol can carry.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use types::{
+    AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, CreateHow,
+    DirEntry, Fault, Fid, Kind, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, SeekWhat,
+    SessionId, SetTime, Status, StatusChange, Timestamp, VolumeStatus, XattrMode,
+};
+
+use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
+use crate::message::{Attach, Attached, Bind, Message};
+
+/// Any fid but [`Fid::CURRENT`].
+pub fn fid() -> impl Strategy<Value = Fid> {
+    (any::<u64>(), any::<u64>(), any::<u64>())
+        .prop_map(|(volume, vnode, unique)| Fid::new(volume, vnode, unique))
+        .prop_filter("means something else", |fid| *fid != Fid::CURRENT)
+}
+
+/// Any name.
+pub fn name() -> impl Strategy<Value = Name> {
+    let byte = any::<u8>().prop_filter("not in names", |byte| !matches!(byte, 0 | b'/'));
+    vec(byte, 1..=255).prop_filter_map("dots", |bytes| Name::new(&bytes).ok())
+}
+
+/// Any time that a file can have.
+pub fn timestamp() -> impl Strategy<Value = Timestamp> {
+    (any::<i64>(), 0..1_000_000_000u32).prop_map(|(secs, nanos)| Timestamp { secs, nanos })
+}
+
+/// Up to `max` bytes.
+fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..=max).prop_map(Bytes::from)
+}
+
+/// Any kind of file.
+pub fn kind() -> impl Strategy<Value = Kind> {
+    (1..=7u8).prop_map(|value| Kind::from_wire(value).expect("1 to 7 are kinds"))
+}
+
+/// Any status.
+pub fn status() -> impl Strategy<Value = Status> {
+    let numbers = (any::<[u64; 5]>(), any::<[u32; 3]>(), 0..=0o7777u16);
+    let times = [timestamp(), timestamp(), timestamp(), timestamp()];
+    (fid(), kind(), numbers, times).prop_map(|(fid, kind, (wide, narrow, mode), times)| Status {
+        fid,
+        kind,
+        mode,
+        uid: narrow[0],
+        gid: narrow[1],
+        links: narrow[2],
+        size: wide[0],
+        used: wide[1],
+        device: wide[2],
+        accessed: times[0],
+        modified: times[1],
+        changed: times[2],
+        created: times[3],
+        data_version: wide[3],
+        status_version: wide[4],
+    })
+}
+
+/// Any caller.
+pub fn caller() -> impl Strategy<Value = Caller> {
+    (any::<u32>(), any::<u32>(), of(vec(any::<u32>(), 0..40))).prop_map(|(uid, gid, groups)| Caller {
+        uid,
+        gid,
+        groups: groups.map(Vec::into_boxed_slice),
+    })
+}
+
+/// Any fault.
+pub fn fault() -> impl Strategy<Value = Fault> {
+    proptest::sample::select(&Fault::ALL[..])
+}
+
+fn new_kind() -> impl Strategy<Value = NewKind> {
+    prop_oneof![
+        Just(NewKind::File),
+        Just(NewKind::Directory),
+        bytes(100).prop_map(NewKind::Symlink),
+        Just(NewKind::Fifo),
+        Just(NewKind::Socket),
+        any::<u64>().prop_map(NewKind::CharDevice),
+        any::<u64>().prop_map(NewKind::BlockDevice),
+    ]
+}
+
+fn create_how() -> impl Strategy<Value = CreateHow> {
+    prop_oneof![Just(CreateHow::Unchecked), Just(CreateHow::Guarded), any::<u64>().prop_map(CreateHow::Exclusive)]
+}
+
+fn set_time() -> impl Strategy<Value = SetTime> {
+    prop_oneof![Just(SetTime::Now), timestamp().prop_map(SetTime::To)]
+}
+
+fn status_change() -> impl Strategy<Value = StatusChange> {
+    let owner = (of(any::<u16>()), of(any::<u32>()), of(any::<u32>()), of(any::<u64>()));
+    (owner, of(set_time()), of(set_time()), any::<[bool; 2]>()).prop_map(
+        |((mode, uid, gid, size), accessed, modified, [kill_privileges, through_handle])| StatusChange {
+            mode,
+            uid,
+            gid,
+            size,
+            accessed,
+            modified,
+            kill_privileges,
+            through_handle,
+        },
+    )
+}
+
+fn range() -> impl Strategy<Value = ByteRange> {
+    (any::<u64>(), any::<u64>()).prop_map(|(start, end)| ByteRange { start, end })
+}
+
+fn owner() -> impl Strategy<Value = LockOwner> {
+    any::<u64>().prop_map(LockOwner)
+}
+
+fn family() -> impl Strategy<Value = LockFamily> {
+    prop_oneof![Just(LockFamily::Posix), Just(LockFamily::Flock)]
+}
+
+fn lock_mode() -> impl Strategy<Value = LockMode> {
+    prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)]
+}
+
+/// Any call outside a chain.
+pub fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls()]
+}
+
+fn name_calls() -> impl Strategy<Value = Call> {
+    let renaming = prop_oneof![Just(RenameMode::Replace), Just(RenameMode::NoReplace), Just(RenameMode::Exchange)];
+    prop_oneof![
+        name().prop_map(|volume| Call::Root { volume }),
+        (fid(), name()).prop_map(|(dir, name)| Call::Lookup { dir, name }),
+        (fid(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(dir, cookie, bytes_max, plus)| Call::ReadDir {
+            dir,
+            cookie,
+            bytes_max,
+            plus
+        }),
+        (fid(), name(), new_kind(), any::<u16>(), create_how()).prop_map(|(dir, name, kind, mode, how)| Call::Make {
+            dir,
+            name,
+            kind,
+            mode,
+            how
+        }),
+        (fid(), any::<u16>()).prop_map(|(dir, mode)| Call::MakeUnnamed { dir, mode }),
+        (fid(), fid(), name()).prop_map(|(fid, dir, name)| Call::Link { fid, dir, name }),
+        (fid(), name(), any::<bool>(), any::<bool>()).prop_map(|(dir, name, directory, hold)| Call::Remove {
+            dir,
+            name,
+            directory,
+            hold
+        }),
+        (fid(), name(), fid(), name(), renaming, any::<bool>()).prop_map(|(from_dir, from, to_dir, to, mode, hold)| {
+            Call::Rename { from_dir, from, to_dir, to, mode, hold }
+        }),
+        fid().prop_map(|fid| Call::ReadLink { fid }),
+    ]
+}
+
+fn file_calls() -> impl Strategy<Value = Call> {
+    let xattr = prop_oneof![Just(XattrMode::Either), Just(XattrMode::Create), Just(XattrMode::Replace)];
+    prop_oneof![
+        fid().prop_map(|fid| Call::GetStatus { fid }),
+        (fid(), status_change()).prop_map(|(fid, change)| Call::SetStatus { fid, change }),
+        (fid(), bytes(255)).prop_map(|(fid, name)| Call::XattrGet { fid, name }),
+        (fid(), bytes(255), bytes(1000), xattr).prop_map(|(fid, name, value, mode)| Call::XattrSet {
+            fid,
+            name,
+            value,
+            mode
+        }),
+        fid().prop_map(|fid| Call::XattrList { fid }),
+        (fid(), bytes(255)).prop_map(|(fid, name)| Call::XattrRemove { fid, name }),
+        fid().prop_map(|fid| Call::VolumeStatus { fid }),
+        (fid(), any::<u64>(), any::<u64>()).prop_map(|(fid, bytes, files)| Call::SetQuota { fid, bytes, files }),
+        fid().prop_map(|fid| Call::Commit { fid }),
+        fid().prop_map(|fid| Call::CommitVolume { fid }),
+        fid().prop_map(|fid| Call::OpenBody { fid }),
+    ]
+}
+
+fn data_calls() -> impl Strategy<Value = Call> {
+    let allocating = prop_oneof![
+        Just(AllocateMode::Extend),
+        Just(AllocateMode::KeepSize),
+        Just(AllocateMode::PunchHole),
+        Just(AllocateMode::ZeroExtend),
+        Just(AllocateMode::ZeroKeepSize),
+    ];
+    let seeking = prop_oneof![Just(SeekWhat::Data), Just(SeekWhat::Hole)];
+    prop_oneof![
+        (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::Read { fid, offset, length }),
+        (fid(), of(any::<u64>()), bytes(2000), any::<bool>(), any::<bool>()).prop_map(
+            |(fid, offset, data, stable, kill_privileges)| Call::Write { fid, offset, data, stable, kill_privileges }
+        ),
+        (fid(), any::<u64>(), any::<u64>(), allocating).prop_map(|(fid, offset, length, mode)| Call::Allocate {
+            fid,
+            offset,
+            length,
+            mode
+        }),
+        (fid(), any::<u64>(), seeking).prop_map(|(fid, offset, what)| Call::Seek { fid, offset, what }),
+        (fid(), any::<u64>(), any::<u32>()).prop_map(|(fid, first, count)| Call::ReadSums { fid, first, count }),
+    ]
+}
+
+fn lock_calls() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        (fid(), owner(), any::<u32>(), family(), range(), lock_mode(), any::<bool>(), any::<bool>()).prop_map(
+            |(fid, owner, pid, family, range, mode, wait, reclaim)| Call::Lock {
+                fid,
+                owner,
+                pid,
+                family,
+                range,
+                mode,
+                wait,
+                reclaim
+            }
+        ),
+        (fid(), owner(), family(), range()).prop_map(|(fid, owner, family, range)| Call::Unlock {
+            fid,
+            owner,
+            family,
+            range
+        }),
+        (fid(), owner(), family(), range(), lock_mode()).prop_map(|(fid, owner, family, range, mode)| Call::TestLock {
+            fid,
+            owner,
+            family,
+            range,
+            mode
+        }),
+        vec(fid(), 0..50).prop_map(|fids| Call::Hold { fids }),
+        vec(fid(), 0..50).prop_map(|fids| Call::Unhold { fids }),
+        Just(Call::ReclaimDone),
+        Just(Call::ServerReport),
+        any::<bool>().prop_map(|start| Call::Scrub { start }),
+    ]
+}
+
+fn dir_entry() -> impl Strategy<Value = DirEntry> {
+    (name(), fid(), kind(), any::<u64>(), of(status())).prop_map(|(name, fid, kind, cookie, status)| DirEntry {
+        name,
+        fid,
+        kind,
+        cookie,
+        status,
+    })
+}
+
+fn verifier() -> impl Strategy<Value = BootVerifier> {
+    any::<u64>().prop_map(BootVerifier)
+}
+
+/// Any answer.
+pub fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![Just(Answer::Done), status_answers(), data_answers()]
+}
+
+fn status_answers() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        status().prop_map(Answer::Status),
+        (status(), any::<u64>()).prop_map(|(status, dir_version)| Answer::Entry { status, dir_version }),
+        (vec(dir_entry(), 0..20), any::<bool>(), any::<u64>())
+            .prop_map(|(entries, end, dir_version)| Answer::Entries { entries, end, dir_version }),
+        (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made { status, dir, existed }),
+        (status(), status()).prop_map(|(status, dir)| Answer::Removed { status, dir }),
+        (status(), of(status()), status(), status()).prop_map(|(status, other, from_dir, to_dir)| Answer::Renamed {
+            status,
+            other,
+            from_dir,
+            to_dir
+        }),
+        status().prop_map(|status| Answer::Body { status }),
+    ]
+}
+
+fn data_answers() -> impl Strategy<Value = Answer> {
+    let conflict =
+        (range(), lock_mode(), any::<u32>()).prop_map(|(range, mode, pid)| LockConflict { range, mode, pid });
+    prop_oneof![
+        bytes(4095).prop_map(Answer::Target),
+        bytes(2000).prop_map(Answer::Xattr),
+        vec(bytes(255), 0..20).prop_map(Answer::XattrNames),
+        any::<[u64; 6]>().prop_map(|numbers| Answer::Volume(VolumeStatus {
+            quota_bytes: numbers[0],
+            quota_files: numbers[1],
+            used_bytes: numbers[2],
+            used_files: numbers[3],
+            partition_bytes: numbers[4],
+            partition_free_bytes: numbers[5],
+        })),
+        (bytes(2000), any::<bool>(), status()).prop_map(|(data, end, status)| Answer::Data { data, end, status }),
+        (any::<u32>(), any::<u64>(), status(), any::<u64>(), verifier()).prop_map(
+            |(count, offset, status, previous_version, verifier)| Answer::Written {
+                count,
+                offset,
+                status,
+                previous_version,
+                verifier
+            }
+        ),
+        any::<u64>().prop_map(Answer::Offset),
+        verifier().prop_map(|verifier| Answer::Committed { verifier }),
+        (any::<u64>(), vec(any::<u32>(), 0..100)).prop_map(|(version, sums)| Answer::Sums { version, sums }),
+        of(conflict).prop_map(Answer::LockTest),
+        ".{0,100}".prop_map(Answer::Report),
+    ]
+}
+
+fn break_item() -> impl Strategy<Value = BreakItem> {
+    let reason = prop_oneof![
+        Just(BreakReason::Data),
+        Just(BreakReason::Status),
+        Just(BreakReason::Removed),
+        Just(BreakReason::Pressure)
+    ];
+    (fid(), reason, of(name())).prop_map(|(fid, reason, name)| BreakItem { fid, reason, name })
+}
+
+/// Any message of a session but requests and replies.
+pub fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![messages_to_server(), messages_to_client()]
+}
+
+fn messages_to_server() -> impl Strategy<Value = Message> {
+    let attach = (any::<u128>(), any::<u64>(), of(1..=u64::MAX), "[ -~]{0,100}", any::<u32>()).prop_map(
+        |(client, incarnation, resume, display, pid)| Attach {
+            client: ClientId(client),
+            incarnation,
+            resume: resume.map(SessionId),
+            display,
+            pid,
+        },
+    );
+    prop_oneof![
+        attach.prop_map(Message::Attach),
+        (any::<u64>(), any::<u128>())
+            .prop_map(|(session, key)| Message::Bind(Bind { session: SessionId(session), key })),
+        (1..=CREDENTIALS_MAX as u32, caller()).prop_map(|(handle, caller)| Message::Credential { handle, caller }),
+        (any::<u32>(), any::<u64>()).prop_map(|(slot, request)| Message::Cancel { slot, request }),
+        (any::<u64>(), vec(fid(), 0..30)).prop_map(|(id, held)| Message::BreakAck { id: BreakId(id), held }),
+        any::<u64>().prop_map(Message::Renew),
+        (CREDITS_MIN..=128).prop_map(Message::CreditsTaken),
+        Just(Message::Detach),
+        any::<u64>().prop_map(Message::Probe),
+    ]
+}
+
+fn messages_to_client() -> impl Strategy<Value = Message> {
+    let numbers = (any::<u64>(), any::<u64>(), any::<u128>(), any::<u32>(), CREDITS_MIN..=128);
+    let attached = (any::<u64>(), any::<[bool; 2]>(), numbers).prop_map(
+        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits))| Attached {
+            session: SessionId(session),
+            resumed,
+            renewed,
+            server,
+            boot_verifier: BootVerifier(boot),
+            lease: Duration::from_millis(lease.into()),
+            credits,
+            bind_key,
+        },
+    );
+    prop_oneof![
+        attached.prop_map(Message::Attached),
+        Just(Message::Bound),
+        (any::<u64>(), vec(break_item(), 0..30)).prop_map(|(id, items)| Message::Break { id: BreakId(id), items }),
+        (any::<u64>(), any::<bool>()).prop_map(|(number, renewed)| Message::Renewed { number, renewed }),
+        (CREDITS_MIN..=128).prop_map(Message::Credits),
+        (of(fault()), "[ -~]{0,100}").prop_map(|(fault, reason)| Message::Goodbye { fault, reason }),
+        any::<u64>().prop_map(Message::Probed),
+    ]
+}
