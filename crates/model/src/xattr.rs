@@ -49,7 +49,8 @@ impl Tree {
         }
         let others = node.xattrs.iter().filter(|(other, _)| *other != name);
         let total = others.map(|(name, value)| name.len() + value.len()).sum::<usize>() + name.len() + value.len();
-        if total > limits::XATTR_TOTAL_BYTES_MAX {
+        let names = node.xattrs.keys().map(|other| other.len() + 1).sum::<usize>() + name.len() + 1;
+        if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
         node.xattrs.insert(name.clone(), value.clone());

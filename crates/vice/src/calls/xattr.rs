@@ -61,7 +61,8 @@ impl Vice {
         }
         let others = present.iter().filter(|(other, _)| other != name);
         let total = others.map(|(name, bytes)| name.len() + bytes).sum::<usize>() + name.len() + value.len();
-        if total > limits::XATTR_TOTAL_BYTES_MAX {
+        let names = present.iter().map(|(other, _)| other.len() + 1).sum::<usize>() + name.len() + 1;
+        if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
         let mut change = Change::new(&volume);
