@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Reads `start..end`, which lies in the file, out of what was read ahead.
-    pub fn from_ahead(
+    pub fn read_blocks(
         &self,
         file: &File,
         status: &Status,

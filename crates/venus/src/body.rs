@@ -15,6 +15,9 @@ use crate::open::Open;
 use crate::reads::{Body, GROUP, SUMMED};
 use crate::shared::Core;
 
+/// Checksums by group.
+type Sums = HashMap<u64, Arc<[u32]>>;
+
 /// Checksums asked for at once: those of 64 MiB.
 const SUMS: u32 = 64 * GROUP as u32;
 static ZEROS: [u8; SUMMED as usize] = [0; SUMMED as usize];
@@ -53,10 +56,10 @@ impl Core {
         status: &Status,
         first: u64,
         last: u64,
-    ) -> Option<(Arc<OwnedFd>, HashMap<u64, Arc<[u32]>>)> {
+    ) -> Option<(Arc<OwnedFd>, Sums)> {
         let groups = first / GROUP..=last / GROUP;
         let here = |body: &Body| {
-            let sums: HashMap<_, _> =
+            let sums: Sums =
                 groups.clone().filter_map(|group| Some((group, Arc::clone(body.sums.get(&group)?)))).collect();
             (sums.len() as u64 == groups.end() - groups.start() + 1).then(|| (Arc::clone(&body.fd), sums))
         };

@@ -320,7 +320,7 @@ fn parse_map(map: &[u8]) -> Option<(u64, HashMap<u64, Piece>)> {
     let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
     let short = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
     let rows = (body.len() - HEAD) / ROW;
-    if long(16)? != rows as u64 || (body.len() - HEAD) % ROW != 0 {
+    if long(16)? != rows as u64 || !(body.len() - HEAD).is_multiple_of(ROW) {
         return None;
     }
     let row = |n: usize| {

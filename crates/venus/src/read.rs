@@ -40,7 +40,7 @@ impl Core {
             }
             return self.read_server(request, open, start, length).map(|(data, _)| data);
         }
-        let here = self.from_ahead(&open.file, &status, start, end, request.cancel);
+        let here = self.read_blocks(&open.file, &status, start, end, request.cancel);
         let here = here.or_else(|| self.disk.as_ref()?.read(fid, status.data_version, status.size, start, end));
         // Ask for the next blocks before waiting for this one.
         self.look_ahead(open, &status, start, end);

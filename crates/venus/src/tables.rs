@@ -42,7 +42,7 @@ pub(crate) struct Node {
     /// A symbolic link's target, which never changes.
     pub target: Option<Bytes>,
     /// Extended attributes that were asked for, absent ones too; good as long as the status is valid.
-    pub xattrs: Option<Box<HashMap<Bytes, Option<Bytes>>>>,
+    pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
     touched: u64,
 }
 

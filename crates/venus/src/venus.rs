@@ -24,10 +24,10 @@ impl Venus {
     /// # Errors
     /// If the cache directory of the configuration cannot be used, or no thread be started.
     pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        let core = Arc::new(Core::new(Arc::clone(&remote), config)?);
+        let core = Arc::new(Core::new(remote, config)?);
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new().name("venus-janitor".into()).spawn(move || busy.look_after())?;
-        remote.set_events(Arc::new(Listener(Arc::downgrade(&core))));
+        core.remote.set_events(Arc::new(Listener(Arc::downgrade(&core))));
         Ok(Venus { core, janitor: Mutex::new(Some(janitor)) })
     }
 

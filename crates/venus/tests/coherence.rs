@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -312,11 +313,12 @@ fn random_operations_of_two_machines_are_seen_as_if_there_were_one() {
             match random.random_range(0..9) {
                 0 | 1 => {
                     let made = client.venus.create(&me(), client.root, &name(&path), 0o644, true, RW);
-                    if files.contains_key(&path) {
-                        assert_eq!(made.unwrap_err(), Error::Fault(Fault::Exists), "{what}");
-                    } else {
-                        client.close(made.unwrap().1.handle);
-                        files.insert(path, Vec::new());
+                    match files.entry(path) {
+                        Slot::Occupied(_) => assert_eq!(made.unwrap_err(), Error::Fault(Fault::Exists), "{what}"),
+                        Slot::Vacant(slot) => {
+                            client.close(made.unwrap().1.handle);
+                            slot.insert(Vec::new());
+                        }
                     }
                 }
                 2 => {

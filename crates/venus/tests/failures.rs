@@ -84,8 +84,10 @@ fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
     assert!(volume.used_bytes <= 3 << 20);
 }
 
+type Writes = Arc<Mutex<Vec<(u64, Bytes)>>>;
+
 /// Answers with boot verifiers of our choice, and forgets writes like a machine that lost its power.
-fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Arc<Mutex<Vec<(u64, Bytes)>>>) {
+fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
     let boot = Arc::new(AtomicU64::new(1));
     let written = Arc::new(Mutex::new(Vec::new()));
     let (seen, now) = (written.clone(), boot.clone());
