@@ -1,0 +1,65 @@
+# What the real-world tests share. Sourced by tests/real/run.sh and each part; bash, strict.
+#
+# A part finds: A and B, two mounts of one cell (the same directory twice with --on); CELL, the cell's directory (empty
+# with --on); RIALTO and TOOLS, programs; CACHE, a directory outside for what was downloaded; WORK, a directory outside
+# any mount for logs; QUICK, yes or no. It prints PASS and FAIL lines and ends with `finish`.
+
+set -uo pipefail
+failures=0
+
+pass() { printf 'PASS %s: %s\n' "$PART" "$*"; }
+fail() { printf 'FAIL %s: %s\n' "$PART" "$*"; failures=$((failures + 1)); }
+note() { printf '     %s: %s\n' "$PART" "$*"; }
+finish() { [ "$failures" -eq 0 ]; exit; }
+
+# check WHAT COMMAND...: the command's output is shown only when it fails.
+check() {
+    local what=$1 log=$WORK/check.$BASHPID.log status
+    shift
+    "$@" > "$log" 2>&1
+    status=$?
+    if [ $status -eq 0 ]; then pass "$what"; return 0; fi
+    fail "$what (exit code $status)"
+    tail -n 40 "$log" | sed 's/^/     | /'
+    return 1
+}
+
+# Runs a command that must not take longer than so many seconds; a mount that hangs must not hang the tests.
+within() { timeout --kill-after=10 "$@"; }
+
+server_pid() { head -n 1 "$CELL/server.pid"; }
+
+# The file that names the process of the mount at $1; names are escaped as in cell.rs.
+mount_pid() {
+    local file
+    for file in "$CELL"/mounts/*.pid; do
+        [ -e "$file" ] || continue
+        local pid; pid=$(head -n 1 "$file")
+        tr '\0' '\n' < "/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$1" && { echo "$pid"; return 0; }
+    done
+    return 1
+}
+
+tcp_address() { sed -n 's/^listen = "\(.*\)"/\1/p' "$CELL/cell.toml"; }
+
+start_server() { within 90 "$RIALTO" server --daemon --dir "$CELL"; }
+mount_a() { within 60 "$RIALTO" mount --daemon --dir "$CELL" "unix:$CELL/server.sock" "$A"; }
+# The second client comes over TCP, as from another machine.
+mount_b() { within 60 "$RIALTO" mount --daemon --dir "$CELL" "$(tcp_address)" "$B"; }
+
+kill_server() { kill -9 "$(server_pid)"; }
+
+# Kills the process behind a mount and takes the dead mount away.
+kill_mount() {
+    local pid; pid=$(mount_pid "$1") || { echo "no process serves $1" >&2; return 1; }
+    kill -9 "$pid"
+    within 30 "$RIALTO" umount --lazy --dir "$CELL" "$1"
+}
+
+# Parts that need more than a directory say so and end well.
+needs_cell() {
+    if [ -z "$CELL" ]; then note "not run: needs a cell of its own, not a directory"; exit 0; fi
+}
+needs_root() {
+    if [ "$(id -u)" != 0 ]; then note "not run: only root can do this"; exit 0; fi
+}

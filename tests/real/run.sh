@@ -1,0 +1,75 @@
+#!/bin/bash
+# run.sh [--quick] [--bin DIR] [--on DIR] [PART...]: people's real work on a cell with two mounts, and what must not hurt it.
+#
+#   --quick   short forms, for every change; without it the long ones, for hours
+#   --bin     where rialto and examples/ were built [default: target/release]
+#   --on      no cell: run the parts that need only a directory there, to see that they test what they say
+#   PART      build git sqlite random crash hostile full pjdfstest; default: all
+#
+# Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
+. "$(dirname "$0")/../lib/real.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+QUICK=no BIN=${CARGO_TARGET_DIR:-$here/../../target}/release ON='' PART=run
+parts=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) QUICK=yes ;;
+        --bin) BIN=$2; shift ;;
+        --on) ON=$2; shift ;;
+        -*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+        *) parts+=("$1") ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(git sqlite random build crash hostile full pjdfstest)
+
+BIN=$(cd "$BIN" && pwd) || exit 2
+RIALTO=$BIN/rialto TOOLS=$BIN/examples
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
+WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-real.XXXXXX")
+mkdir -p "$CACHE"
+export QUICK RIALTO TOOLS CACHE WORK
+
+if [ -n "$ON" ]; then
+    A=$(mktemp -d "$ON/rialto-real.XXXXXX") B=$A CELL=''
+elif [ ! -w /dev/fuse ]; then
+    note "not run: /dev/fuse is not there or not ours to use, so nothing can be mounted"
+    rmdir "$WORK"
+    exit 0
+else
+    A=$WORK/A B=$WORK/B CELL=$WORK/cell
+fi
+export A B CELL
+
+cleanup() {
+    trap - EXIT INT TERM
+    if [ -n "$CELL" ]; then
+        within 120 "$RIALTO" down --lazy --dir "$CELL" > "$WORK/down.log" 2>&1 || cat "$WORK/down.log"
+    else
+        rm -rf "$A"
+    fi
+    if [ "$failures" -gt 0 ] && [ -n "$CELL" ]; then
+        echo "the cell's logs are kept in $WORK"
+        rm -rf "$CELL/vicep" "$CELL/cache"
+    else
+        rm -rf --one-file-system "$WORK"
+    fi
+}
+trap cleanup EXIT
+trap 'failures=1; exit 130' INT TERM
+
+if [ -n "$CELL" ]; then
+    mkdir -p "$A" "$B"
+    within 120 "$RIALTO" up --dir "$CELL" --at "$A" > "$WORK/up.log" 2>&1 && mount_b >> "$WORK/up.log" 2>&1 ||
+        { fail "a cell with two mounts: $(cat "$WORK/up.log")"; exit 1; }
+fi
+for part in "${parts[@]}"; do
+    start=$SECONDS
+    PART=$part bash "$here/$part.sh" || failures=$((failures + 1))
+    note "$part took $((SECONDS - start)) s"
+done
+if [ -n "$CELL" ]; then
+    if grep -l 'panicked at' "$CELL"/logs/*.log 2>/dev/null; then fail "a daemon panicked"; else pass "no daemon panicked"; fi
+    PART=down check "everything stops in order" within 120 "$RIALTO" down --dir "$CELL"
+fi
+[ "$failures" -eq 0 ]
