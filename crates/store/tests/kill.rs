@@ -1,0 +1,111 @@
+//! The server process is killed in the middle of its work, again and again: all that was applied is found (DU-2), and the
+//! boot verifier stays, since nothing unstable was lost.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use types::{Fid, Kind, Name, Timestamp, VnodeNo};
+
+const CHILD: &str = "RIALTO_STORE_KILL_CHILD";
+
+fn options() -> OpenOptions {
+    OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() }
+}
+
+/// What file `number` holds when its write is acknowledged.
+fn contents(number: u64) -> Vec<u8> {
+    let length = [10, 5_000, 40_000, 300_000][number as usize % 4] + number as usize % 1000;
+    (0..length).map(|at| (at as u64 * 31 + number) as u8).collect()
+}
+
+fn make(volume: &Volume, number: u64) {
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
+    let name = Name::new(format!("{number}").as_bytes()).unwrap();
+    volume.put_entry(&mut dir, &name, vnode.target(), &mut update).unwrap();
+    update.create_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    // In pieces, as a client would.
+    for (at, piece) in contents(number).chunks(70_000).enumerate() {
+        let mut update = Update::new();
+        volume.write(&mut vnode, at as u64 * 70_000, piece, &mut update).unwrap();
+        update.put_vnode(&vnode);
+        volume.commit(update).unwrap();
+    }
+}
+
+/// The process that is killed: makes files and says so after each.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let partition = Partition::open(Path::new(&path), options()).unwrap();
+    let volume = partition.volume_named(b"root").unwrap();
+    for number in volume.vnode(VnodeNo::ROOT).unwrap().unwrap().entries.. {
+        make(&volume, number);
+        println!("made {number}");
+        if number % 7 == 0 {
+            partition.sync_all().unwrap();
+        }
+    }
+}
+
+fn spawn(path: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--nocapture"]).env(CHILD, path).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let partition = Partition::create(&path, &PartitionConfig::default(), options()).unwrap();
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: Quota::default() };
+    partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
+    let verifier = partition.boot_verifier();
+    drop(partition);
+    for round in 0..8 {
+        let mut child = spawn(&path);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("made ")).expect("child works");
+        std::thread::sleep(Duration::from_millis(20 + round * 15));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said before it died; a last line may be cut.
+        let last = lines.map_while(Result::ok).filter(|line| line.starts_with("made ")).last().unwrap_or(first);
+        let acknowledged: u64 = last["made ".len()..].trim().parse().unwrap();
+        let partition = Partition::open(&path, options()).unwrap();
+        assert_eq!(partition.boot_verifier(), verifier);
+        let volume = partition.volume_named(b"root").unwrap();
+        for number in 0..=acknowledged {
+            let entry = volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap().unwrap();
+            let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
+            assert!(volume.read(&vnode, 0, 1 << 20).unwrap() == contents(number), "file {number} in round {round}");
+        }
+        let scrub = || partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
+        assert_eq!(scrub(), []);
+        partition.sync_all().unwrap();
+        assert_eq!(scrub(), []);
+        // The one that was in the making goes, so that the next round continues behind it.
+        for number in acknowledged + 1.. {
+            let name = number.to_string();
+            let Some(entry) = volume.lookup(VnodeNo::ROOT, name.as_bytes()).unwrap() else { break };
+            let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
+            let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+            let mut update = Update::new();
+            volume.remove_entry(&mut dir, name.as_bytes(), &mut update).unwrap().unwrap();
+            volume.drop_vnode(&vnode, &mut update).unwrap();
+            update.put_vnode(&dir);
+            volume.commit(update).unwrap();
+        }
+        partition.sweep(100).unwrap();
+    }
+}
