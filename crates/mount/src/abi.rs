@@ -175,7 +175,6 @@ pub mod notify {
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const POSIX_LOCKS: u64 = 1 << 1;
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const FLOCK_LOCKS: u64 = 1 << 10;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
@@ -209,8 +208,6 @@ pub mod fattr {
 pub mod flag {
     /// `GetattrIn`: `fh` counts.
     pub const GETATTR_FH: u32 = 1 << 0;
-    /// `OpenIn`, `CreateIn`: an unprivileged truncation.
-    pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
     /// `WriteIn`: comes from the page cache, not from a caller.
     pub const WRITE_CACHE: u32 = 1 << 0;
     /// `WriteIn`: an unprivileged write.

@@ -188,7 +188,7 @@ impl Dispatch {
         channel: &dyn Channel,
         run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
     ) {
-        let running = self.interrupts.running(header.unique, header.nodeid);
+        let running = self.interrupts.running(header.unique);
         let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
         let groups = move || groups::of_process(header.pid);
         let task = Task { on: self, header, channel, caller, cancel: &running.cancel, groups: &groups };

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{AllocateMode, Fid, LockOwner, SeekWhat, StatusChange};
+use types::{AllocateMode, Fid, LockOwner, SeekWhat};
 use venus::{Handle, OpenMode, Opened};
 
 use crate::abi::{self, flag};
@@ -66,13 +66,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), Refusal> {
-        let fid = self.fid()?;
-        let mut mode = open_mode(of.flags);
-        if mode.truncate && of.open_flags & flag::OPEN_KILL_SUIDGID != 0 {
-            let change = StatusChange { size: Some(0), kill_privileges: true, ..Default::default() };
-            self.venus().setattr(&self.request(), fid, change)?;
-            mode.truncate = false;
-        }
+        let (fid, mode) = (self.fid()?, open_mode(of.flags));
         let opened = self.venus().open(&self.request(), fid, mode)?;
         if self.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
             let _ = self.venus().release(&self.request(), opened.handle, None);

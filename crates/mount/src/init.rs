@@ -9,11 +9,12 @@ use crate::abi::{self, init};
 /// - `AUTO_INVAL_DATA`: breaks tell when pages end, and `mtime` alone would throw away what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
 /// - `POSIX_ACL`: volumes have mode bits;
+/// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being executed, and
+///   `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without, truncation is a request of its own;
 /// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::FLOCK_LOCKS
-    | init::ATOMIC_O_TRUNC
     | init::BIG_WRITES
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
@@ -28,12 +29,8 @@ const WANTED: u64 = init::ASYNC_READ
     | init::INIT_EXT;
 
 /// Without these the rest of this crate is wrong.
-const NEEDED: u64 = init::POSIX_LOCKS
-    | init::FLOCK_LOCKS
-    | init::ATOMIC_O_TRUNC
-    | init::EXPLICIT_INVAL_DATA
-    | init::HANDLE_KILLPRIV_V2
-    | init::SETXATTR_EXT;
+const NEEDED: u64 =
+    init::POSIX_LOCKS | init::FLOCK_LOCKS | init::EXPLICIT_INVAL_DATA | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
 
 /// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default is 12.
 const BACKGROUND_MAX: u16 = 64;

@@ -13,15 +13,9 @@ use parking_lot::Mutex;
 /// More requests than this are never between their reading and their noting.
 const EARLY_MAX: usize = 1024;
 
-/// A request under way.
-struct Running {
-    cancel: Cancel,
-    node: u64,
-}
-
 #[derive(Default)]
 struct State {
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, Cancel>,
     early: VecDeque<u64>,
 }
 
@@ -30,23 +24,22 @@ struct State {
 pub struct Interrupts(Mutex<State>);
 
 impl Interrupts {
-    /// Notes request `unique`, on `node`. The guard ends that.
-    pub fn running(&self, unique: u64, node: u64) -> RunningGuard<'_> {
+    /// Notes request `unique`. The guard ends that.
+    pub fn running(&self, unique: u64) -> RunningGuard<'_> {
         let cancel = Cancel::new();
         let mut state = self.0.lock();
         if let Some(at) = state.early.iter().position(|early| *early == unique) {
             state.early.remove(at);
             cancel.cancel();
         }
-        state.running.insert(unique, Running { cancel: cancel.clone(), node });
+        state.running.insert(unique, cancel.clone());
         RunningGuard { of: self, unique, cancel }
     }
 
     /// The kernel wants `unique` back.
     pub fn interrupt(&self, unique: u64) {
         let mut state = self.0.lock();
-        if let Some(running) = state.running.get(&unique) {
-            let cancel = running.cancel.clone();
+        if let Some(cancel) = state.running.get(&unique).cloned() {
             drop(state);
             return cancel.cancel();
         }
@@ -54,11 +47,6 @@ impl Interrupts {
             state.early.pop_front();
         }
         state.early.push_back(unique);
-    }
-
-    /// Whether a request on `node` is under way.
-    pub fn is_busy(&self, node: u64) -> bool {
-        self.0.lock().running.values().any(|running| running.node == node)
     }
 }
 
@@ -83,16 +71,14 @@ mod tests {
     #[test]
     fn an_interrupt_finds_its_request_before_and_after_it_is_noted() {
         let interrupts = Interrupts::default();
-        let first = interrupts.running(2, 1);
-        let second = interrupts.running(4, 9);
+        let first = interrupts.running(2);
+        let second = interrupts.running(4);
         interrupts.interrupt(2);
         assert!(first.cancel.is_cancelled() && !second.cancel.is_cancelled());
-        assert!(interrupts.is_busy(9) && !interrupts.is_busy(5));
         drop(second);
-        assert!(!interrupts.is_busy(9));
         interrupts.interrupt(6);
-        assert!(interrupts.running(6, 1).cancel.is_cancelled(), "came before its request was noted");
-        assert!(!interrupts.running(8, 1).cancel.is_cancelled());
+        assert!(interrupts.running(6).cancel.is_cancelled(), "came before its request was noted");
+        assert!(!interrupts.running(8).cancel.is_cancelled());
     }
 
     #[test]

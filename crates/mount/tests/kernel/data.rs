@@ -156,3 +156,22 @@ fn an_unprivileged_write_takes_the_set_user_bit_away() {
     assert_eq!(run("truncate -s 100 \"$1\""), 0o777);
     assert_eq!(run("cat \"$1\""), 0o6777);
 }
+
+#[test]
+fn a_running_program_cannot_be_emptied() {
+    use rustix::fs::{Mode, OFlags, open};
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = client.at("sleep");
+    fs::copy("/bin/sleep", &path).unwrap();
+    for _ in 0..20 {
+        let mut running = std::process::Command::new(&path).arg("10").spawn().unwrap();
+        for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::RDONLY | OFlags::TRUNC] {
+            assert_eq!(open(&path, flags, Mode::empty()).err(), Some(Errno::TXTBSY), "{flags:?}");
+        }
+        assert_eq!(running.try_wait().unwrap(), None, "still runs");
+        running.kill().unwrap();
+        running.wait().unwrap();
+    }
+    assert!(fs::metadata(&path).unwrap().len() > 0);
+}
