@@ -124,7 +124,12 @@ impl Core {
     }
 
     fn on_peer_error(&mut self, error: &PeerError, from: Option<ChannelId>, after: &mut After) {
-        tracing::warn!(%error, "the server misbehaved; connecting anew");
+        if self.phase == Phase::Closed {
+            // A frame that was on its way when we closed.
+            tracing::debug!(%error, "after closing");
+        } else {
+            tracing::warn!(%error, "the server misbehaved; connecting anew");
+        }
         self.last_error = Some(error.to_string());
         if let Some(channel) = from.and_then(|id| self.forget_channel(id)) {
             after.close.push(channel);

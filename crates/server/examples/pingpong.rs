@@ -1,0 +1,185 @@
+//! How fast calls go through a server and a client in one process each, over both kinds of sockets.
+//!
+//! `cargo run --release -p server --example pingpong` starts the server as a child process, so that both have their own threads
+//! and the numbers are those of two programs. Takes about ten seconds.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use server::{Server, ServerConfig};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, Timestamp};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const MIB: u32 = 1 << 20;
+const FILE_MIB: u64 = 64;
+const ROUND: Duration = Duration::from_millis(1500);
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("serve") => serve(Path::new(&arguments[2])),
+        _ => measure(),
+    }
+}
+
+fn serve(dir: &Path) -> Outcome<()> {
+    let partition = dir.join("vicepa");
+    let config = PartitionConfig { server: "pingpong".to_owned() };
+    let created = Partition::create(&partition, &config, OpenOptions::default())?;
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    created.create_volume(&Name::new(b"root")?, &root)?;
+    drop(created);
+    let mut config = ServerConfig::new(partition);
+    config.unix_socket = Some(dir.join("socket"));
+    config.tcp_listen = Some("127.0.0.1:0".to_owned());
+    config.options.congestion = std::env::var("CONGESTION").ok();
+    let server = Server::start(&config)?;
+    let endpoints: Vec<String> = server.endpoints().iter().map(Endpoint::to_string).collect();
+    std::fs::write(dir.join("endpoints.new"), endpoints.join("\n"))?;
+    std::fs::rename(dir.join("endpoints.new"), dir.join("endpoints"))?;
+    // Until the other end of our standard input is gone.
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    server.stop()?;
+    Ok(())
+}
+
+struct Served {
+    child: Child,
+    endpoints: Vec<Endpoint>,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn start() -> Outcome<Served> {
+    let dir = tempfile::tempdir_in(std::env::var("DIR").unwrap_or_else(|_| "/var/tmp".to_owned()))?;
+    let child = Command::new(std::env::current_exe()?).arg("serve").arg(dir.path()).stdin(Stdio::piped()).spawn()?;
+    let file = dir.path().join("endpoints");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !file.exists() {
+        if Instant::now() > until {
+            return Err("the server does not start".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let text = std::fs::read_to_string(file)?;
+    let endpoints = text.lines().map(str::parse).collect::<Result<_, _>>()?;
+    Ok(Served { child, endpoints, _dir: dir })
+}
+
+fn measure() -> Outcome<()> {
+    let served = start()?;
+    println!("{:<6} {:<12} {:>4} {:>14} {:>10} {:>14}", "over", "call", "QD", "rate", "p50 us", "cpu us/call");
+    for endpoint in &served.endpoints {
+        let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
+        let mut config = SessionConfig::new(endpoint.clone(), Identity::fleeting());
+        config.options.congestion = std::env::var("CONGESTION").ok();
+        let session = Session::connect(config)?;
+        let file = prepare(&session, over)?;
+        for depth in [1, 2, 16] {
+            run(&served, over, "GetStatus", depth, None, |_| ask(&session, Call::GetStatus { fid: file }));
+        }
+        for depth in [1, 16] {
+            run(&served, over, "read 4K", depth, Some(4096), |turn| {
+                ask(&session, Call::Read { fid: file, offset: turn * 4096 % (u64::from(MIB)), length: 4096 });
+            });
+        }
+        for depth in [1, 4] {
+            run(&served, over, "read 1M", depth, Some(MIB), |turn| {
+                let offset = turn % FILE_MIB * u64::from(MIB);
+                ask(&session, Call::Read { fid: file, offset, length: MIB });
+            });
+        }
+        let data = Bytes::from(vec![0x5a; MIB as usize]);
+        for depth in [1, 4] {
+            run(&served, over, "write 1M", depth, Some(MIB), |turn| {
+                let offset = Some(turn % FILE_MIB * u64::from(MIB));
+                let data = data.clone();
+                ask(&session, Call::Write { fid: file, offset, data, stable: false, kill_privileges: false });
+            });
+        }
+    }
+    Ok(())
+}
+
+fn ask(session: &Session, call: Call) {
+    if let Err(error) = session.call(&Caller::ROOT, call, None) {
+        panic!("{error}");
+    }
+}
+
+fn prepare(session: &Session, over: &str) -> Outcome<Fid> {
+    let root = session.call(&Caller::ROOT, Call::Root { volume: Name::new(b"root")? }, None)?;
+    let dir = root.answer.current().ok_or("no root")?;
+    let make = Call::Make {
+        dir,
+        name: Name::new(over.as_bytes())?,
+        kind: NewKind::File,
+        mode: 0o600,
+        how: CreateHow::Guarded,
+    };
+    let Answer::Made { status, .. } = session.call(&Caller::ROOT, make, None)?.answer else {
+        return Err("not made".into());
+    };
+    let data = Bytes::from(vec![0xa5; MIB as usize]);
+    for index in 0..FILE_MIB {
+        let offset = Some(index * u64::from(MIB));
+        let fid = status.fid;
+        let data = data.clone();
+        session.call(&Caller::ROOT, Call::Write { fid, offset, data, stable: false, kill_privileges: false }, None)?;
+    }
+    session.call(&Caller::ROOT, Call::Commit { fid: status.fid }, None)?;
+    Ok(status.fid)
+}
+
+fn run(served: &Served, over: &str, what: &str, depth: usize, bytes: Option<u32>, call: impl Fn(u64) + Sync) {
+    let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+    let cpu_before = cpu_ticks(std::process::id()) + cpu_ticks(served.child.id());
+    let began = Instant::now();
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        let caller = || {
+            let mut times = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let turn = turns.fetch_add(1, Ordering::Relaxed);
+                let before = Instant::now();
+                call(turn);
+                times.push(before.elapsed());
+            }
+            times
+        };
+        let threads: Vec<_> = (0..depth).map(|_| scope.spawn(caller)).collect();
+        std::thread::sleep(ROUND);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let took = began.elapsed().as_secs_f64();
+    let cpu = cpu_ticks(std::process::id()) + cpu_ticks(served.child.id()) - cpu_before;
+    times.sort();
+    let count = times.len() as f64;
+    let rate = match bytes {
+        Some(bytes) if bytes >= MIB => format!("{:.2} GiB/s", count * f64::from(bytes) / took / f64::from(1 << 30)),
+        _ => format!("{:.1} k/s", count / took / 1000.0),
+    };
+    let p50 = times.get(times.len() / 2).map_or(0, Duration::as_micros);
+    println!("{over:<6} {what:<12} {depth:>4} {rate:>14} {p50:>10} {:>14.1}", cpu as f64 * 10_000.0 / count);
+}
+
+/// User and system time of a process, in hundredths of a second.
+fn cpu_ticks(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_ascii_whitespace().collect();
+    let field = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    field(11) + field(12)
+}
