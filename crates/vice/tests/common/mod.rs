@@ -223,6 +223,19 @@ impl Rig {
         origin
     }
 
+    /// The same over another slot than 0.
+    pub fn start_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> Origin {
+        let origin = Origin { slot, ..self.origin(who) };
+        self.perform(origin, caller, call);
+        origin
+    }
+
+    /// As `call`, over another slot than 0.
+    pub fn call_in(&mut self, who: usize, slot: u32, caller: &Caller, call: Call) -> Result<Answer, Fault> {
+        let origin = self.start_in(who, slot, caller, call);
+        self.reply(origin).expect("answered at once")
+    }
+
     /// A client acknowledges all that it has not.
     pub fn acknowledge(&mut self, who: usize) {
         for (id, items) in std::mem::take(&mut self.clients[who].unacknowledged) {
@@ -260,6 +273,13 @@ impl Rig {
 
     pub fn root(&mut self) -> Fid {
         self.root_status().fid
+    }
+
+    pub fn look_root(&mut self, who: usize) -> Fid {
+        match self.call(who, &Caller::ROOT, Call::Root { volume: name(VOLUME) }) {
+            Ok(Answer::Status(status)) => status.fid,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub fn root_status(&mut self) -> Status {
