@@ -8,14 +8,14 @@
 //!    whatever prefix of the log is found, either the mark is there too and the blocks are accepted as found, or none
 //!    of the bytes that the records know had been touched.
 //! 3. *Nothing behind the end, nothing in holes.* Bytes past the recorded size and in blocks without a sum do not
-//!    exist. A crash may have left some there; before the first change in this life they are cut off (`trimmed`), and
-//!    before part of a hole is written they are punched out.
+//!    exist. A crash or a dropped update may have left some there; before the first change in this life they are cut off
+//!    (`trimmed`), and before a hole is filled they are punched out; both synced, or a crash could bring them back.
 //! 4. *The backup.* An inline body may be stable when it moves into a file whose bytes are not. Its record stays until
 //!    the file is, and after a loss of power brings back what the file lost.
 //!
 //! `used` is 16 KiB for each block of a file that has a sum, or the bytes of an inline one.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use types::limits::FILE_BYTES_MAX;
@@ -229,6 +229,7 @@ impl Volume {
         if new > 0 {
             self.tree.media.room_for(new * BLOCK_BYTES)?;
         }
+        self.clear_strays(vnode, &*file, blocks.clone(), &sums)?;
         let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
         self.mark(vnode, overwrites, update)?;
         // The sums of the new contents, before anything is written: a damaged block refuses here.
@@ -256,7 +257,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a block holds now, filled up with zeros; checked. What lies in the file where a hole is, is punched out.
+    /// What a block holds now, filled up with zeros; checked.
     fn old_block(
         &self,
         vnode: &Vnode,
@@ -269,10 +270,6 @@ impl Volume {
         let start = block * BLOCK_BYTES;
         let there = vnode.status.size.saturating_sub(start).min(BLOCK_BYTES) as usize;
         if sum == 0 {
-            let strays = there > 0 && file.has_data(start, BLOCK_BYTES).map_err(|e| StoreError::from_io("seek", &e))?;
-            if strays {
-                file.punch(start, BLOCK_BYTES).map_err(|e| StoreError::from_io("punch", &e))?;
-            }
             return Ok(bytes);
         }
         read_exactly(file, start, &mut bytes[..there])?;
@@ -281,6 +278,22 @@ impl Volume {
             return Err(damaged_block(vnode, block));
         }
         Ok(bytes)
+    }
+
+    /// Rule 3: punches out what lies in holes of the range, for good before the holes are filled.
+    fn clear_strays(&self, vnode: &Vnode, file: &dyn BodyFile, blocks: Range<u64>, sums: &Groups) -> Result<()> {
+        let end = blocks.end.min(vnode.status.size.div_ceil(BLOCK_BYTES));
+        let mut found = false;
+        let mut next = blocks.start;
+        while let Some(hole) = (next..end).find(|block| sums.of(*block) == 0) {
+            next = (hole..end).find(|block| sums.of(*block) != 0).unwrap_or(end);
+            let (from, length) = (hole * BLOCK_BYTES, (next - hole) * BLOCK_BYTES);
+            if file.has_data(from, length).map_err(|e| StoreError::from_io("seek", &e))? {
+                file.punch(from, length).map_err(|e| StoreError::from_io("punch", &e))?;
+                found = true;
+            }
+        }
+        if found { self.tree.media.sync_disk(|| file.sync()) } else { Ok(()) }
     }
 
     fn grow(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
@@ -410,6 +423,7 @@ impl Volume {
             return Ok(());
         }
         self.tree.media.room_for(new * BLOCK_BYTES)?;
+        self.clear_strays(vnode, &*file, blocks.clone(), &sums)?;
         self.mark(vnode, None, update)?;
         self.touch(no, update);
         let mut next = blocks.start;
@@ -417,7 +431,6 @@ impl Volume {
             let Some(hole) = (next..blocks.end).find(|block| sums.of(*block) == 0) else { break };
             next = (hole..blocks.end).find(|block| sums.of(*block) != 0).unwrap_or(blocks.end);
             let (from, length) = (hole * BLOCK_BYTES, (next - hole) * BLOCK_BYTES);
-            file.punch(from, length).map_err(|e| StoreError::from_io("punch", &e))?;
             file.reserve(from, length).map_err(|e| StoreError::from_io("fallocate", &e))?;
             (hole..next).for_each(|block| sums.set(block, *sums::OF_ZEROS));
         }
@@ -431,10 +444,10 @@ impl Volume {
         let held = update.hold(&self.tree, vnode.no());
         let file = open_file(&self.tree, &held.gate, vnode)?;
         if !held.gate.trimmed {
-            let cut = || -> std::io::Result<()> {
-                if file.length()? > vnode.status.size { file.set_length(vnode.status.size) } else { Ok(()) }
-            };
-            cut().map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+            if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))? > vnode.status.size {
+                file.set_length(vnode.status.size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+                self.tree.media.sync_disk(|| file.sync())?;
+            }
             held.gate.trimmed = true;
         }
         Ok(file)
