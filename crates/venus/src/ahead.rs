@@ -36,7 +36,7 @@ impl Sequence {
         }
         self.next = self.next.max(end);
         self.window = (self.window * 2).clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
-        let from = self.until.max(self.next / BLOCK * BLOCK);
+        let from = self.until.max(self.next.next_multiple_of(BLOCK));
         let to = (self.next + self.window).min(size).next_multiple_of(BLOCK);
         if to <= from || (to - from) * 2 < self.window && to < size {
             return None;
@@ -169,7 +169,9 @@ mod tests {
     #[test]
     fn nothing_is_fetched_past_the_end() {
         let mut sequence = Sequence::default();
-        assert_eq!(sequence.observe(0, 4 * K, 4 * K, 4 << 20), None.or(Some((0, BLOCK))));
-        assert_eq!(sequence.observe(4 * K, 8 * K, 4 * K, 4 << 20), None);
+        assert_eq!(sequence.observe(0, 4 * K, 4 * K, 4 << 20), None);
+        let mut sequence = Sequence::default();
+        assert_eq!(sequence.observe(0, 128 * K, BLOCK + 1, 4 << 20), Some((BLOCK, 2 * BLOCK)));
+        assert_eq!(sequence.observe(128 * K, 256 * K, BLOCK + 1, 4 << 20), None);
     }
 }

@@ -44,7 +44,8 @@ impl Core {
         result
     }
 
-    fn made(&self, request: &Request<'_>, dir: Fid, name: &Name, call: Call) -> Result<Entry, Error> {
+    /// What was made, and whether it was there already.
+    fn made(&self, request: &Request<'_>, dir: Fid, name: &Name, call: Call) -> Result<(Entry, bool), Error> {
         self.change(request, &[dir], call, |tables, snapshot, answer| {
             let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
             if !existed && status.kind == Kind::Directory {
@@ -53,7 +54,7 @@ impl Core {
             let (shown, cacheable) = tables.put(snapshot, status);
             tables.changed(snapshot, &dir_status, |names| names.insert(name, status.fid));
             let named = tables.resolve(dir, name) == Some(status.fid);
-            Ok(self.entry(tables, shown, cacheable, named))
+            Ok((self.entry(tables, shown, cacheable, named), existed))
         })
     }
 
@@ -115,7 +116,8 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn make(&self, request: &Request<'_>, dir: Fid, name: &Name, kind: NewKind, mode: u16) -> Result<Entry, Error> {
-        self.core.made(request, dir, name, Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded })
+        let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
+        self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
     /// Makes a plain file, or finds it unless `exclusive`, and opens it.
@@ -133,12 +135,19 @@ impl Venus {
     ) -> Result<(Entry, Opened), Error> {
         let how = if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
-        let entry = match self.core.made(request, dir, name, call.clone()) {
+        let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
             // The verifier makes it the same request: whether the first one was applied no longer matters.
             Err(Error::Lost) => self.core.made(request, dir, name, call)?,
             first => first?,
         };
-        Ok((entry, self.core.open_made(request, entry.status.fid, open)?))
+        let fid = entry.status.fid;
+        // What was just made is empty; the same for a file that somebody else made a moment ago.
+        let opened = if existed && !exclusive {
+            self.open(request, fid, open)?
+        } else {
+            self.core.open_made(request, fid, open)?
+        };
+        Ok((entry, opened))
     }
 
     /// A file without a name, open; `dir` says in which volume.
@@ -173,7 +182,8 @@ impl Venus {
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;
         }
-        self.core.made(request, dir, name, Call::Link { fid, dir, name: name.clone() })
+        let call = Call::Link { fid, dir, name: name.clone() };
+        self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
     /// Takes the name of something that is no directory away.

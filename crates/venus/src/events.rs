@@ -6,12 +6,16 @@
 //! before the kernel is told (`breaks`).
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use client::{Events, Remote};
 use types::{BreakItem, Call, Caller, Fid, Time};
 
 use crate::file::File;
 use crate::shared::Core;
+
+/// How long the end of all promises waits for the kernel.
+const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Hears for a [`Core`], and does not keep it alive.
 pub(crate) struct Listener(pub Weak<Core>);
@@ -58,9 +62,8 @@ impl Core {
             *self.gate.write() += 1;
             held
         };
-        for file in items.iter().filter_map(|item| self.file_of(item.fid)) {
-            self.let_writers_go(&file);
-        }
+        let files: Vec<Arc<File>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
+        files.iter().for_each(|file| self.let_writers_go(file));
         let kernel = self.invalidator();
         for item in items {
             if item.fid.vnode.is_directory() {
@@ -71,12 +74,14 @@ impl Core {
                 kernel.inode_data(item.fid);
             }
         }
+        files.iter().for_each(|file| file.data.lock().breaking -= 1);
         held
     }
 
     fn let_writers_go(self: &Arc<Self>, file: &Arc<File>) {
         let mut data = file.data.lock();
         data.breaks += 1;
+        data.breaking += 1;
         data.urgent = data.clock;
         file.moved.notify_all();
         let dirty = !data.dirty.is_empty();
@@ -105,7 +110,27 @@ impl Core {
             self.drop_ahead(freed);
             file.moved.notify_all();
         }
-        self.invalidator().all();
+        self.tell_all();
+    }
+
+    /// The kernel is to forget everything. That can wait for a read that waits for the server, and the server may be waiting
+    /// for us here (to claim our locks after its restart): so this waits for the kernel for a while only.
+    fn tell_all(&self) {
+        let kernel = self.invalidator();
+        let (done, wait) = std::sync::mpsc::channel();
+        let telling = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
+            kernel.all();
+            // Nobody listens any more if it took too long.
+            let _ = done.send(());
+        });
+        match telling {
+            Ok(_) => {
+                if wait.recv_timeout(KERNEL_PATIENCE).is_err() {
+                    tracing::warn!("kernel is still reading; it forgets the rest when that is over");
+                }
+            }
+            Err(error) => tracing::error!(%error, "no thread to tell the kernel with"),
+        }
     }
 
     fn on_lease_lost(&self) {

@@ -63,6 +63,8 @@ pub(crate) struct Data {
     pub kill: bool,
     /// Breaks of this file: a writer that waits is let go when one comes (see `Invalidate`).
     pub breaks: u64,
+    /// Breaks of this file that are being told to the kernel: it writes mapped pages back to us first, and waits for that.
+    pub breaking: u32,
     pub locks: Vec<Granted>,
     /// Locks of this file that were lost with their session: handles opened before are of no use.
     pub locks_lost: u64,

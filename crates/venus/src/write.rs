@@ -63,7 +63,10 @@ impl Core {
                 data.kill |= kill_privileges;
                 data.send_again(std::slice::from_ref(chunk));
             }
-            Err(Error::Lost) if data.locks_lost == 0 => data.send_again(std::slice::from_ref(chunk)),
+            // Whether it was applied is unknown, and once more does no harm: a server that is away for long costs time only.
+            Err(Error::Lost | Error::TimedOut) if data.locks_lost == 0 && !self.stopped.load(Ordering::Acquire) => {
+                data.send_again(std::slice::from_ref(chunk));
+            }
             Err(error) => {
                 tracing::warn!(fid = %file.fid, offset = chunk.offset, bytes = chunk.data.len(), %error, "write failed");
                 if error.is_full() {
@@ -155,7 +158,8 @@ impl Core {
     ) -> Result<(), Error> {
         loop {
             let mut data = file.data.lock();
-            if !data.holds(until) || breaks.is_some_and(|before| data.breaks != before) {
+            let let_go = |before: u64| data.breaks != before || data.breaking > 0;
+            if !data.holds(until) || breaks.is_some_and(let_go) {
                 return Ok(());
             }
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -232,7 +236,7 @@ impl Core {
                 return Err(Error::Interrupted);
             }
             let mut data = file.data.lock();
-            if data.breaks != breaks {
+            if data.breaks != breaks || data.breaking > 0 {
                 return Ok(());
             }
             if let Some(chunk) = data.launch(true) {
@@ -300,7 +304,14 @@ impl Core {
     }
 
     /// Appends: the server alone knows where the end is.
-    fn append(&self, request: &Request<'_>, open: &Open, bytes: &Bytes, kill_privileges: bool) -> Result<Wrote, Error> {
+    fn append(
+        &self,
+        request: &Request<'_>,
+        open: &Open,
+        expected: u64,
+        bytes: &Bytes,
+        kill_privileges: bool,
+    ) -> Result<Wrote, Error> {
         let file = &open.file;
         self.send_all(file, request.cancel)?;
         open.take_error()?;
@@ -315,6 +326,11 @@ impl Core {
                 let landed = Landed { count, status, previous: previous_version, verifier };
                 self.landed(file, &mut data, &chunk, &landed);
                 file.account(&mut data, &self.unsent);
+                drop(data);
+                if offset != expected {
+                    // The kernel dropped the pages where it thought that the end was.
+                    self.invalidator().inode_data(file.fid);
+                }
                 Ok(Wrote { count, offset })
             }
             Ok(_) => Err(Error::Protocol),
@@ -419,7 +435,7 @@ impl Venus {
             return Err(Fault::TooBig.into());
         }
         if open.mode.append {
-            return self.core.append(request, &open, &data, kill_privileges);
+            return self.core.append(request, &open, offset, &data, kill_privileges);
         }
         let count = data.len() as u32;
         self.core.write_behind(&open, offset, data, kill_privileges, request.cancel)?;
