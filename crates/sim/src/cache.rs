@@ -1,0 +1,128 @@
+//! A small client cache: status, data and names, under the rules of [`lease::Holder`].
+//!
+//! Beside the holder's rules there is one for a client's own changes, of which it hears no breaks. An answer may have been read before
+//! a change that this client made meanwhile, and come after that change's answer. So an answer is not cached if it is
+//! older than what is known of the file, nor, where it has no version (a name that is not there), if a change of ours
+//! was under way at any time since the question was asked (CB-6).
+
+use std::collections::BTreeMap;
+
+use types::{BreakItem, Fid, Name, Status};
+
+/// A directory's names, as of one version.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    version: u64,
+    found: BTreeMap<Name, Option<Fid>>,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct Cache {
+    status: BTreeMap<Fid, Status>,
+    data: BTreeMap<Fid, (u64, Vec<u8>)>,
+    names: BTreeMap<Fid, Names>,
+    /// The newest versions that were seen: of the data, of the status.
+    known: BTreeMap<Fid, (u64, u64)>,
+    /// Our own changes: how many began, how many ended.
+    own: BTreeMap<Fid, (u64, u64)>,
+}
+
+/// How far our own changes of a file were when a question was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnMark(u64, u64);
+
+impl Cache {
+    /// Promises of these files are over.
+    pub fn on_break(&mut self, items: &[BreakItem]) {
+        for item in items {
+            self.drop_file(item.fid);
+        }
+    }
+
+    fn drop_file(&mut self, fid: Fid) {
+        self.status.remove(&fid);
+        self.data.remove(&fid);
+        self.names.remove(&fid);
+    }
+
+    /// All promises are over, and versions may begin again.
+    pub fn clear(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        *self = Cache { own, ..Cache::default() };
+    }
+
+    /// The status, if it is cached.
+    pub fn status(&self, fid: Fid) -> Option<Status> {
+        self.status.get(&fid).copied()
+    }
+
+    /// Data and its version, if they are cached.
+    pub fn data(&self, fid: Fid) -> Option<(u64, &[u8])> {
+        self.data.get(&fid).map(|(version, data)| (*version, data.as_slice()))
+    }
+
+    /// What a name is known to be, with the directory's version.
+    pub fn name(&self, dir: Fid, name: &Name) -> Option<(u64, Option<Fid>)> {
+        let names = self.names.get(&dir)?;
+        names.found.get(name).map(|found| (names.version, *found))
+    }
+
+    /// Where our own changes stand.
+    pub fn mark(&self, fid: Fid) -> OwnMark {
+        let (began, ended) = self.own.get(&fid).copied().unwrap_or_default();
+        OwnMark(began, ended)
+    }
+
+    /// We ask for a change of this file.
+    pub fn own_begins(&mut self, fid: Fid) {
+        self.own.entry(fid).or_default().0 += 1;
+    }
+
+    /// The change was answered, or never will be: what is cached of the file is older.
+    pub fn own_ends(&mut self, fid: Fid) {
+        self.own.entry(fid).or_default().1 += 1;
+        self.drop_file(fid);
+    }
+
+    /// Something was seen in an answer.
+    pub fn saw(&mut self, status: &Status) {
+        let known = self.known.entry(status.fid).or_default();
+        *known = (known.0.max(status.data_version), known.1.max(status.status_version));
+    }
+
+    /// Caches a promised status, and data with it.
+    pub fn put(&mut self, status: &Status, data: Option<&[u8]>) {
+        self.saw(status);
+        let (data_version, status_version) = self.known.get(&status.fid).copied().unwrap_or_default();
+        if (status.data_version, status.status_version) < (data_version, status_version) {
+            return;
+        }
+        self.status.insert(status.fid, *status);
+        if let Some(data) = data {
+            self.data.insert(status.fid, (status.data_version, data.to_vec()));
+        }
+    }
+
+    /// Caches a promised name.
+    pub fn put_name(&mut self, dir: Fid, version: u64, name: &Name, found: Fid) {
+        let known = self.known.entry(dir).or_default();
+        known.0 = known.0.max(version);
+        if version < known.0 {
+            return;
+        }
+        let names = self.names.entry(dir).or_default();
+        if names.version != version {
+            *names = Names { version, found: BTreeMap::new() };
+        }
+        names.found.insert(name.clone(), Some(found));
+    }
+
+    /// Caches that a name is not there, if nothing of ours came between since `mark`.
+    pub fn put_absent(&mut self, dir: Fid, name: &Name, mark: OwnMark) {
+        let quiet = mark == self.mark(dir) && mark.0 == mark.1;
+        if let Some(names) = self.names.get_mut(&dir).filter(|_| quiet) {
+            names.found.insert(name.clone(), None);
+        }
+    }
+}

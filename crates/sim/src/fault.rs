@@ -1,0 +1,58 @@
+//! What the world does to the cluster.
+
+use std::time::Duration;
+
+use rand::Rng;
+use types::Time;
+
+use crate::event::Event;
+use crate::ground::Ground;
+
+/// One misfortune.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server's process dies; its machine keeps what was written.
+    ServerDies,
+    /// The server's machine loses its power; what was not synced may be lost.
+    PowerLoss,
+    /// A client's process dies; its machine closes its connections.
+    ClientDies(usize),
+    /// A client's machine dies without a word.
+    ClientVanishes(usize),
+    /// A client's process stands still for a while.
+    Stall(usize),
+    /// Nothing reaches the client, nor comes from it, for a while.
+    Partition(usize),
+    /// A connection of the client breaks.
+    Break(usize),
+    /// All connections of the client break.
+    BreakAll(usize),
+    /// Somebody says again what a client said over a connection.
+    SayAgain(usize),
+}
+
+/// Draws misfortunes between `from` and `to`. Some runs have none, some a single one, some many.
+pub fn plan(ground: &mut Ground, clients: usize, from: Time, to: Time) {
+    let count = match ground.rng.random_range(0..8) {
+        0 => 0,
+        1 | 2 => 1,
+        3 | 4 => ground.rng.random_range(2..=3),
+        _ => ground.rng.random_range(3..=9),
+    };
+    for _ in 0..count {
+        let at = from + ground.between(Duration::ZERO, to.since(from));
+        let client = ground.rng.random_range(0..clients);
+        let fault = match ground.rng.random_range(0..20) {
+            0..4 => Fault::ServerDies,
+            4..6 => Fault::PowerLoss,
+            6 => Fault::ClientDies(client),
+            7 => Fault::ClientVanishes(client),
+            8..10 => Fault::Stall(client),
+            10..13 => Fault::Partition(client),
+            13..16 => Fault::Break(client),
+            16..18 => Fault::BreakAll(client),
+            _ => Fault::SayAgain(client),
+        };
+        ground.at(at, Event::Fault(fault));
+    }
+}

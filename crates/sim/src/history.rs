@@ -1,0 +1,534 @@
+//! The referee: what was done, and the rules of `docs/invariants.md` that it must keep.
+//!
+//! Times here are the simulation's own, on no machine's clock. A call that failed because its session was lost has an unknown
+//! outcome: it may have been executed at any time since it began, or not at all.
+//!
+//! *Versions* are how reads are judged. When a change of a file is done, its versions become the file's *floor*; a read that begins
+//! later must show at least that (CB-1). *Stable* is the floor of what was acknowledged as stable (DU-1). When the server's
+//! machine loses its power, the rest may be gone: floors fall to what is found, and a new *timeline* begins, in which
+//! version numbers may be used again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{BootVerifier, Fid, Name, Status, Time};
+
+/// A rule's number and what happened.
+pub type Verdict = Result<(), (&'static str, String)>;
+
+/// One operation of an application, numbered over the whole run; 0 stands for the initial state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpNo(pub u64);
+
+/// The least versions that a read must show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    /// Of the data, or the entries.
+    pub data: u64,
+    /// Of anything.
+    pub status: u64,
+}
+
+impl Floor {
+    fn raise(&mut self, status: &Status) {
+        self.data = self.data.max(status.data_version);
+        self.status = self.status.max(status.status_version);
+    }
+}
+
+/// All floors at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Floors {
+    timeline: u32,
+    files: BTreeMap<Fid, Floor>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    op: OpNo,
+    data_version: u64,
+    verifier: BootVerifier,
+    done: Time,
+}
+
+#[derive(Debug, Default)]
+struct FileRecord {
+    stable: u64,
+    /// Changes of this timeline.
+    changes: Vec<Change>,
+    /// Which writes may have made the data what it is at a version.
+    values: BTreeMap<u64, Vec<OpNo>>,
+    /// Since a loss of power blocks of several unstable writes may stand side by side.
+    torn: bool,
+}
+
+/// A name that one application makes and removes, and nobody else touches.
+#[derive(Clone, Debug)]
+pub struct OwnName {
+    /// The file, once it is known to be made.
+    pub fid: Option<Fid>,
+    /// In which timeline, with which version of the directory.
+    made: Option<(u32, u64)>,
+    /// Removing has begun.
+    pub removing: bool,
+    removed: Option<(u32, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Append {
+    acknowledged: Option<(u32, u64, bool)>,
+}
+
+/// A lock that an application believes it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Belief {
+    /// Which client.
+    pub client: usize,
+    /// Which application there.
+    pub thread: usize,
+    /// Of which file.
+    pub fid: Fid,
+    /// Alone.
+    pub exclusive: bool,
+}
+
+/// What happened to a shared name.
+#[derive(Clone, Copy, Debug)]
+struct NameChange {
+    makes: bool,
+    began: Time,
+    /// `None`: not known to be over.
+    done: Option<Time>,
+}
+
+/// What is found on the server's disk.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Files with their status and their data.
+    pub files: BTreeMap<Fid, (Status, Vec<u8>)>,
+    /// Entries of the shared directory.
+    pub names: BTreeMap<Name, Fid>,
+}
+
+/// Numbers for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations that ended with an answer.
+    pub done: u64,
+    /// Operations with unknown outcome.
+    pub unknown: u64,
+    /// Reads that were answered from a cache.
+    pub cached: u64,
+    /// Starts of the server after the first.
+    pub restarts: u64,
+    /// Losses of power.
+    pub losses: u64,
+    /// Locks that were had.
+    pub locks: u64,
+    /// Sessions that were lost.
+    pub sessions_lost: u64,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct History {
+    timeline: u32,
+    floors: BTreeMap<Fid, Floor>,
+    files: BTreeMap<Fid, FileRecord>,
+    in_doubt: BTreeSet<OpNo>,
+    own: BTreeMap<Name, OwnName>,
+    shared: BTreeMap<Name, Vec<NameChange>>,
+    appends: BTreeMap<OpNo, Append>,
+    locks: Vec<Belief>,
+    trusted_until: BTreeMap<usize, Time>,
+    last_op: u64,
+    /// See [`Tally`].
+    pub tally: Tally,
+}
+
+impl History {
+    /// A number for an operation that begins; until [`History::wrote`] its effect may show up anywhere.
+    pub fn begin(&mut self) -> OpNo {
+        self.last_op += 1;
+        OpNo(self.last_op)
+    }
+
+    /// The operation will write data that names it.
+    pub fn may_write(&mut self, op: OpNo) {
+        self.in_doubt.insert(op);
+    }
+
+    /// The least that a read which begins now must show.
+    pub fn floors(&self) -> Floors {
+        Floors { timeline: self.timeline, files: self.floors.clone() }
+    }
+
+    /// A change is done: everybody who asks from now on must see it.
+    pub fn changed(&mut self, op: OpNo, status: &Status, verifier: BootVerifier, now: Time) {
+        self.floors.entry(status.fid).or_default().raise(status);
+        let change = Change { op, data_version: status.data_version, verifier, done: now };
+        self.files.entry(status.fid).or_default().changes.push(change);
+    }
+
+    /// A change that gave the file this operation's data is done.
+    pub fn wrote(&mut self, op: OpNo, status: &Status, verifier: BootVerifier, now: Time) -> Verdict {
+        let file = self.files.entry(status.fid).or_default();
+        let same = |change: &&Change| change.data_version == status.data_version;
+        let twin = file.changes.iter().find(same).map(|change| change.op);
+        if file.torn && status.data_version > self.floors.get(&status.fid).map_or(0, |floor| floor.data) {
+            file.torn = false;
+        }
+        file.values.entry(status.data_version).or_default().push(op);
+        self.in_doubt.remove(&op);
+        self.changed(op, status, verifier, now);
+        match twin {
+            Some(twin) => Err(("EO-1", format!("{twin:?} and {op:?} both made version {}", status.data_version))),
+            None => Ok(()),
+        }
+    }
+
+    /// The initial state of a file.
+    pub fn initial(&mut self, status: &Status, verifier: BootVerifier) {
+        self.files.entry(status.fid).or_default().values.entry(status.data_version).or_default().push(OpNo(0));
+        self.changed(OpNo(0), status, verifier, Time::ZERO);
+        self.stable_up_to(status.fid, status.data_version);
+    }
+
+    /// The file is stable up to a version.
+    pub fn stable_up_to(&mut self, fid: Fid, version: u64) {
+        let file = self.files.entry(fid).or_default();
+        file.stable = file.stable.max(version);
+    }
+
+    /// A commit that began at `began` was answered with `verifier`.
+    pub fn committed(&mut self, fid: Fid, began: Time, verifier: BootVerifier) {
+        let Some(file) = self.files.get(&fid) else { return };
+        let covered = file.changes.iter().filter(|change| change.done <= began && change.verifier == verifier);
+        let version = covered.map(|change| change.data_version).max();
+        if let Some(version) = version {
+            self.stable_up_to(fid, version);
+        }
+    }
+
+    /// A read that began when the floors were `since` shows `status`.
+    pub fn check_status(&self, since: &Floors, status: &Status, cached: bool) -> Verdict {
+        self.check_data_version(since, status.fid, status.data_version, cached)?;
+        let floor = self.floor(since, status.fid);
+        if status.status_version < floor.status {
+            let shown = status.status_version;
+            return Err(("CB-1", format!("{}: status {shown} shown after {floor:?}, cached {cached}", status.fid)));
+        }
+        Ok(())
+    }
+
+    /// As [`History::check_status`], for data or entries alone.
+    pub fn check_data_version(&self, since: &Floors, fid: Fid, version: u64, cached: bool) -> Verdict {
+        let floor = self.floor(since, fid);
+        if version < floor.data {
+            return Err(("CB-1", format!("{fid}: version {version} shown after {floor:?}, cached {cached}")));
+        }
+        Ok(())
+    }
+
+    fn floor(&self, since: &Floors, fid: Fid) -> Floor {
+        let then = since.files.get(&fid).copied().unwrap_or_default();
+        if since.timeline == self.timeline {
+            return then;
+        }
+        // What was lost meanwhile need not be shown.
+        let now = self.floors.get(&fid).copied().unwrap_or_default();
+        Floor { data: then.data.min(now.data), status: then.status.min(now.status) }
+    }
+
+    /// The data read with a version is that of a write which made this version, or of one whose outcome is not known.
+    pub fn check_value(&self, fid: Fid, version: u64, data: &[u8]) -> Verdict {
+        let Some(file) = self.files.get(&fid) else { return Ok(()) };
+        let words = words(data);
+        let allowed = |op: &OpNo| {
+            self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op))
+        };
+        if file.torn || (words.len() <= 1 && words.iter().all(allowed)) {
+            return Ok(());
+        }
+        Err(("CB-1", format!("{fid}: version {version} shows {words:?}, made by {:?}", file.values.get(&version))))
+    }
+
+    // Names.
+
+    /// A name that only its maker touches is about to be made.
+    pub fn own_name(&mut self, name: &Name) {
+        self.own.insert(name.clone(), OwnName { fid: None, made: None, removing: false, removed: None });
+    }
+
+    /// Names of `client` that are made and not being removed.
+    pub fn own_names(&self, prefix: &[u8]) -> Vec<Name> {
+        let live = |own: &OwnName| own.made.is_some_and(|(timeline, _)| timeline == self.timeline) && !own.removing;
+        let mine = self.own.iter().filter(|(name, own)| name.as_bytes().starts_with(prefix) && live(own));
+        mine.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// It is made.
+    pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: u64) {
+        let timeline = self.timeline;
+        if let Some(own) = self.own.get_mut(name) {
+            (own.fid, own.made) = (Some(fid), Some((timeline, dir_version)));
+        }
+    }
+
+    /// It is about to be removed.
+    pub fn own_removing(&mut self, name: &Name) {
+        if let Some(own) = self.own.get_mut(name) {
+            own.removing = true;
+        }
+    }
+
+    /// It is removed.
+    pub fn own_removed(&mut self, name: &Name, dir_version: u64) {
+        let timeline = self.timeline;
+        if let Some(own) = self.own.get_mut(name) {
+            own.removed = Some((timeline, dir_version));
+        }
+    }
+
+    /// The server says that a name of ours is not there, which we made and have not removed.
+    pub fn own_missing(&self, name: &Name) -> Verdict {
+        match self.own.get(name).and_then(|own| own.made) {
+            Some((timeline, _)) if timeline == self.timeline => {
+                Err(("EO-1", format!("{name:?} was made, and its one removal does not find it")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A change of a shared name begins.
+    pub fn shared_begins(&mut self, name: &Name, makes: bool, began: Time) -> usize {
+        let changes = self.shared.entry(name.clone()).or_default();
+        changes.push(NameChange { makes, began, done: None });
+        changes.len() - 1
+    }
+
+    /// The change is done; `happened`: the name was made, or removed.
+    pub fn shared_done(&mut self, name: &Name, at: usize, timeline: u32, happened: bool, now: Time) {
+        if timeline != self.timeline {
+            return;
+        }
+        let Some(change) = self.shared.get_mut(name).and_then(|changes| changes.get_mut(at)) else { return };
+        change.done = Some(now);
+        if !happened {
+            // It neither made nor removed anything, at any time.
+            (change.makes, change.began) = (false, Time::NEVER);
+        }
+    }
+
+    /// The present timeline.
+    pub fn timeline(&self) -> u32 {
+        self.timeline
+    }
+
+    /// A look-up that began at `began` shows that a name is not there: somebody must have had the chance to remove it.
+    pub fn check_absent(&self, name: &Name, timeline: u32, began: Time, now: Time, cached: bool) -> Verdict {
+        let Some(changes) = self.shared.get(name).filter(|_| timeline == self.timeline) else { return Ok(()) };
+        let made = changes.iter().filter(|change| change.makes && change.done.is_some_and(|done| done < began));
+        for made in made {
+            let may_follow = |change: &&NameChange| {
+                !change.makes && change.began <= now && change.done.is_none_or(|done| done >= made.began)
+            };
+            if !changes.iter().any(|change| may_follow(&change)) {
+                return Err(("CB-1", format!("{name:?} is not shown, and was made: {made:?}, cached {cached}")));
+            }
+        }
+        Ok(())
+    }
+
+    // Appends.
+
+    /// An append begins.
+    pub fn append_begins(&mut self, op: OpNo) {
+        self.appends.insert(op, Append::default());
+    }
+
+    /// It is done.
+    pub fn appended(&mut self, op: OpNo, offset: u64, stable: bool) {
+        let timeline = self.timeline;
+        self.appends.entry(op).or_default().acknowledged = Some((timeline, offset, stable));
+    }
+
+    fn check_log(&self, data: &[u8], power_lost: bool) -> Verdict {
+        let mut seen: BTreeMap<OpNo, u64> = BTreeMap::new();
+        for (index, record) in data.chunks(APPEND_BYTES).enumerate() {
+            let Some(op) = words(record).first().copied() else { continue };
+            let offset = (index * APPEND_BYTES) as u64;
+            if let Some(before) = seen.insert(op, offset).filter(|_| op != OpNo(0)) {
+                return Err(("EO-1", format!("append of {op:?} is there twice, at {before} and {offset}")));
+            }
+        }
+        for (op, append) in &self.appends {
+            let Some((timeline, offset, stable)) = append.acknowledged else { continue };
+            let lost = timeline != self.timeline || power_lost;
+            let found = seen.get(op);
+            if found != Some(&offset) && (stable || !lost) {
+                let rule = if lost { "DU-1" } else { "DU-2" };
+                return Err((rule, format!("append of {op:?} was acknowledged at {offset}, and is at {found:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    // Locks.
+
+    /// The client's lease is known to run until then.
+    pub fn trusts(&mut self, client: usize, until: Time, now: Time) -> Verdict {
+        self.trusted_until.insert(client, until);
+        self.check_locks(now)
+    }
+
+    /// An application has a lock.
+    pub fn locked(&mut self, belief: Belief, now: Time) -> Verdict {
+        self.tally.locks += 1;
+        self.locks.push(belief);
+        self.check_locks(now)
+    }
+
+    /// It gives the lock up, or knows that it is gone.
+    pub fn unlocked(&mut self, client: usize, thread: usize) {
+        self.locks.retain(|belief| (belief.client, belief.thread) != (client, thread));
+    }
+
+    /// The client is dead, or its session is over.
+    pub fn locks_gone(&mut self, client: usize) {
+        self.locks.retain(|belief| belief.client != client);
+    }
+
+    fn check_locks(&self, now: Time) -> Verdict {
+        let trusted = |client| self.trusted_until.get(&client).is_some_and(|until| *until > now);
+        let live: Vec<&Belief> = self.locks.iter().filter(|belief| trusted(belief.client)).collect();
+        for (at, one) in live.iter().enumerate() {
+            for other in &live[at + 1..] {
+                if one.fid == other.fid && (one.exclusive || other.exclusive) {
+                    return Err(("LK-1", format!("{one:?} and {other:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // The server's disk.
+
+    /// The server has come up again, and this is on its disk. Judges it, then takes it for the new floor.
+    pub fn restarted(&mut self, found: &Found, log: Fid, power_lost: bool, now: Time) -> Verdict {
+        self.tally.restarts += 1;
+        self.tally.losses += u64::from(power_lost);
+        let verdict = self.check_found(found, log, power_lost);
+        if power_lost {
+            self.begin_timeline(found, now);
+        }
+        verdict
+    }
+
+    fn check_found(&self, found: &Found, log: Fid, power_lost: bool) -> Verdict {
+        let rule = if power_lost { "DU-1" } else { "DU-2" };
+        for (fid, record) in &self.files {
+            let floor = self.floors.get(fid).copied().unwrap_or_default();
+            let least = if power_lost { record.stable } else { floor.data };
+            let Some((status, data)) = found.files.get(fid) else { continue };
+            if status.data_version < least {
+                return Err((rule, format!("{fid}: version {} found, {least} acknowledged", status.data_version)));
+            }
+            if *fid != log && !fid.vnode.is_directory() {
+                self.check_data_found(*fid, record, least, data, rule)?;
+            }
+        }
+        if let Some((_, data)) = found.files.get(&log) {
+            self.check_log(data, power_lost)?;
+        }
+        self.check_names_found(found, power_lost, rule)
+    }
+
+    /// Each block is of the last acknowledged write, or of a later one.
+    fn check_data_found(&self, fid: Fid, record: &FileRecord, least: u64, data: &[u8], rule: &'static str) -> Verdict {
+        let later: BTreeSet<OpNo> = record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
+        match words(data).iter().find(|op| !later.contains(op) && !self.in_doubt.contains(op)) {
+            Some(op) if !record.torn => Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_names_found(&self, found: &Found, power_lost: bool, rule: &'static str) -> Verdict {
+        let Some(dir) = self.files.keys().find(|fid| fid.vnode.is_directory()) else { return Ok(()) };
+        let stable = self.files.get(dir).map_or(0, |record| record.stable);
+        let counts = |(timeline, version): (u32, u64)| timeline == self.timeline && (!power_lost || version <= stable);
+        for (name, own) in &self.own {
+            let there = found.names.contains_key(name);
+            if own.made.is_some_and(counts) && !own.removing && !there {
+                return Err((rule, format!("{name:?} was made and is gone")));
+            }
+            if own.removed.is_some_and(counts) && there {
+                return Err((rule, format!("{name:?} was removed and is back")));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_timeline(&mut self, found: &Found, now: Time) {
+        self.timeline += 1;
+        for (fid, record) in &mut self.files {
+            let Some((status, data)) = found.files.get(fid) else {
+                self.floors.remove(fid);
+                continue;
+            };
+            self.floors.insert(*fid, Floor { data: status.data_version, status: status.status_version });
+            record.stable = record.stable.min(status.data_version);
+            record.changes.clear();
+            let present = words(data);
+            record.torn = present.len() > 1;
+            record.values.entry(status.data_version).or_default().extend(present);
+        }
+        self.shared.clear();
+        for name in found.names.keys() {
+            let change = NameChange { makes: true, began: now, done: Some(now) };
+            self.shared.insert(name.clone(), vec![change]);
+        }
+        for own in self.own.values_mut() {
+            // What became of it is told by the disk; it is not used again.
+            own.removing = true;
+            (own.made, own.removed) = (None, None);
+        }
+    }
+
+    /// Everything is over and at rest: what is on the disk must be all that was acknowledged.
+    pub fn finished(&self, found: &Found, log: Fid) -> Verdict {
+        self.check_found(found, log, false)
+    }
+}
+
+/// Bytes of one record of the log.
+pub const APPEND_BYTES: usize = 16;
+
+/// The operations whose words stand in some data.
+fn words(data: &[u8]) -> Vec<OpNo> {
+    let whole = data.chunks_exact(8).map(|word| OpNo(u64::from_le_bytes(word.try_into().unwrap_or_default())));
+    let mut list: Vec<OpNo> = whole.collect();
+    list.sort_unstable();
+    list.dedup();
+    if list.is_empty() {
+        list.push(OpNo(0));
+    }
+    list
+}
+
+/// Data of a given length that names its operation in each word.
+pub fn data_of(op: OpNo, bytes: usize) -> Vec<u8> {
+    op.0.to_le_bytes().into_iter().cycle().take(bytes).collect()
+}
+
+impl Tally {
+    /// Adds another run's numbers.
+    pub fn add(&mut self, other: &Tally) {
+        self.done += other.done;
+        self.unknown += other.unknown;
+        self.cached += other.cached;
+        self.restarts += other.restarts;
+        self.losses += other.losses;
+        self.locks += other.locks;
+        self.sessions_lost += other.sessions_lost;
+    }
+}

@@ -1,0 +1,59 @@
+//! Frames cut out of a stream of bytes, as a driver over sockets does it.
+
+use bytes::Bytes;
+use dafs::{Frame, Header, WireError};
+
+/// Bytes that have come and are not yet taken.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// More bytes came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes up to `count` bytes that are no frame.
+    pub fn take(&mut self, count: usize) -> Vec<u8> {
+        let count = count.min(self.bytes.len());
+        self.bytes.drain(..count).collect()
+    }
+
+    /// Bytes that are there.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The next frame, once all of it is there.
+    ///
+    /// # Errors
+    /// What came is no frame.
+    pub fn frame(&mut self) -> Result<Option<Frame>, WireError> {
+        let Some(head) = self.bytes.first_chunk::<{ Header::BYTES }>() else { return Ok(None) };
+        let header = Header::parse(head)?;
+        let message = header.message_bytes as usize;
+        let whole = Header::BYTES + message + header.payload_bytes as usize;
+        if self.bytes.len() < whole {
+            return Ok(None);
+        }
+        let taken = Bytes::from(self.take(whole));
+        let (message, payload) =
+            (taken.slice(Header::BYTES..Header::BYTES + message), taken.slice(Header::BYTES + message..));
+        Ok(Some(Frame { header, message, payload }))
+    }
+}
+
+/// A frame as it goes into a stream.
+pub fn to_bytes(frame: &Frame) -> Vec<u8> {
+    let mut bytes = frame.header.to_bytes().to_vec();
+    bytes.extend_from_slice(&frame.message);
+    bytes.extend_from_slice(&frame.payload);
+    bytes
+}

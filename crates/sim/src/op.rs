@@ -1,0 +1,160 @@
+//! What applications do.
+#![allow(missing_docs)] // The variants are documented as a whole; a field is named for what it is.
+
+use bytes::Bytes;
+use rand::Rng;
+use types::{ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, StatusChange};
+
+use crate::ground::Ground;
+use crate::history::{APPEND_BYTES, OpNo, data_of};
+use crate::server::Tree;
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// All data of a file.
+    Read(Fid),
+    /// A status.
+    Stat(Fid),
+    /// All data of a file anew.
+    Write { fid: Fid, bytes: usize, stable: bool },
+    /// A record at the end of the log.
+    Append { fid: Fid, stable: bool },
+    /// Make what is done stable.
+    Commit(Fid),
+    /// Other mode bits.
+    Chmod(Fid, u16),
+    /// A name that nobody else touches comes.
+    MakeOwn(Name),
+    /// ... and goes.
+    RemoveOwn(Name),
+    /// What a shared name is.
+    Lookup(Name),
+    /// A shared name comes.
+    MakeShared { name: Name, guarded: bool },
+    /// A shared name goes.
+    RemoveShared(Name),
+    /// A shared name becomes another one.
+    RenameShared(Name, Name),
+    /// Open what a shared name is, keep it open for a while, read it, close it.
+    Open(Name),
+    /// Read what was opened: it must be there.
+    ReadOpen(Fid),
+    /// Lock a file for a while.
+    Lock { fid: Fid, exclusive: bool, family: LockFamily },
+}
+
+const SHARED: [&str; 3] = ["s0", "s1", "s2"];
+
+fn shared(ground: &mut Ground) -> Name {
+    Name::new(SHARED[ground.rng.random_range(0..SHARED.len())].as_bytes()).expect("a name")
+}
+
+/// The name that an operation of `client` makes for itself.
+fn own(client: usize, op: OpNo) -> Name {
+    Name::new(format!("{}{}", own_prefix(client), op.0).as_bytes()).expect("a name")
+}
+
+/// How such names begin.
+pub fn own_prefix(client: usize) -> String {
+    format!("own-{client}-")
+}
+
+/// Draws an operation.
+pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
+    let stable = ground.one_in(3);
+    let (file, bytes) = tree.files[usize::from(ground.one_in(4))];
+    match ground.rng.random_range(0..100) {
+        0..22 => Op::Read(file),
+        22..32 => Op::Stat([file, tree.dir, tree.log][ground.rng.random_range(0..3)]),
+        32..50 => Op::Write { fid: file, bytes, stable },
+        50..57 => Op::Append { fid: tree.log, stable },
+        57..62 => Op::Commit([file, tree.dir][ground.rng.random_range(0..2)]),
+        62..65 => Op::Chmod(file, 0o600 | ground.rng.random_range(0..0o100)),
+        65..71 => Op::MakeOwn(own(client, op)),
+        71..76 => match ground.history.own_names(own_prefix(client).as_bytes()).pop() {
+            Some(name) => Op::RemoveOwn(name),
+            None => Op::MakeOwn(own(client, op)),
+        },
+        76..82 => Op::Lookup(shared(ground)),
+        82..86 => Op::MakeShared { name: shared(ground), guarded: ground.one_in(2) },
+        86..89 => Op::RemoveShared(shared(ground)),
+        89..91 => Op::RenameShared(shared(ground), shared(ground)),
+        91..94 => Op::Open(shared(ground)),
+        _ => {
+            let flock = ground.one_in(2);
+            let family = if flock { LockFamily::Flock } else { LockFamily::Posix };
+            Op::Lock { fid: tree.locks[usize::from(flock)], exclusive: !ground.one_in(3), family }
+        }
+    }
+}
+
+impl Op {
+    /// The call that it takes.
+    pub fn call(&self, tree: &Tree, op: OpNo, owner: LockOwner) -> Call {
+        let dir = tree.dir;
+        let make = |name: &Name, how| Call::Make { dir, name: name.clone(), kind: NewKind::File, mode: 0o644, how };
+        let write = |fid, offset, bytes, stable| Call::Write {
+            fid,
+            offset,
+            data: Bytes::from(data_of(op, bytes)),
+            stable,
+            kill_privileges: false,
+        };
+        match self {
+            Op::Read(fid) | Op::ReadOpen(fid) => Call::Read { fid: *fid, offset: 0, length: 1 << 16 },
+            Op::Stat(fid) => Call::GetStatus { fid: *fid },
+            Op::Write { fid, bytes, stable } => write(*fid, Some(0), *bytes, *stable),
+            Op::Append { fid, stable } => write(*fid, None, APPEND_BYTES, *stable),
+            Op::Commit(fid) => Call::Commit { fid: *fid },
+            Op::Chmod(fid, mode) => {
+                let change = StatusChange { mode: Some(*mode), ..StatusChange::default() };
+                Call::SetStatus { fid: *fid, change }
+            }
+            Op::MakeOwn(name) => make(name, CreateHow::Guarded),
+            Op::MakeShared { name, guarded } => {
+                make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })
+            }
+            Op::RemoveOwn(name) | Op::RemoveShared(name) => {
+                Call::Remove { dir, name: name.clone(), directory: false, hold: false }
+            }
+            Op::RenameShared(from, to) => Call::Rename {
+                from_dir: dir,
+                from: from.clone(),
+                to_dir: dir,
+                to: to.clone(),
+                mode: RenameMode::Replace,
+                hold: false,
+            },
+            Op::Lookup(name) | Op::Open(name) => Call::Lookup { dir, name: name.clone() },
+            Op::Lock { fid, exclusive, family } => lock(*fid, owner, *exclusive, *family, false),
+        }
+    }
+
+    /// The file that our own change makes our cache of old.
+    pub fn changes(&self, tree: &Tree) -> Option<Fid> {
+        match self {
+            Op::Write { fid, .. } | Op::Append { fid, .. } | Op::Chmod(fid, _) => Some(*fid),
+            Op::MakeOwn(_) | Op::RemoveOwn(_) | Op::MakeShared { .. } | Op::RemoveShared(_) | Op::RenameShared(..) => {
+                Some(tree.dir)
+            }
+            _ => None,
+        }
+    }
+
+    /// Shared names that it changes, and whether it makes them.
+    pub fn shared_names(&self) -> Vec<(Name, bool)> {
+        match self {
+            Op::MakeShared { name, .. } => vec![(name.clone(), true)],
+            Op::RemoveShared(name) => vec![(name.clone(), false)],
+            Op::RenameShared(from, to) if from != to => vec![(from.clone(), false), (to.clone(), true)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A call for a lock of the whole file.
+pub fn lock(fid: Fid, owner: LockOwner, exclusive: bool, family: LockFamily, reclaim: bool) -> Call {
+    let mode = if exclusive { LockMode::Exclusive } else { LockMode::Shared };
+    Call::Lock { fid, owner, pid: 1, family, range: ByteRange::ALL, mode, wait: !reclaim, reclaim }
+}
