@@ -1,7 +1,7 @@
 //! How much more a change of a body will be charged, before it is made: the quota refuses it at the call, and bytes that were
 //! overwritten do not come back.
 //!
-//! The store charges an inline body for its bytes, rounded up to 512, and a body file for each block of [`BLOCK_BYTES`] that is no hole. `free` is
+//! The store charges an inline body for its bytes, and a body file for each block of [`BLOCK_BYTES`] that is no hole. `free` is
 //! what the quota leaves: where the largest possible growth fits, nobody looks for holes.
 
 use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, Vnode};
@@ -9,14 +9,21 @@ use types::Fault;
 
 use crate::volume::ViceVolume;
 
-/// Growth by data or reserved room from `start` to `end` (excluded).
-pub(crate) fn of_range(volume: &ViceVolume, vnode: &Vnode, start: u64, end: u64, free: u64) -> Result<u64, Fault> {
+/// Growth by data or reserved room from `start` to `end` (excluded), in a body that is `size` long afterwards.
+pub(crate) fn of_range(
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    start: u64,
+    end: u64,
+    size: u64,
+    free: u64,
+) -> Result<u64, Fault> {
     let status = &vnode.status;
     let touched = blocks(start, end);
     if !matches!(vnode.place, Place::File { .. }) {
         // What is there already moves into the first block of a file.
         let first = u64::from(status.size > 0 && start >= BLOCK_BYTES);
-        let used = if end <= INLINE_BYTES_MAX { inline(status.size.max(end)) } else { (touched + first) * BLOCK_BYTES };
+        let used = if end <= INLINE_BYTES_MAX { size } else { (touched + first) * BLOCK_BYTES };
         return Ok(used.saturating_sub(status.used));
     }
     if touched * BLOCK_BYTES <= free {
@@ -34,16 +41,11 @@ pub(crate) fn of_resize(vnode: &Vnode, size: u64) -> u64 {
         return 0; // a hole
     }
     let used = match () {
-        () if size <= INLINE_BYTES_MAX => inline(size),
+        () if size <= INLINE_BYTES_MAX => size,
         () if status.size == 0 => 0,
         () => BLOCK_BYTES,
     };
     used.saturating_sub(status.used)
-}
-
-/// What an inline body of this size is charged.
-fn inline(size: u64) -> u64 {
-    size.next_multiple_of(512)
 }
 
 /// Blocks that a range touches.

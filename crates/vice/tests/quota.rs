@@ -95,12 +95,24 @@ fn what_was_reserved_can_be_written() {
 }
 
 #[test]
+fn reserving_room_that_a_small_file_has_anyway_is_free() {
+    let (mut rig, root) = rig(EMPTY + 100, 0);
+    let file = rig.file(root, "f");
+    rig.call(0, &ROOT, write(file, Some(0), &[1; 100])).unwrap();
+    let reserve = |mode| Call::Allocate { fid: file, offset: 0, length: 5000, mode };
+    assert!(rig.call(0, &ROOT, reserve(AllocateMode::KeepSize)).is_ok());
+    assert!(rig.call(0, &ROOT, reserve(AllocateMode::ZeroKeepSize)).is_ok());
+    assert_eq!(rig.call(0, &ROOT, reserve(AllocateMode::Extend)), Err(Fault::QuotaExceeded));
+    assert_eq!(rig.usage().used_bytes, EMPTY + 100);
+}
+
+#[test]
 fn a_small_file_that_grows_large_is_charged_anew() {
-    // 300 bytes are charged 512; past 16 KiB the file takes blocks: the first for what it has.
+    // 300 bytes are charged as such; past 16 KiB the file takes blocks: the first for what it has.
     let (mut rig, root) = rig(EMPTY + 2 * BLOCK, 0);
     let file = rig.file(root, "f");
     rig.call(0, &ROOT, write(file, Some(0), &[1; 300])).unwrap();
-    assert_eq!(rig.usage().used_bytes, EMPTY + 512);
+    assert_eq!(rig.usage().used_bytes, EMPTY + 300);
     assert_eq!(rig.call(0, &ROOT, write(file, Some(BLOCK * 5), &[1; BLOCK as usize + 1])), Err(Fault::QuotaExceeded));
     rig.call(0, &ROOT, write(file, Some(BLOCK * 5), &[1; BLOCK as usize])).unwrap();
     assert_eq!(rig.usage().used_bytes, EMPTY + 2 * BLOCK);

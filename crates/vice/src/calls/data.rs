@@ -94,7 +94,8 @@ impl Vice {
             return Ok(Outcome::Answer(self.written(&vnode, 0, offset, previous_version)));
         }
         let mut change = Change::new(&volume);
-        change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, free))?);
+        let size = vnode.status.size.max(end);
+        change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
         if kill || !ask.caller.is_root() {
             kill_privileges(&mut vnode, &mut change)?;
         }
@@ -127,7 +128,9 @@ impl Vice {
         let previous_version = vnode.status.data_version;
         let mut change = Change::new(&volume);
         if mode != AllocateMode::PunchHole {
-            change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, free))?);
+            let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
+            let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };
+            change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
         }
         if !ask.caller.is_root() {
             kill_privileges(&mut vnode, &mut change)?;
