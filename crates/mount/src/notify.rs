@@ -101,3 +101,103 @@ impl Invalidate for Notifier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::channel::Received;
+
+    /// A kernel that knows one node only after a few notifications, and writes down what it hears.
+    struct Kernel {
+        unknown_for: Mutex<u32>,
+        heard: Mutex<Vec<(i32, Vec<u8>)>>,
+    }
+
+    impl Channel for Kernel {
+        fn receive(&self, _: &mut Vec<u8>) -> Result<Received, Errno> {
+            Ok(Received::End)
+        }
+
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+            let mut unknown_for = self.unknown_for.lock();
+            if code == notify::INVAL_INODE && *unknown_for > 0 {
+                *unknown_for -= 1;
+                return Err(Errno::NOENT);
+            }
+            self.heard.lock().push((code, parts.iter().flat_map(|part| part.to_vec()).collect()));
+            Ok(())
+        }
+
+        fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+            Err(Errno::NOSYS)
+        }
+    }
+
+    const FILE: Fid = Fid::new(1, 4, 2);
+    const DIR: Fid = Fid::new(1, 5, 2);
+
+    fn notifier(unknown_for: u32, minor: u32) -> (Arc<Kernel>, Arc<Nodes>, Notifier) {
+        let kernel = Arc::new(Kernel { unknown_for: Mutex::new(unknown_for), heard: Mutex::default() });
+        let nodes = Arc::new(Nodes::new(Fid::new(1, 1, 1)));
+        nodes.remember(FILE, 1);
+        nodes.remember(DIR, 1);
+        let notifier = Notifier::new(Arc::clone(&kernel) as _, Arc::clone(&nodes), Agreement { minor, flags: 0 });
+        (kernel, nodes, notifier)
+    }
+
+    fn inode(ino: u64, off: i64) -> (i32, Vec<u8>) {
+        (notify::INVAL_INODE, abi::NotifyInvalInode { ino, off, len: 0 }.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_inode_that_is_on_its_way_into_the_kernel_is_invalidated_when_it_is_there() {
+        let (kernel, _, notifier) = notifier(5, 45);
+        notifier.inode_data(FILE);
+        assert_eq!(*kernel.heard.lock(), [inode(4, 0)]);
+        notifier.inode_attributes(FILE);
+        assert_eq!(kernel.heard.lock().last(), Some(&inode(4, -1)));
+    }
+
+    #[test]
+    fn what_the_kernel_never_had_or_gave_back_is_not_waited_for() {
+        let (kernel, nodes, notifier) = notifier(u32::MAX, 45);
+        notifier.inode_data(Fid::new(1, 400, 2));
+        notifier.inode_data(Fid { unique: types::Uniquifier(3), ..FILE });
+        let forgetting = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            nodes.forget(4, 1)
+        });
+        let began = Instant::now();
+        notifier.inode_data(FILE);
+        assert!(began.elapsed() < PATIENCE / 2);
+        assert_eq!(forgetting.join().unwrap(), Some(FILE));
+        assert_eq!(*kernel.heard.lock(), []);
+    }
+
+    #[test]
+    fn names_end_by_the_epoch_where_there_is_one() {
+        let (kernel, _, new) = notifier(0, 45);
+        new.directory(DIR);
+        new.directory(Fid::new(1, 77, 1));
+        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![])]);
+        let (kernel, _, old) = notifier(0, 43);
+        old.directory(DIR);
+        assert_eq!(*kernel.heard.lock(), []);
+    }
+
+    #[test]
+    fn everything_is_names_and_all_inodes() {
+        let (kernel, _, notifier) = notifier(0, 45);
+        notifier.all();
+        let mut heard = kernel.heard.lock().clone();
+        assert_eq!(heard.remove(0), (notify::INC_EPOCH, vec![]));
+        heard.sort();
+        assert_eq!(heard, [inode(1, 0), inode(4, 0), inode(5, 0)]);
+    }
+}

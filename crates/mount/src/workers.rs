@@ -251,3 +251,202 @@ impl<H: Handler> Workers<H> {
 
 /// A lock waiter calls down through venus and the client; they keep no large arrays on the stack.
 const WAITER_STACK_BYTES: usize = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it.
+    #[derive(Clone, Default)]
+    struct Kernel(Arc<(Mutex<Queue>, Condvar)>);
+
+    #[derive(Default)]
+    struct Queue {
+        requests: VecDeque<u8>,
+        receiving: usize,
+        ended: bool,
+    }
+
+    impl Kernel {
+        fn send(&self, request: u8, times: usize) {
+            let mut queue = self.0.0.lock();
+            queue.requests.extend(std::iter::repeat_n(request, times));
+            self.0.1.notify_all();
+        }
+
+        fn end(&self) {
+            self.0.0.lock().ended = true;
+            self.0.1.notify_all();
+        }
+    }
+
+    impl Channel for Kernel {
+        fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
+            assert!(into.capacity() >= channel::BUFFER_BYTES);
+            into.clear();
+            let mut queue = self.0.0.lock();
+            queue.receiving += 1;
+            while queue.requests.is_empty() && !queue.ended {
+                self.0.1.wait(&mut queue);
+            }
+            queue.receiving -= 1;
+            let Some(request) = queue.requests.pop_front() else { return Ok(Received::End) };
+            into.push(request);
+            Ok(Received::Request)
+        }
+
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn notify(&self, _: i32, _: &[IoSlice<'_>]) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+            Ok(Arc::new(self.clone()))
+        }
+    }
+
+    const URGENT: u8 = b'u';
+    const BLOCKS: u8 = b'b';
+    const WAITS: u8 = b'w';
+
+    #[derive(Default)]
+    struct Seen {
+        urgent: usize,
+        blocking: usize,
+        done: usize,
+        refused: usize,
+        open: bool,
+    }
+
+    /// Requests block until the gate is opened.
+    #[derive(Clone, Default)]
+    struct Gate(Arc<(Mutex<Seen>, Condvar)>);
+
+    impl Gate {
+        fn open(&self) {
+            self.0.0.lock().open = true;
+            self.0.1.notify_all();
+        }
+
+        fn wait_for(&self, what: &str, holds: impl Fn(&Seen) -> bool) {
+            let began = Instant::now();
+            let mut seen = self.0.0.lock();
+            while !holds(&seen) {
+                assert!(began.elapsed() < Duration::from_secs(10), "not in time: {what}");
+                self.0.1.wait_for(&mut seen, Duration::from_millis(10));
+            }
+        }
+    }
+
+    impl Handler for Gate {
+        fn urgency(&self, request: &[u8]) -> Urgency {
+            match request {
+                [URGENT] => Urgency::Urgent,
+                [WAITS] => Urgency::Waits,
+                _ => Urgency::Normal,
+            }
+        }
+
+        fn handle(&self, request: &mut Vec<u8>, _: &dyn Channel) {
+            let mut seen = self.0.0.lock();
+            if std::mem::take(request) == [URGENT] {
+                seen.urgent += 1;
+            } else {
+                seen.blocking += 1;
+                self.0.1.notify_all();
+                while !seen.open {
+                    self.0.1.wait(&mut seen);
+                }
+                seen.done += 1;
+            }
+            self.0.1.notify_all();
+        }
+
+        fn refuse(&self, _: &[u8], _: &dyn Channel) {
+            self.0.0.lock().refused += 1;
+            self.0.1.notify_all();
+        }
+    }
+
+    fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers<Gate>>) {
+        let (kernel, gate) = (Kernel::default(), Gate::default());
+        let workers = Workers::start(gate.clone(), config, Arc::new(kernel.clone())).unwrap();
+        (kernel, gate, workers)
+    }
+
+    fn ends(workers: Arc<Workers<Gate>>) {
+        let waiting = thread::spawn(move || workers.wait());
+        let began = Instant::now();
+        while !waiting.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(10), "workers do not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    const SMALL: WorkersConfig = WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
+
+    #[test]
+    fn somebody_receives_however_many_requests_block() {
+        let (kernel, gate, workers) = started(SMALL);
+        // Three block in a thread each, the fourth thread keeps receiving and parks the rest.
+        kernel.send(BLOCKS, 8);
+        gate.wait_for("all but one thread are busy", |seen| seen.blocking == 3);
+        kernel.send(URGENT, 10);
+        gate.wait_for("interrupts are heard", |seen| seen.urgent == 10);
+        assert_eq!(workers.counts.lock().workers, 4);
+        gate.open();
+        gate.wait_for("parked requests are seen through", |seen| seen.done == 8);
+        kernel.end();
+        ends(workers);
+    }
+
+    #[test]
+    fn a_full_backlog_holds_requests_back_and_loses_none() {
+        let (kernel, gate, workers) = started(SMALL);
+        kernel.send(BLOCKS, 40);
+        gate.wait_for("all but one thread are busy", |seen| seen.blocking == 3);
+        thread::sleep(Duration::from_millis(50));
+        assert!(workers.counts.lock().backlog.len() <= SMALL.backlog_max);
+        gate.open();
+        gate.wait_for("every request is seen through", |seen| seen.done == 40);
+        kernel.end();
+        ends(workers);
+    }
+
+    #[test]
+    fn threads_go_when_they_are_not_needed() {
+        let (kernel, gate, workers) = started(SMALL);
+        kernel.send(BLOCKS, 8);
+        gate.wait_for("all but one thread are busy", |seen| seen.blocking == 3);
+        gate.open();
+        gate.wait_for("every request is seen through", |seen| seen.done == 8);
+        let began = Instant::now();
+        while workers.counts.lock().workers > SMALL.receiving {
+            assert!(began.elapsed() < Duration::from_secs(10), "idle threads stay");
+            thread::sleep(Duration::from_millis(5));
+        }
+        kernel.send(BLOCKS, 3);
+        gate.wait_for("it still works", |seen| seen.done == 11);
+        kernel.end();
+        ends(workers);
+    }
+
+    #[test]
+    fn lock_waiters_take_no_worker_and_too_many_are_refused() {
+        let (kernel, gate, workers) = started(SMALL);
+        kernel.send(WAITS, 5);
+        gate.wait_for("three wait, two are refused", |seen| seen.blocking == 3 && seen.refused == 2);
+        assert_eq!(workers.counts.lock().workers, 2);
+        assert!(!workers.is_over());
+        kernel.end();
+        gate.open();
+        ends(Arc::clone(&workers));
+        assert!(workers.is_over());
+    }
+}
