@@ -4,18 +4,19 @@
 //! breaks off before they are acknowledged, claim locks and open files after the server has restarted, and never
 //! answer from the cache without trust.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dafs::{
-    CallFailure, CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, Features, Hello, HelloAnswer,
-    Role,
+    CallFailure, CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, Features, Hello,
+    HelloAnswer, PeerError, Role,
 };
 use lease::{Holder, Snapshot};
 use rand::Rng;
 use types::limits::LEASE;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, ByteRange, Call, Caller, ClientId, Fault, Fid, LockFamily, LockOwner, Time,
+    Answer, BootVerifier, BreakId, BreakItem, ByteRange, Call, Caller, ClientId, Fault, Fid, LockFamily, LockOwner,
+    Time,
 };
 
 use crate::cache::{Cache, OwnMark};
@@ -65,6 +66,8 @@ struct Life {
     held: BTreeSet<Fid>,
     threads: [Thread; THREADS],
     wake_at: Time,
+    outputs: VecDeque<ClientOutput>,
+    following: bool,
 }
 
 struct Conn {
@@ -186,6 +189,8 @@ impl Client {
             held: BTreeSet::new(),
             threads: [Thread::Idle; THREADS],
             wake_at: Time::NEVER,
+            outputs: VecDeque::new(),
+            following: false,
         });
         self.follow(ground, outputs);
         for thread in 0..THREADS {
@@ -348,7 +353,9 @@ impl Client {
         let result = up.machine.step(now, input, &mut outputs);
         self.follow(ground, outputs);
         if let Err(error) = result {
-            ground.violate("DA-5", format!("client {}: the server misbehaved: {error}", self.index));
+            if !matches!(error, PeerError::Goodbye { .. }) {
+                ground.violate("DA-5", format!("client {}: the server misbehaved: {error}", self.index));
+            }
             if let Some(channel) = channel {
                 ground.close(ConnId(channel.0), Side::Client);
                 self.up.as_mut().and_then(|up| up.conns.remove(&channel));
@@ -368,45 +375,59 @@ impl Client {
         }
     }
 
+    /// Carries outputs out in the order in which the machine put them out: those of a step that follows from one of them come
+    /// behind the rest.
     fn follow(&mut self, ground: &mut Ground, outputs: Vec<ClientOutput>) {
+        let Some(up) = self.up.as_mut() else { return };
+        up.outputs.extend(outputs);
+        if std::mem::replace(&mut up.following, true) {
+            return;
+        }
+        while let Some(output) = self.up.as_mut().and_then(|up| up.outputs.pop_front()) {
+            self.carry_out(ground, output);
+        }
+        if let Some(up) = self.up.as_mut() {
+            up.following = false;
+        }
+    }
+
+    fn carry_out(&mut self, ground: &mut Ground, output: ClientOutput) {
         let (client, life) = (self.index, self.life);
-        for output in outputs {
-            let Some(up) = self.up.as_mut() else { return };
-            match output {
-                ClientOutput::Connect { role, at } => {
-                    ground.at(self.clock.when(at), Event::Dial { client, life, role });
+        let Some(up) = self.up.as_mut() else { return };
+        match output {
+            ClientOutput::Connect { role, at } => {
+                ground.at(self.clock.when(at), Event::Dial { client, life, role });
+            }
+            ClientOutput::Send { channel, frame } => {
+                ground.send(ConnId(channel.0), Side::Client, to_bytes(&frame));
+            }
+            ClientOutput::Close { channel } => {
+                up.conns.remove(&channel);
+                ground.close(ConnId(channel.0), Side::Client);
+            }
+            ClientOutput::Done { id, result, .. } => self.done(ground, id, result),
+            ClientOutput::Break { id, items } => self.on_break(ground, id, &items),
+            ClientOutput::Renewed { sent_at, .. } => self.on_renewed(ground, sent_at),
+            ClientOutput::Established { resumed, restarted, boot_verifier, session } => {
+                ground.note(|| {
+                    format!("client {client}: attached to {session:?}, resumed {resumed}, restarted {restarted}")
+                });
+                up.verifier = boot_verifier;
+                if resumed && restarted {
+                    self.claim(ground);
+                } else if resumed {
+                    up.locks.values_mut().for_each(|lock| lock.doubtful = false);
                 }
-                ClientOutput::Send { channel, frame } => {
-                    ground.send(ConnId(channel.0), Side::Client, to_bytes(&frame));
-                }
-                ClientOutput::Close { channel } => {
-                    up.conns.remove(&channel);
-                    ground.close(ConnId(channel.0), Side::Client);
-                }
-                ClientOutput::Done { id, result, .. } => self.done(ground, id, result),
-                ClientOutput::Break { id, items } => self.on_break(ground, id, &items),
-                ClientOutput::Renewed { sent_at, .. } => self.on_renewed(ground, sent_at),
-                ClientOutput::Established { resumed, restarted, boot_verifier, session } => {
-                    ground.note(|| {
-                        format!("client {client}: attached to {session:?}, resumed {resumed}, restarted {restarted}")
-                    });
-                    up.verifier = boot_verifier;
-                    if resumed && restarted {
-                        self.claim(ground);
-                    } else if resumed {
-                        up.locks.values_mut().for_each(|lock| lock.doubtful = false);
-                    }
-                }
-                ClientOutput::SessionLost => self.on_session_lost(ground),
-                ClientOutput::Refused(fault) => {
-                    ground.violate("EO-2", format!("client {client} of life {life} is refused: {fault}"));
-                }
-                ClientOutput::Closed => {}
-                ClientOutput::WakeAt(at) => {
-                    up.wake_at = at;
-                    if at < Time::NEVER {
-                        ground.at(self.clock.when(at), Event::ClientTick { client, life });
-                    }
+            }
+            ClientOutput::SessionLost => self.on_session_lost(ground),
+            ClientOutput::Refused(fault) => {
+                ground.violate("EO-2", format!("client {client} of life {life} is refused: {fault}"));
+            }
+            ClientOutput::Closed => {}
+            ClientOutput::WakeAt(at) => {
+                up.wake_at = at;
+                if at < Time::NEVER {
+                    ground.at(self.clock.when(at), Event::ClientTick { client, life });
                 }
             }
         }
@@ -633,7 +654,8 @@ impl Client {
 
     fn done(&mut self, ground: &mut Ground, id: CallId, result: Result<Answer, CallFailure>) {
         let Some(doing) = self.up.as_mut().and_then(|up| up.calls.remove(&id)) else {
-            return ground.violate("DA-4", format!("client {}: {id:?} is answered twice or was never asked", self.index));
+            return ground
+                .violate("DA-4", format!("client {}: {id:?} is answered twice or was never asked", self.index));
         };
         ground.note(|| format!("client {}: done {id:?} {result:?}", self.index));
         match doing {
@@ -682,8 +704,9 @@ impl Client {
     fn answered(&mut self, ground: &mut Ground, running: &Running, answer: Answer) {
         let Some(up) = self.up.as_mut() else { return };
         let (now, verifier, number) = (ground.now, running.verifier, running.number);
-        let promised =
-            |up: &Life, fid| up.holder.promised(fid, running.snapshot) || ground.mutation == Some(Mutation::IgnoreSnapshots);
+        let promised = |up: &Life, fid| {
+            up.holder.promised(fid, running.snapshot) || ground.mutation == Some(Mutation::IgnoreSnapshots)
+        };
         let floors = &running.floors;
         let history = &mut ground.history;
         let verdict = match (&running.op, answer) {
@@ -797,8 +820,7 @@ impl Client {
         let (now, began) = (ground.now, running.began);
         let verdict = match (&running.op, fault) {
             (Op::Lookup(name) | Op::Open(name), Fault::NotFound) => {
-                let may = up.holder.promised(running.dir, running.snapshot)
-                    || ground.breaks(Mutation::IgnoreSnapshots);
+                let may = up.holder.promised(running.dir, running.snapshot) || ground.breaks(Mutation::IgnoreSnapshots);
                 if may {
                     up.cache.put_absent(running.dir, name, running.mark);
                 }

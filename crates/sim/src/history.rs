@@ -243,9 +243,8 @@ impl History {
     pub fn check_value(&self, fid: Fid, version: u64, data: &[u8]) -> Verdict {
         let Some(file) = self.files.get(&fid) else { return Ok(()) };
         let words = words(data);
-        let allowed = |op: &OpNo| {
-            self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op))
-        };
+        let allowed =
+            |op: &OpNo| self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op));
         if file.torn || (words.len() <= 1 && words.iter().all(allowed)) {
             return Ok(());
         }
@@ -447,7 +446,9 @@ impl History {
     fn check_data_found(&self, fid: Fid, record: &FileRecord, least: u64, data: &[u8], rule: &'static str) -> Verdict {
         let later: BTreeSet<OpNo> = record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
         match words(data).iter().find(|op| !later.contains(op) && !self.in_doubt.contains(op)) {
-            Some(op) if !record.torn => Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged"))),
+            Some(op) if !record.torn => {
+                Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged")))
+            }
             _ => Ok(()),
         }
     }

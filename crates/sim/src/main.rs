@@ -9,7 +9,9 @@ use sim::{Mutation, Options, Outcome};
 
 /// Seeded simulation of a cell under faults.
 #[derive(Parser)]
-#[command(after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds 0..200 --mutation no-grace")]
+#[command(
+    after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds 0..200 --mutation no-grace"
+)]
 struct Arguments {
     /// One seed.
     #[arg(long, conflicts_with = "seeds")]

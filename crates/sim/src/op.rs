@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use rand::Rng;
-use types::{ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, StatusChange};
+use types::{
+    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, StatusChange,
+};
 
 use crate::ground::Ground;
 use crate::history::{APPEND_BYTES, OpNo, data_of};

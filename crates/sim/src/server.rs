@@ -109,13 +109,7 @@ impl Server {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: Quota::default() };
         let volume = partition.create_volume(&name, &root).expect("the first volume is made");
         let vice = Vice::open(partition, config(ground), clock.read(ground.now)).expect("an empty partition is served");
-        let life = Life {
-            vice,
-            sessions: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            second: HashMap::new(),
-            seconds: 0,
-        };
+        let life = Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 };
         let mut server = Server { clock, life: 1, machine, up: Some(life) };
         let tree = server.plant(ground, Fid::root(volume.id()));
         ground.after(SYNC_EVERY, Event::ServerSync { life: 1 });
@@ -191,13 +185,8 @@ impl Server {
         ground.judge(verdict);
         let now = self.clock.read(ground.now);
         let vice = Vice::open(partition, config(ground), now).expect("a crashed partition is served");
-        self.up = Some(Life {
-            vice,
-            sessions: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            second: HashMap::new(),
-            seconds: 0,
-        });
+        self.up =
+            Some(Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 });
         ground.after(SYNC_EVERY, Event::ServerSync { life: self.life });
         self.tick(ground, self.life);
     }
@@ -321,7 +310,8 @@ impl Server {
         let Some(terms) = up.conns.get(&conn).and_then(|inbound| inbound.terms) else { return };
         let (client, incarnation) = (attach.client, attach.incarnation);
         let mut effects = Vec::new();
-        let resumed = attach.resume.and_then(|session| up.vice.resume(now, session, client, incarnation, &mut effects).ok());
+        let resumed =
+            attach.resume.and_then(|session| up.vice.resume(now, session, client, incarnation, &mut effects).ok());
         let is_resumed = resumed.is_some();
         let attached = resumed.map_or_else(|| up.vice.attach(now, client, incarnation, &mut effects), Ok);
         ground.note(|| format!("server: attach of {client:?}.{incarnation}: {attached:?}"));
@@ -475,7 +465,15 @@ impl Server {
     }
 
     /// A worker takes a request up.
-    pub fn execute(&mut self, ground: &mut Ground, life: u64, origin: Origin, caller: &Caller, call: Call, repeated: bool) {
+    pub fn execute(
+        &mut self,
+        ground: &mut Ground,
+        life: u64,
+        origin: Origin,
+        caller: &Caller,
+        call: Call,
+        repeated: bool,
+    ) {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut().filter(|_| life == self.life) else { return };
         ground.note(|| format!("server: execute {origin:?} repeated {repeated} {}", brief(&call)));
