@@ -112,10 +112,13 @@ impl Bodies {
         shard.gates.entry(id).or_default().clone()
     }
 
-    /// The bodies that [`Gate::must_stay`] holds for. Waits for writers at work.
+    /// The bodies that [`Gate::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
     pub(crate) fn unsettled(&self) -> Vec<BodyId> {
         let gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
-        gates.into_iter().filter(|(_, gate)| gate.read().must_stay()).map(|(id, _)| id).collect()
+        let mut unsettled: Vec<_> =
+            gates.into_iter().filter(|(_, gate)| gate.read().must_stay()).map(|(id, _)| id).collect();
+        unsettled.sort_unstable();
+        unsettled
     }
 }
 

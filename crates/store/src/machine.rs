@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::StoreError;
-use crate::disk::MemFiles;
+use crate::disk::{MemFiles, UNLIMITED_BYTES};
 use crate::engine::MemLog;
 
 pub(crate) type Shared = Arc<Mutex<Machine>>;
@@ -51,7 +51,7 @@ impl MemMachine {
             boot: 1,
             sync_failed: false,
             fail_syncs: false,
-            capacity_bytes: 1 << 40,
+            capacity_bytes: UNLIMITED_BYTES,
             images: None,
         })
     }

@@ -100,6 +100,9 @@ struct Counter {
     stored: u64,
 }
 
+/// Sees the key and value of a record; an error ends the scan.
+type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 /// Session numbers that are set aside in one durable step.
 const SESSIONS_AT_ONCE: u64 = 64;
 
@@ -110,6 +113,8 @@ mod which {
     pub(super) const NEXT_VOLUME: u64 = 2;
 }
 
+// Options are handed over: a caller keeps none.
+#[allow(clippy::needless_pass_by_value)]
 impl Partition {
     /// Makes a partition in an empty (or absent) directory and opens it.
     ///
@@ -360,7 +365,7 @@ impl Partition {
     }
 
     /// Visits every record under a prefix.
-    fn each(&self, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn each(&self, prefix: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
         let mut result = Ok(());
         self.0.media.engine.scan(prefix, &prefix_end(prefix), &mut |key, value| {
             result = visit(key, value);
@@ -460,7 +465,7 @@ impl Partition {
 
     /// A volume whose header is damaged is left out; the others work.
     fn recover_volumes(&self) -> Result<()> {
-        let mut headers = Vec::new();
+        let mut headers: Vec<(VolumeId, VolumeHeader)> = Vec::new();
         self.each(&[kind::VOLUME], &mut |key, value| {
             match (key::number_at(key, 0), record::decode_volume(key, value)) {
                 (Some(id), Ok(header)) => headers.push((VolumeId(id), header)),

@@ -32,7 +32,7 @@ pub struct Update {
     sums: BTreeMap<(VnodeNo, u64), Sums>,
     /// Sums of groups from the given one on go, before `sums` are put.
     cut_sums: Vec<(VnodeNo, u64)>,
-    xattrs: Vec<((VnodeNo, Vec<u8>), Option<Vec<u8>>)>,
+    xattrs: Vec<XattrChange>,
     orphans: Vec<(VnodeNo, bool)>,
     replies: Vec<(Origin, Bytes)>,
     /// Body files that nothing names any more.
@@ -44,6 +44,9 @@ pub struct Update {
     pub(crate) files_delta: i64,
     pub(crate) bodies: Vec<Held>,
 }
+
+/// An attribute by vnode and name, and its new value if it has one.
+type XattrChange = ((VnodeNo, Vec<u8>), Option<Vec<u8>>);
 
 /// A body that the update changes.
 pub(crate) struct Held {

@@ -1,4 +1,5 @@
 //! Everything that a caller does, once, on disk and in memory.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use bytes::Bytes;
 use store::{

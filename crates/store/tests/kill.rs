@@ -1,5 +1,6 @@
 //! The server process is killed in the middle of its work, again and again: all that was applied is found (DU-2), and the
 //! boot verifier stays, since nothing unstable was lost.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Readers beside writers, on disk: a reader sees a write whole or not at all, and never damage.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

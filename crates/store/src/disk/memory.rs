@@ -19,6 +19,9 @@ const PAGE: usize = 4096;
 /// As ext4 has it, so that `TooBig` can be met.
 const FILE_BYTES_MAX: u64 = 16 << 40;
 
+/// On a disk of this size nobody counts.
+pub(crate) const UNLIMITED_BYTES: u64 = 1 << 40;
+
 type Page = Arc<[u8; PAGE]>;
 type Pages = BTreeMap<u64, Page>;
 
@@ -210,7 +213,9 @@ impl Disk for MemDisk {
 
     fn space(&self) -> io::Result<Space> {
         let machine = self.0.lock();
-        let free = machine.capacity_bytes.saturating_sub(machine.files.used_bytes());
+        let limited = machine.capacity_bytes < UNLIMITED_BYTES;
+        let used = if limited { machine.files.used_bytes() } else { 0 };
+        let free = machine.capacity_bytes.saturating_sub(used);
         Ok(Space { total_bytes: machine.capacity_bytes, free_bytes: free })
     }
 
@@ -260,10 +265,12 @@ impl BodyFile for MemHandle {
         let Some(end) = end else { return Err(Errno::FBIG.into()) };
         {
             let machine = self.machine.lock();
-            let new = (offset / PAGE as u64..end.div_ceil(PAGE as u64))
+            let limited = machine.capacity_bytes < UNLIMITED_BYTES;
+            let pages = offset / PAGE as u64..if limited { end.div_ceil(PAGE as u64) } else { 0 };
+            let new = pages
                 .filter(|index| !machine.files.files.get(&self.id).is_some_and(|file| file.pages.contains_key(index)))
                 .count();
-            if machine.files.used_bytes() + (new * PAGE) as u64 > machine.capacity_bytes {
+            if limited && machine.files.used_bytes() + (new * PAGE) as u64 > machine.capacity_bytes {
                 return Err(Errno::NOSPC.into());
             }
         }
@@ -312,7 +319,8 @@ impl BodyFile for MemHandle {
             return Err(Errno::FBIG.into());
         }
         let machine = self.machine.lock();
-        if machine.files.used_bytes() + length > machine.capacity_bytes {
+        let limited = machine.capacity_bytes < UNLIMITED_BYTES;
+        if limited && machine.files.used_bytes() + length > machine.capacity_bytes {
             return Err(Errno::NOSPC.into());
         }
         Ok(())

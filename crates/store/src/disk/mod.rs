@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) use files::Files;
-pub(crate) use memory::{MemDisk, MemFiles};
+pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
 use types::{VnodeNo, VolumeId};
 
 use crate::{Space, StoreError};

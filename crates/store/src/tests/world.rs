@@ -189,10 +189,9 @@ impl World {
             Op::Rename(from, to) => {
                 if from != to
                     && let Some(no) = model.names.remove(name(from).as_bytes())
+                    && let Some(replaced) = model.names.insert(name(to).as_bytes().to_vec(), no)
                 {
-                    if let Some(replaced) = model.names.insert(name(to).as_bytes().to_vec(), no) {
-                        model.files.remove(&replaced);
-                    }
+                    model.files.remove(&replaced);
                 }
                 None
             }
