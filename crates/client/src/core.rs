@@ -237,7 +237,7 @@ impl Core {
 
     fn become_phase(&mut self, to: Phase, after: &mut After) {
         // What was refused or closed stays so.
-        if matches!(self.phase, Phase::Closed | Phase::Refused(_)) && !matches!(to, Phase::Closed) {
+        if matches!(self.phase, Phase::Closed | Phase::Refused(_)) {
             return;
         }
         tracing::debug!(from = ?self.phase, ?to, "session");

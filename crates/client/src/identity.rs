@@ -73,9 +73,14 @@ impl Identity {
         Ok(Identity { client, incarnation, _file: Some(file) })
     }
 
+    /// A given identity, with no file that guards it.
+    pub fn with(client: ClientId, incarnation: u64) -> Self {
+        Identity { client, incarnation, _file: None }
+    }
+
     /// An identity that nobody will ever have again: for programs that leave nothing behind.
     pub fn fleeting() -> Self {
-        Identity { client: ClientId(rand::random()), incarnation: 1, _file: None }
+        Self::with(ClientId(rand::random()), 1)
     }
 }
 
