@@ -14,13 +14,14 @@ finish() { [ "$failures" -eq 0 ]; exit; }
 
 # check WHAT COMMAND...: the command's output is shown only when it fails.
 check() {
-    local what=$1 log=$WORK/check.$BASHPID.log status
+    # Names that no part uses: a function that is run here sees them.
+    local check_what=$1 check_log=$WORK/check.$BASHPID.log check_status
     shift
-    "$@" > "$log" 2>&1
-    status=$?
-    if [ $status -eq 0 ]; then pass "$what"; return 0; fi
-    fail "$what (exit code $status)"
-    tail -n 40 "$log" | sed 's/^/     | /'
+    "$@" > "$check_log" 2>&1
+    check_status=$?
+    if [ $check_status -eq 0 ]; then pass "$check_what"; return 0; fi
+    fail "$check_what (exit code $check_status)"
+    tail -n 40 "$check_log" | sed 's/^/     | /'
     return 1
 }
 
