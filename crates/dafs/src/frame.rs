@@ -83,6 +83,10 @@ impl FrameKind {
         FrameKind::Probed,
     ];
 
+    fn has_credits(self) -> bool {
+        matches!(self, FrameKind::Request | FrameKind::Attached | FrameKind::Credits)
+    }
+
     fn from_wire(value: u8) -> Option<Self> {
         FrameKind::ALL.into_iter().find(|kind| *kind as u8 == value)
     }
@@ -169,11 +173,11 @@ pub struct Header {
     pub flags: Flags,
     /// Of a reply: why the call was refused.
     pub fault: Option<Fault>,
-    /// Credits: of a reply how many are granted, of a request how many are wanted; otherwise 0.
+    /// Of an attached and a credits how many are granted, of a request how many are wanted; otherwise 0.
     pub credits: u16,
     /// Whose frame; 0 before the attach.
     pub session: SessionId,
-    /// Request number within the slot; of breaks, renewals and their answers their number.
+    /// Request number within the slot; of breaks, renewals, probes, grants and their answers their number.
     pub request: u64,
     /// Slot of a request, a reply, a cancel.
     pub slot: u32,
@@ -306,6 +310,7 @@ impl Header {
             _ if self.fault.is_some() && !matches!(self.kind, FrameKind::Reply | FrameKind::Goodbye) => {
                 bad("status", self.fault.map_or(0, |fault| fault as u64))
             }
+            _ if self.credits != 0 && !self.kind.has_credits() => bad("credits", self.credits.into()),
             _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => bad("region", self.region.offset),
             _ if !flags.has(Flags::CHECKSUM) && self.checksum != 0 => bad("checksum", self.checksum.into()),
             _ => Ok(()),

@@ -87,13 +87,13 @@ impl Script<'_> {
             1 => Message::Cancel { slot: self.below(10).into(), request: number },
             2 => Message::BreakAck { id: BreakId(number), held: vec![Fid::new(1, 2, 3)] },
             3 => Message::Renew(number),
-            4 => Message::CreditsTaken(self.below(10).into()),
+            4 => Message::CreditsTaken(self.below(3).into()),
             5 => Message::Detach,
             6 => Message::Probe(number),
             7 => Message::Bound,
             8 => Message::Break { id: BreakId(number), items: vec![item()] },
             9 => Message::Renewed { number, renewed: self.below(2) == 1 },
-            10 => Message::Credits(self.below(140).into()),
+            10 => Message::Credits { credits: self.below(140).into(), grant: number },
             11 => Message::Goodbye {
                 fault: [None, Some(Fault::Expired), Some(Fault::Medium)][usize::from(self.below(3))],
                 reason: "because".into(),
@@ -422,7 +422,6 @@ impl ClientWorld {
         let header = Header {
             slot: asked.slot,
             request: asked.request + u64::from(script.below(8) / 7),
-            credits: [0, 4, 8, 128, 128, 128, 128, 129][usize::from(script.below(8))],
             ..Header::new(FrameKind::Reply, SESSION)
         };
         let kind = codec::Procedure::from_wire(asked.procedure)?.answer();
@@ -497,6 +496,7 @@ fn attached(script: &mut Script<'_>) -> Attached {
         boot_verifier: BootVerifier(1),
         lease: Duration::from_secs(script.below(16).into()),
         credits: [0, 4, 5, 128, 129][usize::from(script.below(5))],
+        grant: script.below(3).into(),
         bind_key: KEY,
     }
 }

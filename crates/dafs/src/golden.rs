@@ -261,6 +261,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         boot_verifier: BootVerifier(0xb007),
         lease: Duration::from_secs(15),
         credits: 64,
+        grant: 2,
         bind_key: 0x1112_1314_1516_1718_191a_1b1c_1d1e_1f20,
     };
     let groups = Some(vec![1, 2, 3].into_boxed_slice());
@@ -274,7 +275,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("cancel", Message::Cancel { slot: 3, request: 9 }),
         ("break-ack", Message::BreakAck { id: BreakId(12), held: vec![FID] }),
         ("renew", Message::Renew(5)),
-        ("credits-taken", Message::CreditsTaken(16)),
+        ("credits-taken", Message::CreditsTaken(3)),
         ("detach", Message::Detach),
         ("probe", Message::Probe(6)),
         ("attached", Message::Attached(attached)),
@@ -292,7 +293,7 @@ fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("renewed", Message::Renewed { number: 5, renewed: true }),
-        ("credits", Message::Credits(16)),
+        ("credits", Message::Credits { credits: 16, grant: 3 }),
         ("goodbye", Message::Goodbye { fault: Some(Fault::Expired), reason: "the session ends".into() }),
         ("goodbye-bare", Message::Goodbye { fault: None, reason: String::new() }),
         ("probed", Message::Probed(6)),
@@ -303,7 +304,7 @@ fn frames() -> Vec<(&'static str, Frame)> {
     let all = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
     let asked =
         Header { slot: 3, request: 9, credential: 1, credits: 2, ..Header::new(FrameKind::Request, SessionId(7)) };
-    let answered = Header { slot: 3, request: 9, credits: 64, ..Header::new(FrameKind::Reply, SessionId(7)) };
+    let answered = Header { slot: 3, request: 9, ..Header::new(FrameKind::Reply, SessionId(7)) };
     let data = Bytes::from_static(b"payload");
     let flagged = |flags: Flags| Header { flags: asked.flags.with(flags), procedure: 10, ..asked };
     let direct = Header {

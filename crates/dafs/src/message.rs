@@ -40,8 +40,10 @@ pub struct Attached {
     pub boot_verifier: BootVerifier,
     /// How long the session lives without a renewal.
     pub lease: Duration,
-    /// Credits to begin with.
+    /// Credits from now on.
     pub credits: u32,
+    /// The number of the grant that says so.
+    pub grant: u64,
     /// Proves that a back connection belongs to the session.
     pub bind_key: u128,
 }
@@ -85,8 +87,8 @@ pub enum Message {
     },
     /// To the server: extend the lease.
     Renew(u64),
-    /// To the server: no slot at or above this number of credits is in use any more.
-    CreditsTaken(u32),
+    /// To the server: the grant with this number is followed, no slot at or above its credits is in use any more.
+    CreditsTaken(u64),
     /// To the server: the session is over.
     Detach,
     /// To the server: are you there?
@@ -110,7 +112,12 @@ pub enum Message {
         renewed: bool,
     },
     /// To the client: so many credits from now on.
-    Credits(u32),
+    Credits {
+        /// How many.
+        credits: u32,
+        /// The number of this grant; rises.
+        grant: u64,
+    },
     /// To the client: the connection ends; with `Expired` the session does too.
     Goodbye {
         /// Why, for programs.
@@ -163,7 +170,7 @@ impl Message {
             Message::Bound => FrameKind::Bound,
             Message::Break { .. } => FrameKind::Break,
             Message::Renewed { .. } => FrameKind::Renewed,
-            Message::Credits(_) => FrameKind::Credits,
+            Message::Credits { .. } => FrameKind::Credits,
             Message::Goodbye { .. } => FrameKind::Goodbye,
             Message::Probed(_) => FrameKind::Probed,
         }
@@ -193,12 +200,15 @@ impl Message {
                 to.length32("fids", held.len(), FIDS_MAX).fids(held);
             }
             Message::Renew(number) | Message::Probe(number) | Message::Probed(number) => header.request = *number,
-            Message::CreditsTaken(credits) | Message::Credits(credits) => {
+            Message::CreditsTaken(grant) => header.request = *grant,
+            Message::Credits { credits, grant } => {
+                header.request = *grant;
                 header.credits = put_credits(to, *credits);
             }
             Message::Detach | Message::Bound => {}
             Message::Attached(attached) => {
                 header.session = attached.session;
+                header.request = attached.grant;
                 header.credits = put_credits(to, attached.credits);
                 put_attached(to, attached);
             }
@@ -235,14 +245,14 @@ impl Message {
                 Message::BreakAck { id: BreakId(header.request), held: from.fids(count)? }
             }
             FrameKind::Renew => Message::Renew(header.request),
-            FrameKind::CreditsTaken => Message::CreditsTaken(header.credits.into()),
+            FrameKind::CreditsTaken => Message::CreditsTaken(header.request),
             FrameKind::Detach => Message::Detach,
             FrameKind::Probe => Message::Probe(header.request),
             FrameKind::Attached => Message::Attached(get_attached(header, &mut from)?),
             FrameKind::Bound => Message::Bound,
             FrameKind::Break => Message::Break { id: BreakId(header.request), items: get_items(&mut from)? },
             FrameKind::Renewed => Message::Renewed { number: header.request, renewed: from.bool("renewed")? },
-            FrameKind::Credits => Message::Credits(header.credits.into()),
+            FrameKind::Credits => Message::Credits { credits: header.credits.into(), grant: header.request },
             FrameKind::Goodbye => {
                 let length = from.length16("reason bytes", REASON_BYTES_MAX)?;
                 Message::Goodbye { fault: header.fault, reason: from.text(length)? }
@@ -325,6 +335,7 @@ fn get_attached(header: &Header, from: &mut Reader<'_>) -> Result<Attached, Wire
     Ok(Attached {
         session: header.session,
         credits: header.credits.into(),
+        grant: header.request,
         server: from.u64()?,
         boot_verifier: BootVerifier(from.u64()?),
         bind_key: from.u128()?,

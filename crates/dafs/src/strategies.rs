@@ -355,7 +355,7 @@ fn messages_to_server() -> impl Strategy<Value = Message> {
         (any::<u32>(), any::<u64>()).prop_map(|(slot, request)| Message::Cancel { slot, request }),
         (any::<u64>(), vec(fid(), 0..30)).prop_map(|(id, held)| Message::BreakAck { id: BreakId(id), held }),
         any::<u64>().prop_map(Message::Renew),
-        (CREDITS_MIN..=128).prop_map(Message::CreditsTaken),
+        any::<u64>().prop_map(Message::CreditsTaken),
         Just(Message::Detach),
         any::<u64>().prop_map(Message::Probe),
     ]
@@ -372,6 +372,7 @@ fn messages_to_client() -> impl Strategy<Value = Message> {
             boot_verifier: BootVerifier(boot),
             lease: Duration::from_millis(lease.into()),
             credits,
+            grant: server ^ boot,
             bind_key,
         },
     );
@@ -380,7 +381,7 @@ fn messages_to_client() -> impl Strategy<Value = Message> {
         Just(Message::Bound),
         (any::<u64>(), vec(break_item(), 0..30)).prop_map(|(id, items)| Message::Break { id: BreakId(id), items }),
         (any::<u64>(), any::<bool>()).prop_map(|(number, renewed)| Message::Renewed { number, renewed }),
-        (CREDITS_MIN..=128).prop_map(Message::Credits),
+        (CREDITS_MIN..=128, any::<u64>()).prop_map(|(credits, grant)| Message::Credits { credits, grant }),
         (of(fault()), "[ -~]{0,100}").prop_map(|(fault, reason)| Message::Goodbye { fault, reason }),
         any::<u64>().prop_map(Message::Probed),
     ]

@@ -86,8 +86,8 @@ impl ClientSession {
                 None => break,
             }
         }
-        if let Some(credits) = self.flights.credits_taken() {
-            self.send(line, &Message::CreditsTaken(credits), out);
+        if let Some(grant) = self.flights.grant_taken() {
+            self.send(line, &Message::CreditsTaken(grant), out);
         }
     }
 
@@ -200,7 +200,6 @@ impl ClientSession {
 
     pub(super) fn on_reply(&mut self, frame: Frame, out: &mut Vec<ClientOutput>) -> Result<(), PeerError> {
         let header = frame.header;
-        let line = self.operations.up().ok_or(PeerError::Unexpected(FrameKind::Reply))?;
         let (flight, request) = self.flights.get(header.slot).ok_or(PeerError::Unasked)?;
         if request != header.request {
             return Err(PeerError::Unasked);
@@ -215,7 +214,6 @@ impl ClientSession {
             return Err(PeerError::WrongAnswer);
         }
         let result = read_reply(frame, &flight.ready)?;
-        self.on_credits(line, header.credits.into())?;
         let flight = self.flights.land(slot, &result).expect("it was there above");
         self.pause = RECONNECT_FIRST;
         let result = result.map_err(CallFailure::Fault);
@@ -224,9 +222,9 @@ impl ClientSession {
         Ok(())
     }
 
-    pub(super) fn on_credits(&mut self, line: Line, credits: u32) -> Result<(), PeerError> {
+    pub(super) fn on_credits(&mut self, line: Line, credits: u32, grant: u64) -> Result<(), PeerError> {
         check_credits(line, credits)?;
-        self.flights.set_credits(credits);
+        self.flights.set_credits(credits, grant);
         Ok(())
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Flights {
     flying: usize,
     locks: usize,
     credits: u32,
+    /// The number of the grant that says so.
+    grant: u64,
     /// The server is to be told when slots above the credits are empty.
     owes_taken: bool,
 }
@@ -60,6 +62,7 @@ impl Flights {
             flying: 0,
             locks: 0,
             credits: 0,
+            grant: 0,
             owes_taken: false,
         }
     }
@@ -72,9 +75,10 @@ impl Flights {
     // Credits.
 
     /// The server grants so many.
-    pub fn set_credits(&mut self, credits: u32) {
+    pub fn set_credits(&mut self, credits: u32, grant: u64) {
         self.owes_taken |= credits < self.credits;
         self.credits = credits;
+        self.grant = grant;
     }
 
     /// A session goes on: the server may not know which credits were taken before.
@@ -82,13 +86,13 @@ impl Flights {
         self.owes_taken = true;
     }
 
-    /// The credits to confirm, once nothing above them is in use.
-    pub fn credits_taken(&mut self) -> Option<u32> {
+    /// The grant to confirm, once nothing above its credits is in use.
+    pub fn grant_taken(&mut self) -> Option<u64> {
         let above = self.slots.iter().skip(self.credits as usize);
         let free = self.owes_taken && above.clone().all(|slot| slot.flight.is_none());
         free.then(|| {
             self.owes_taken = false;
-            self.credits
+            self.grant
         })
     }
 

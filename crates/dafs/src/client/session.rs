@@ -314,8 +314,8 @@ impl ClientSession {
                 let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
                 self.probe.set_due(asked.at + self.period());
             }
-            (Some(Message::Credits(credits)), Role::Operations, Link::Up(line)) => {
-                self.on_credits(line, credits)?;
+            (Some(Message::Credits { credits, grant }), Role::Operations, Link::Up(line)) => {
+                self.on_credits(line, credits, grant)?;
                 self.pump(out);
             }
             (Some(Message::Goodbye { fault, reason }), role, link) => {
@@ -360,7 +360,7 @@ impl ClientSession {
         if before.is_some() && !resumed {
             self.lose_session(out);
         }
-        self.flights.set_credits(attached.credits);
+        self.flights.set_credits(attached.credits, attached.grant);
         if resumed {
             self.flights.owe_taken();
         }

@@ -1,1 +1,696 @@
+use std::time::Duration;
 
+use bytes::Bytes;
+use types::limits::{KEEP_ALIVE, LEASE};
+use types::{
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fault, Fid, Kind,
+    LockFamily, LockMode, LockOwner, SessionId, Status, Time, Timestamp,
+};
+
+use super::*;
+use crate::limits::{RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
+use crate::message::{Attach, Attached, Bind, Message};
+use crate::{Features, Flags, FrameKind, Header, PeerError, WireError, decode_call, encode_answer};
+
+const SESSION: SessionId = SessionId(7);
+const FID: Fid = Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
+
+/// A machine with what a server would say to it.
+struct Rig {
+    machine: ClientSession,
+    now: Time,
+    channel: ChannelId,
+    terms: Terms,
+    attached: Attached,
+    /// The latest time that the machine asked to be woken at.
+    wake_at: Time,
+}
+
+impl Rig {
+    fn new(back_channel: bool) -> (Rig, Vec<ClientOutput>) {
+        let config = ClientConfig {
+            client: ClientId(5),
+            incarnation: 2,
+            display: "test".into(),
+            pid: 9,
+            queue_max: 1000,
+            back_channel,
+        };
+        let mut out = Vec::new();
+        let machine = ClientSession::new(Time::ZERO, config, &mut out);
+        let attached = Attached {
+            session: SESSION,
+            resumed: false,
+            renewed: true,
+            server: 1,
+            boot_verifier: BootVerifier(1),
+            lease: LEASE,
+            credits: 16,
+            grant: 0,
+            bind_key: 99,
+        };
+        let terms = Terms::full(Features::CHECKSUMS);
+        (Rig { machine, now: Time::ZERO, channel: ChannelId(0), terms, attached, wake_at: Time::NEVER }, out)
+    }
+
+    /// One that is attached, without a back connection.
+    fn attached() -> Rig {
+        let (mut rig, _) = Rig::new(false);
+        rig.connect();
+        rig.attach();
+        rig
+    }
+
+    fn step(&mut self, input: ClientInput) -> Result<Vec<ClientOutput>, PeerError> {
+        let mut out = Vec::new();
+        let result = self.machine.step(self.now, input, &mut out);
+        for output in &out {
+            if let ClientOutput::WakeAt(time) = output {
+                self.wake_at = *time;
+            }
+        }
+        result.map(|()| out)
+    }
+
+    /// A new operations connection stands.
+    fn connect(&mut self) -> Vec<ClientOutput> {
+        self.channel = ChannelId(self.channel.0 + 1);
+        let (channel, terms) = (self.channel, self.terms);
+        self.step(ClientInput::Connected { role: Role::Operations, channel, terms }).unwrap()
+    }
+
+    fn hear_on(&mut self, channel: ChannelId, message: &Message) -> Result<Vec<ClientOutput>, PeerError> {
+        let frame = message.to_frame(SESSION).unwrap().sealed(self.terms.features);
+        self.step(ClientInput::Arrived { channel, frame })
+    }
+
+    fn hear(&mut self, message: &Message) -> Vec<ClientOutput> {
+        self.hear_on(self.channel, message).unwrap()
+    }
+
+    fn attach(&mut self) -> Vec<ClientOutput> {
+        let out = self.hear(&Message::Attached(self.attached));
+        self.attached.resumed = true;
+        out
+    }
+
+    /// The operations connection breaks, and another one is attached.
+    fn reconnect(&mut self) -> Vec<ClientOutput> {
+        self.step(ClientInput::Lost { channel: self.channel }).unwrap();
+        self.connect();
+        self.attach()
+    }
+
+    fn submit(&mut self, id: u64, call: Call) -> Vec<ClientOutput> {
+        let caller = Caller { uid: 5, gid: 5, groups: None };
+        self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None }).unwrap()
+    }
+
+    fn submit_chain(&mut self, first: u64, calls: Vec<Call>) -> Vec<ClientOutput> {
+        let members = (first..).map(CallId).zip(calls).collect();
+        self.step(ClientInput::SubmitChain { caller: Caller::ROOT, members }).unwrap()
+    }
+
+    fn try_reply(
+        &mut self,
+        slot: u32,
+        request: u64,
+        result: Result<Answer, Fault>,
+    ) -> Result<Vec<ClientOutput>, PeerError> {
+        let header = Header { slot, request, ..Header::new(FrameKind::Reply, SESSION) };
+        let frame = match result {
+            Err(fault) => Frame::plain(Header { fault: Some(fault), ..header }, Bytes::new()),
+            Ok(answer) => {
+                let encoded = encode_answer(&answer).unwrap();
+                Frame::new(Header { procedure: encoded.procedure, ..header }, encoded.message, encoded.payload)
+            }
+        };
+        let frame = frame.sealed(self.terms.features);
+        self.step(ClientInput::Arrived { channel: self.channel, frame })
+    }
+
+    fn reply(&mut self, slot: u32, request: u64, result: Result<Answer, Fault>) -> Vec<ClientOutput> {
+        self.try_reply(slot, request, result).unwrap()
+    }
+}
+
+fn append() -> Call {
+    let data = Bytes::from_static(b"data");
+    Call::Write { fid: FID, offset: None, data, stable: true, kill_privileges: false }
+}
+
+fn get(fid: Fid) -> Call {
+    Call::GetStatus { fid }
+}
+
+fn lock(wait: bool) -> Call {
+    Call::Lock {
+        fid: FID,
+        owner: LockOwner(1),
+        pid: 1,
+        family: LockFamily::Posix,
+        range: ByteRange::ALL,
+        mode: LockMode::Exclusive,
+        wait,
+        reclaim: false,
+    }
+}
+
+fn unlock() -> Call {
+    Call::Unlock { fid: FID, owner: LockOwner(1), family: LockFamily::Posix, range: ByteRange::ALL }
+}
+
+fn status(fid: Fid) -> Status {
+    let time = Timestamp::default();
+    Status {
+        fid,
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        size: 0,
+        used: 0,
+        device: 0,
+        accessed: time,
+        modified: time,
+        changed: time,
+        created: time,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+fn written(count: u32) -> Answer {
+    Answer::Written { count, offset: 0, status: status(FID), previous_version: 1, verifier: BootVerifier(1) }
+}
+
+/// The requests that were sent: connection, slot, number, chain flags, call.
+fn asked(out: &[ClientOutput]) -> Vec<(u64, u32, u64, Flags, Call)> {
+    let request = |output: &ClientOutput| match output {
+        ClientOutput::Send { channel, frame } if frame.header.kind == FrameKind::Request => {
+            let header = frame.header;
+            let call = decode_call(header.procedure, &frame.message, frame.payload.clone()).unwrap();
+            Some((channel.0, header.slot, header.request, header.flags.without(Flags::CHECKSUM), call))
+        }
+        _ => None,
+    };
+    out.iter().filter_map(request).collect()
+}
+
+fn said(out: &[ClientOutput]) -> Vec<(u64, Message)> {
+    let message = |output: &ClientOutput| match output {
+        ClientOutput::Send { channel, frame } => Message::of_frame(frame).unwrap().map(|message| (channel.0, message)),
+        _ => None,
+    };
+    out.iter().filter_map(message).collect()
+}
+
+fn done(out: &[ClientOutput]) -> Vec<(u64, Result<Answer, CallFailure>)> {
+    let done = |output: &ClientOutput| match output {
+        ClientOutput::Done { id, result, .. } => Some((id.0, result.clone())),
+        _ => None,
+    };
+    out.iter().filter_map(done).collect()
+}
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+// Calls.
+
+#[test]
+fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
+    let (mut rig, out) = Rig::new(false);
+    assert_eq!(out, [ClientOutput::Connect { role: Role::Operations, at: Time::ZERO }]);
+    assert_eq!(rig.submit(1, append()), []);
+    rig.submit(2, get(FID));
+    let out = rig.connect();
+    let attach = Attach { client: ClientId(5), incarnation: 2, resume: None, display: "test".into(), pid: 9 };
+    assert_eq!(said(&out), [(1, Message::Attach(attach))]);
+    let out = rig.attach();
+    assert!(matches!(out[0], ClientOutput::Established { session: SESSION, resumed: false, restarted: false, .. }));
+    assert_eq!(said(&out).len(), 1, "one credential");
+    let expected = [(1, 0, 1, Flags::NONE, append()), (1, 1, 1, Flags::NONE, get(FID))];
+    assert_eq!(asked(&out), expected);
+    assert_eq!(done(&rig.reply(1, 1, Ok(Answer::Status(status(FID))))), [(2, Ok(Answer::Status(status(FID))))]);
+    assert_eq!(asked(&rig.submit(3, append()))[0], (1, 1, 2, Flags::NONE, append()), "the next number of the slot");
+    assert_eq!(rig.machine.calls_waiting(), 2);
+}
+
+#[test]
+fn more_calls_than_credits_wait_and_more_than_the_queue_are_refused() {
+    let mut rig = Rig::attached();
+    let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
+    assert_eq!(sent, 15, "16 credits, one of which is for calls that end waiting");
+    assert_eq!(asked(&rig.submit(100, unlock())).len(), 1);
+    assert_eq!(asked(&rig.reply(15, 1, Ok(Answer::Done))), []);
+    let out = rig.reply(0, 1, Ok(written(4)));
+    assert_eq!(asked(&out), [(1, 0, 2, Flags::NONE, append())]);
+    for id in 200..1196 {
+        assert_eq!(rig.submit(id, append()), []);
+    }
+    assert_eq!(done(&rig.submit(2000, append())), [(2000, Err(CallFailure::QueueFull))]);
+}
+
+#[test]
+fn locks_that_wait_leave_room_for_everything_else() {
+    let mut rig = Rig::attached();
+    let sent: usize = (0..40).map(|id| asked(&rig.submit(id, lock(true))).len()).sum();
+    assert_eq!(sent, 4, "a quarter of the credits");
+    assert_eq!(asked(&rig.submit(100, append())).len(), 1);
+    assert_eq!(asked(&rig.submit(101, lock(false))).len(), 1);
+    assert_eq!(asked(&rig.submit(102, unlock())).len(), 1);
+    assert_eq!(asked(&rig.reply(0, 1, Ok(Answer::Done))).len(), 1, "the next lock");
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_at_once() {
+    let mut rig = Rig::attached();
+    let too_long = Call::Read { fid: FID, offset: 0, length: u32::MAX };
+    for call in [get(Fid::CURRENT), Call::Hold { fids: vec![Fid::CURRENT] }, too_long] {
+        assert!(matches!(done(&rig.submit(1, call))[..], [(1, Err(CallFailure::Unsendable(_)))]));
+    }
+    rig.terms.payload_bytes_max = 4096;
+    rig.reconnect();
+    let out = rig.submit(2, Call::Read { fid: FID, offset: 0, length: 4097 });
+    assert!(matches!(done(&out)[..], [(2, Err(CallFailure::Unsendable(WireError::TooMuch { .. })))]));
+    let out = rig.submit_chain(10, vec![append(); 9]);
+    assert_eq!(done(&out).len(), 9, "more than half of 16 credits");
+    assert!(done(&out).iter().all(|(_, result)| *result == Err(CallFailure::BadChain)));
+}
+
+#[test]
+fn a_region_is_named_where_the_connection_can_place_data() {
+    for (features, direct) in [(Features::DIRECT, true), (Features::NONE, false)] {
+        let (mut rig, _) = Rig::new(false);
+        rig.terms = Terms::full(features);
+        rig.connect();
+        rig.attach();
+        let region = Region { handle: 3, offset: 64 };
+        let call = Call::Read { fid: FID, offset: 0, length: 10 };
+        let input = ClientInput::Submit { id: CallId(1), caller: Caller::ROOT, call, region: Some(region) };
+        let out = rig.step(input).unwrap();
+        let sent = out.iter().find_map(|output| match output {
+            ClientOutput::Send { frame, .. } if frame.header.kind == FrameKind::Request => Some(frame.header),
+            _ => None,
+        });
+        let header = sent.unwrap();
+        assert_eq!(header.flags.has(Flags::DIRECT), direct);
+        assert_eq!(header.region == region, direct);
+    }
+}
+
+// Reconnect.
+
+#[test]
+fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
+    let mut rig = Rig::attached();
+    for id in 0..3 {
+        rig.submit(id, append());
+    }
+    rig.reply(1, 1, Ok(written(4)));
+    rig.step(ClientInput::Cancel(CallId(2))).unwrap();
+    rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    rig.submit(3, get(FID));
+    assert!(matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume == Some(SESSION)));
+    let out = rig.attach();
+    let expected =
+        [(2, 0, 1, Flags::NONE, append()), (2, 2, 1, Flags::NONE, append()), (2, 1, 2, Flags::NONE, get(FID))];
+    assert_eq!(asked(&out), expected);
+    let cancel = Message::Cancel { slot: 2, request: 1 };
+    assert!(said(&out).contains(&(2, cancel)), "what was taken back is taken back again");
+    assert!(said(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. })));
+}
+
+#[test]
+fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
+    let made = Fid::new(1, 44, 1);
+    let mut rig = Rig::attached();
+    let members = vec![append(), Call::Commit { fid: Fid::CURRENT }, get(Fid::CURRENT), get(Fid::CURRENT)];
+    let out = rig.submit_chain(1, members);
+    let flags: Vec<Flags> = asked(&out).iter().map(|request| request.3).collect();
+    assert_eq!(flags, [Flags::CHAIN_START, Flags::CHAIN_MIDDLE, Flags::CHAIN_MIDDLE, Flags::CHAIN_END]);
+    let answer =
+        Answer::Written { count: 4, offset: 0, status: status(made), previous_version: 1, verifier: BootVerifier(1) };
+    rig.reply(0, 1, Ok(answer));
+    let expected = [
+        (2, 1, 1, Flags::CHAIN_START, Call::Commit { fid: made }),
+        // The commit will not name a file; the status after it will.
+        (2, 2, 1, Flags::CHAIN_MIDDLE, get(made)),
+        (2, 3, 1, Flags::CHAIN_END, get(Fid::CURRENT)),
+    ];
+    assert_eq!(asked(&rig.reconnect()), expected);
+    rig.reply(1, 1, Ok(Answer::Committed { verifier: BootVerifier(1) }));
+    rig.reply(2, 1, Ok(Answer::Status(status(FID))));
+    assert_eq!(asked(&rig.reconnect()), [(3, 3, 1, Flags::NONE, get(FID))]);
+}
+
+#[test]
+fn behind_a_failed_member_the_rest_goes_out_again_flagged() {
+    let mut rig = Rig::attached();
+    rig.submit_chain(1, vec![append(), get(Fid::CURRENT), append()]);
+    assert_eq!(done(&rig.reply(0, 1, Err(Fault::NoSpace))), [(1, Err(Fault::NoSpace.into()))]);
+    let sent = asked(&rig.reconnect());
+    let flags: Vec<Flags> = sent.iter().map(|request| request.3).collect();
+    assert_eq!(flags, [Flags::CHAIN_START.with(Flags::ABORTED), Flags::CHAIN_END.with(Flags::ABORTED)]);
+    rig.reply(1, 1, Err(Fault::ChainAborted));
+    assert_eq!(asked(&rig.reconnect())[0].3, Flags::ABORTED);
+    assert_eq!(done(&rig.reply(2, 1, Err(Fault::ChainAborted))), [(3, Err(Fault::ChainAborted.into()))]);
+}
+
+#[test]
+fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    rig.submit(2, append());
+    rig.connect();
+    rig.attached = Attached { session: SessionId(8), resumed: false, server: 2, ..rig.attached };
+    let frame = Message::Attached(rig.attached).to_frame(SESSION).unwrap().sealed(rig.terms.features);
+    let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
+    let order: Vec<usize> = [
+        out.iter().position(|output| *output == ClientOutput::SessionLost),
+        out.iter().position(|output| matches!(output, ClientOutput::Done { id: CallId(1), .. })),
+        out.iter()
+            .position(|output| matches!(output, ClientOutput::Established { resumed: false, restarted: true, .. })),
+    ]
+    .into_iter()
+    .map(Option::unwrap)
+    .collect();
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
+    assert_eq!(asked(&out), [(2, 0, 1, Flags::NONE, append())], "what was not sent yet goes to the new one");
+}
+
+#[test]
+fn a_restarted_server_that_kept_the_session_is_told_apart() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    rig.attached.server = 2;
+    let out = rig.reconnect();
+    assert!(matches!(out[0], ClientOutput::Established { resumed: true, restarted: true, .. }));
+    assert_eq!(asked(&out), [(2, 0, 1, Flags::NONE, append())]);
+}
+
+#[test]
+fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
+    let (mut rig, _) = Rig::new(false);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let out = rig.step(ClientInput::ConnectFailed { role: Role::Operations }).unwrap();
+        let [ClientOutput::Connect { at, .. }] = out[..] else { panic!("{out:?}") };
+        pauses.push(at.since(rig.now));
+    }
+    assert_eq!(pauses[..3], [RECONNECT_FIRST, RECONNECT_FIRST * 2, RECONNECT_FIRST * 4]);
+    assert_eq!(pauses[8], RECONNECT_LAST);
+    rig.connect();
+    rig.attach();
+    rig.submit(1, append());
+    rig.reply(0, 1, Ok(written(4)));
+    let out = rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    assert!(out.contains(&ClientOutput::Connect { role: Role::Operations, at: rig.now + RECONNECT_FIRST }));
+}
+
+#[test]
+fn a_client_that_was_replaced_stops_for_good() {
+    let (mut rig, _) = Rig::new(false);
+    rig.submit(1, append());
+    rig.connect();
+    let mut out = Vec::new();
+    let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "replaced".into() };
+    let frame = goodbye.to_frame(SessionId(0)).unwrap().sealed(rig.terms.features);
+    let input = ClientInput::Arrived { channel: rig.channel, frame };
+    assert!(matches!(rig.machine.step(rig.now, input, &mut out), Err(PeerError::Goodbye { .. })));
+    assert_eq!(out[0], ClientOutput::Refused(Fault::Expired));
+    assert_eq!(done(&out), [(1, Err(CallFailure::Closed))]);
+    assert_eq!(out.last(), Some(&ClientOutput::Closed));
+    assert_eq!(done(&rig.submit(2, append())), [(2, Err(CallFailure::Closed))]);
+}
+
+#[test]
+fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
+    let frame = goodbye.to_frame(SESSION).unwrap().sealed(rig.terms.features);
+    let mut out = Vec::new();
+    let input = ClientInput::Arrived { channel: rig.channel, frame };
+    assert!(rig.machine.step(rig.now, input, &mut out).is_err());
+    assert_eq!(out[0], ClientOutput::SessionLost);
+    assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
+    assert!(matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume.is_none()));
+    rig.attached.resumed = false;
+    let out = rig.attach();
+    assert!(!out.contains(&ClientOutput::SessionLost), "said once");
+}
+
+#[test]
+fn a_client_that_leaves_says_so_and_ends_everything() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    let out = rig.step(ClientInput::Detach).unwrap();
+    assert_eq!(said(&out), [(1, Message::Detach)]);
+    assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
+    assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
+    assert_eq!(out.last(), Some(&ClientOutput::Closed));
+}
+
+// Cancel.
+
+#[test]
+fn a_waiting_call_is_cancelled_here_and_a_sent_one_at_the_server() {
+    let mut rig = Rig::attached();
+    for id in 0..16 {
+        rig.submit(id, append());
+    }
+    let cancel = |id| ClientInput::Cancel(CallId(id));
+    assert_eq!(done(&rig.step(cancel(15)).unwrap()), [(15, Err(Fault::Cancelled.into()))]);
+    assert_eq!(said(&rig.step(cancel(4)).unwrap()), [(1, Message::Cancel { slot: 4, request: 1 })]);
+    assert_eq!(done(&rig.reply(4, 1, Err(Fault::Cancelled))), [(4, Err(Fault::Cancelled.into()))]);
+    assert_eq!(rig.step(cancel(4)).unwrap(), []);
+    rig.submit_chain(20, vec![append(); 8]);
+    let gone: Vec<u64> = done(&rig.step(cancel(25)).unwrap()).iter().map(|(id, _)| *id).collect();
+    assert_eq!(gone, (20..28).collect::<Vec<_>>(), "a chain that was not sent goes as a whole");
+}
+
+// Hostile servers.
+
+#[test]
+fn replies_that_nobody_asked_for_end_the_connection() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    for (slot, request) in [(0, 2), (0, 0), (1, 1), (127, 1), (128, 1), (u32::MAX, 1)] {
+        assert_eq!(rig.try_reply(slot, request, Ok(written(4))), Err(PeerError::Unasked), "{slot} {request}");
+        rig.connect();
+        rig.attach();
+    }
+    assert_eq!(done(&rig.reply(0, 1, Ok(written(4)))).len(), 1);
+    assert_eq!(rig.try_reply(0, 1, Ok(written(4))), Err(PeerError::Unasked), "answered already");
+}
+
+#[test]
+fn answers_that_do_not_fit_the_call_end_the_connection() {
+    let mut rig = Rig::attached();
+    rig.submit(1, append());
+    rig.submit(2, Call::Read { fid: FID, offset: 0, length: 3 });
+    let data = |count| Answer::Data { data: vec![0; count].into(), end: true, status: status(FID) };
+    for (slot, answer) in [(0, Answer::Done), (0, written(5)), (1, data(4)), (1, written(0))] {
+        assert_eq!(rig.try_reply(slot, 1, Ok(answer)), Err(PeerError::WrongAnswer));
+        rig.connect();
+        rig.attach();
+    }
+    assert_eq!(done(&rig.reply(1, 1, Ok(data(3)))).len(), 1);
+}
+
+#[test]
+fn members_of_a_chain_are_answered_in_order() {
+    let mut rig = Rig::attached();
+    rig.submit_chain(1, vec![append(), append()]);
+    assert_eq!(rig.try_reply(1, 1, Ok(written(4))), Err(PeerError::Unasked));
+}
+
+#[test]
+fn frames_out_of_place_end_the_connection() {
+    let renewed = Message::Renewed { number: 1, renewed: true };
+    for (message, error) in [
+        (Message::Bound, PeerError::Unexpected(FrameKind::Bound)),
+        (Message::Renew(1), PeerError::Unexpected(FrameKind::Renew)),
+        (Message::Detach, PeerError::Unexpected(FrameKind::Detach)),
+        (renewed, PeerError::Unasked),
+        (Message::Probed(1), PeerError::Unasked),
+        (Message::Credits { credits: 3, grant: 3 }, WireError::BadValue { what: "credits", value: 3 }.into()),
+        (Message::Credits { credits: 129, grant: 129 }, WireError::BadValue { what: "credits", value: 129 }.into()),
+    ] {
+        let mut rig = Rig::attached();
+        assert_eq!(rig.hear_on(rig.channel, &message), Err(error));
+        assert!(!rig.machine.is_connected());
+    }
+    let mut rig = Rig::attached();
+    let again = Message::Attached(rig.attached);
+    assert_eq!(rig.hear_on(rig.channel, &again), Err(PeerError::Unexpected(FrameKind::Attached)));
+    let mut rig = Rig::attached();
+    let frame = Message::Credits { credits: 8, grant: 8 }.to_frame(SessionId(8)).unwrap().sealed(rig.terms.features);
+    let foreign = rig.step(ClientInput::Arrived { channel: rig.channel, frame });
+    assert_eq!(foreign, Err(PeerError::WrongSession));
+}
+
+// Credits.
+
+#[test]
+fn lowered_credits_are_confirmed_when_the_slots_above_are_empty() {
+    let mut rig = Rig::attached();
+    for id in 0..6 {
+        rig.submit(id, append());
+    }
+    assert_eq!(said(&rig.hear(&Message::Credits { credits: 4, grant: 4 })), []);
+    rig.attached.credits = 4;
+    assert_eq!(asked(&rig.submit(6, append())), []);
+    rig.reply(5, 1, Ok(written(4)));
+    let out = rig.reply(4, 1, Ok(written(4)));
+    assert_eq!(said(&out), [(1, Message::CreditsTaken(4))]);
+    assert_eq!(asked(&out), [], "slots 0 to 3 are all in use");
+    rig.reply(0, 1, Ok(written(4)));
+    let out = rig.reply(1, 1, Ok(written(4)));
+    assert_eq!(asked(&out).len(), 1, "one of two free slots is for calls that end waiting");
+    let out = rig.hear(&Message::Credits { credits: 8, grant: 8 });
+    assert_eq!(said(&out), [], "more credits need no confirmation");
+}
+
+// Breaks.
+
+#[test]
+fn a_break_is_passed_on_once_and_acknowledged_when_it_is_handled() {
+    let mut rig = Rig::attached();
+    let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
+    let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
+    assert_eq!(rig.hear(&message), [ClientOutput::Break { id: BreakId(3), items: vec![item] }]);
+    assert_eq!(rig.hear(&message), [], "being handled");
+    let handled = || ClientInput::BreakHandled { id: BreakId(3), held: vec![FID] };
+    let ack = Message::BreakAck { id: BreakId(3), held: vec![FID] };
+    assert_eq!(said(&rig.step(handled()).unwrap()), [(1, ack)]);
+    assert_eq!(rig.step(handled()).unwrap(), []);
+    assert_eq!(rig.hear(&message).len(), 1, "the acknowledgement may have been lost");
+    // The server restarts: what it asked before is void.
+    rig.attached.server = 2;
+    rig.reconnect();
+    assert_eq!(said(&rig.step(handled()).unwrap()), []);
+}
+
+// Keep-alive.
+
+fn with_back() -> (Rig, ChannelId) {
+    let (mut rig, _) = Rig::new(true);
+    rig.connect();
+    let out = rig.attach();
+    assert!(out.contains(&ClientOutput::Connect { role: Role::Back, at: Time::ZERO }));
+    let back = ChannelId(1000);
+    let out = rig.step(ClientInput::Connected { role: Role::Back, channel: back, terms: rig.terms }).unwrap();
+    assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
+    rig.hear_on(back, &Message::Bound).unwrap();
+    (rig, back)
+}
+
+#[test]
+fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
+    let (mut rig, _) = Rig::new(false);
+    rig.now = Time::ZERO + ms(10);
+    let sent_at = rig.now;
+    rig.connect();
+    rig.now = rig.now + ms(700);
+    let out = rig.attach();
+    assert!(out.contains(&ClientOutput::Renewed { sent_at, lease: LEASE }));
+    assert_eq!(rig.wake_at, sent_at + KEEP_ALIVE);
+    rig.now = sent_at + KEEP_ALIVE;
+    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(1, Message::Renew(1))]);
+    let asked_at = rig.now;
+    rig.now = rig.now + ms(300);
+    let out = rig.hear(&Message::Renewed { number: 1, renewed: true });
+    assert!(out.contains(&ClientOutput::Renewed { sent_at: asked_at, lease: LEASE }));
+    assert_eq!(rig.wake_at, asked_at + KEEP_ALIVE);
+}
+
+#[test]
+fn a_withheld_renewal_extends_nothing_and_is_asked_for_again_soon() {
+    let mut rig = Rig::attached();
+    rig.attached.renewed = false;
+    let out = rig.reconnect();
+    assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
+    rig.now = rig.wake_at;
+    assert!(rig.now < Time::ZERO + ms(1000));
+    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(2, Message::Renew(1))]);
+    let out = rig.hear(&Message::Renewed { number: 1, renewed: false });
+    assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
+    assert!(rig.wake_at <= rig.now + ms(1000));
+}
+
+#[test]
+fn renewals_run_over_the_back_connection_and_operations_are_probed() {
+    let (mut rig, _) = with_back();
+    rig.now = Time::ZERO + KEEP_ALIVE;
+    let out = rig.step(ClientInput::Tick).unwrap();
+    assert_eq!(said(&out), [(1000, Message::Renew(1)), (1, Message::Probe(1))]);
+    rig.hear(&Message::Probed(1));
+    let out = rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    assert!(matches!(out[0], ClientOutput::Renewed { .. }));
+    assert_eq!(rig.wake_at, rig.now + KEEP_ALIVE);
+}
+
+#[test]
+fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
+    let (mut rig, back) = with_back();
+    rig.now = Time::ZERO + KEEP_ALIVE;
+    rig.step(ClientInput::Tick).unwrap();
+    rig.hear(&Message::Probed(1));
+    rig.now = rig.now + RENEWAL_TIME;
+    let out = rig.step(ClientInput::Tick).unwrap();
+    assert_eq!(out[0], ClientOutput::Close { channel: back });
+    assert!(out.iter().any(|output| matches!(output, ClientOutput::Connect { role: Role::Back, .. })));
+    assert_eq!(said(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
+    assert!(rig.now.since_start() < LEASE);
+}
+
+#[test]
+fn operations_that_do_not_answer_are_given_up_and_calls_go_on_elsewhere() {
+    let (mut rig, _) = with_back();
+    rig.submit(1, append());
+    rig.now = Time::ZERO + KEEP_ALIVE;
+    rig.step(ClientInput::Tick).unwrap();
+    rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    rig.now = rig.now + RENEWAL_TIME;
+    let out = rig.step(ClientInput::Tick).unwrap();
+    assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
+    assert_eq!(said(&out), [(1000, Message::Renew(2))], "the back connection keeps the lease meanwhile");
+    rig.connect();
+    assert_eq!(asked(&rig.attach()), [(2, 0, 1, Flags::NONE, append())]);
+}
+
+#[test]
+fn a_server_that_does_not_answer_an_attach_is_tried_again() {
+    let (mut rig, _) = Rig::new(false);
+    rig.connect();
+    assert_eq!(rig.wake_at, Time::ZERO + RENEWAL_TIME);
+    rig.now = Time::ZERO + RENEWAL_TIME;
+    let out = rig.step(ClientInput::Tick).unwrap();
+    assert_eq!(out[0], ClientOutput::Close { channel: ChannelId(1) });
+    assert!(matches!(out[1], ClientOutput::Connect { role: Role::Operations, .. }));
+}
+
+#[test]
+fn a_short_lease_is_renewed_three_times_as_often_as_needed() {
+    let (mut rig, _) = Rig::new(false);
+    rig.attached.lease = ms(900);
+    rig.connect();
+    rig.attach();
+    assert_eq!(rig.wake_at, Time::ZERO + ms(300));
+}
+
+#[test]
+fn connections_that_nobody_asked_for_are_closed() {
+    let mut rig = Rig::attached();
+    for role in [Role::Operations, Role::Back] {
+        let out = rig.step(ClientInput::Connected { role, channel: ChannelId(50), terms: rig.terms }).unwrap();
+        assert_eq!(out, [ClientOutput::Close { channel: ChannelId(50) }]);
+    }
+}

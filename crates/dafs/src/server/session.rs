@@ -1,5 +1,6 @@
 //! The machine itself; see the head of `server/mod.rs`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use types::limits::SLOTS_MAX;
@@ -30,6 +31,8 @@ pub struct ServerSession {
     credentials: BTreeMap<u32, Caller>,
     slots: Vec<Slot>,
     granted: u32,
+    /// Number of the last grant.
+    grant: u64,
     enforced: u32,
     wanted: u32,
     chains: BTreeMap<ChainNo, Chain>,
@@ -58,6 +61,7 @@ impl ServerSession {
             credentials: BTreeMap::new(),
             slots,
             granted: count,
+            grant: 0,
             enforced: count,
             wanted: 0,
             chains: BTreeMap::new(),
@@ -160,6 +164,7 @@ impl ServerSession {
             boot_verifier: self.setup.boot_verifier,
             lease: self.setup.lease,
             credits: self.granted,
+            grant: self.grant,
             bind_key: self.setup.bind_key,
         };
         self.send(line, &Message::Attached(attached), out);
@@ -259,7 +264,7 @@ impl ServerSession {
                 self.credentials.insert(handle, caller);
             }
             Some(Message::Cancel { slot, request }) if on_operations => self.on_cancel(slot, request, out)?,
-            Some(Message::CreditsTaken(credits)) if on_operations => self.on_credits_taken(credits)?,
+            Some(Message::CreditsTaken(grant)) if on_operations => self.on_credits_taken(grant)?,
             Some(Message::Detach) if on_operations => {
                 self.end(None, "detached", out);
                 out.push(ServerOutput::Detached);
@@ -418,12 +423,12 @@ impl ServerSession {
     }
 
     fn reply(&self, index: u32, result: Result<Answer, Fault>, descriptor: bool, out: &mut Vec<ServerOutput>) {
-        let Some(line) = self.operations else { return };
         let slot = &self.slots[index as usize];
+        // Where the request has not come (again), its reply is not expected: the client is about to ask again.
+        let Some(line) = self.operations.filter(|line| line.channel == slot.came_on) else { return };
         let mut header = Header::new(FrameKind::Reply, self.setup.session);
         header.slot = index;
         header.request = slot.last.expect("an answered request has set its slot's number");
-        header.credits = self.granted as u16;
         let encoded = result.and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
         let frame = match encoded {
             Ok(encoded) => {
@@ -471,19 +476,19 @@ impl ServerSession {
             return;
         }
         self.granted = credits;
+        self.grant += 1;
         self.enforced = self.enforced.max(credits);
         if let Some(line) = self.operations {
-            self.send(line, &Message::Credits(credits), out);
+            self.send(line, &Message::Credits { credits, grant: self.grant }, out);
         }
     }
 
-    fn on_credits_taken(&mut self, credits: u32) -> Result<(), PeerError> {
-        if credits > self.enforced || credits < CREDITS_MIN {
-            return Err(PeerError::Unasked);
-        }
-        // An older grant than the present one may be meant: then the present one is still to be taken.
-        if credits == self.granted {
-            self.enforced = self.granted;
+    /// Only the last grant counts: with an earlier one in mind, the client may use slots that one in between allowed.
+    fn on_credits_taken(&mut self, grant: u64) -> Result<(), PeerError> {
+        match grant.cmp(&self.grant) {
+            Ordering::Greater => return Err(PeerError::Unasked),
+            Ordering::Equal => self.enforced = self.granted,
+            Ordering::Less => {}
         }
         Ok(())
     }

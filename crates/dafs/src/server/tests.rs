@@ -215,6 +215,17 @@ fn a_reply_without_a_connection_is_dropped_and_asked_for_again() {
 }
 
 #[test]
+fn a_reply_does_not_overtake_the_request_on_a_new_connection() {
+    let mut rig = Rig::new();
+    rig.ask(0, 1, Flags::NONE, &append());
+    rig.attach();
+    // The client has yet to ask again here: told now, it would be told twice.
+    assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
+    assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &append())), [(0, 1, append(), true)]);
+    assert_eq!(replies(&rig.answer(0, 1, Ok(status_of(FID)))).len(), 1);
+}
+
+#[test]
 fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
     type Wrong = fn(&PeerError) -> bool;
     let number: Wrong = |error| matches!(error, PeerError::WrongNumber { .. });
@@ -347,7 +358,7 @@ fn frames_that_only_a_server_sends_end_the_connection() {
     let from_server = [
         Message::Bound,
         Message::Probed(1),
-        Message::Credits(5),
+        Message::Credits { credits: 5, grant: 1 },
         Message::Renewed { number: 1, renewed: true },
         Message::Goodbye { fault: None, reason: String::new() },
     ];
@@ -625,22 +636,38 @@ fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
 fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     let mut rig = Rig::new();
     let out = rig.step(ServerInput::Grant(8)).unwrap();
-    assert_eq!(said(&out), [(1, Message::Credits(8))]);
+    assert_eq!(said(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
     assert_eq!(executed(&rig.ask(100, 1, Flags::NONE, &append())).len(), 1, "on its way when the grant came");
     rig.answer(100, 1, Ok(status_of(FID)));
-    rig.say(Message::CreditsTaken(8));
+    rig.say(Message::CreditsTaken(1));
     assert!(matches!(rig.try_ask(8, 1, Flags::NONE, &append()), Err(PeerError::NoCredit { slot: 8, credits: 8 })));
     rig.attach();
     rig.step(ServerInput::Grant(16)).unwrap();
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1, "more credits are good at once");
     rig.attach();
-    assert_eq!(rig.try_say(Message::CreditsTaken(17)), Err(PeerError::Unasked));
+    assert_eq!(rig.try_say(Message::CreditsTaken(3)), Err(PeerError::Unasked));
+}
+
+#[test]
+fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
+    let mut rig = Rig::new();
+    for credits in [8, 16, 8] {
+        rig.step(ServerInput::Grant(credits)).unwrap();
+    }
+    // Said before the client heard of the 16 credits, which it then uses before it hears of the second 8.
+    rig.say(Message::CreditsTaken(1));
+    assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1);
+    rig.say(Message::CreditsTaken(3));
+    assert!(matches!(rig.try_ask(14, 1, Flags::NONE, &append()), Err(PeerError::NoCredit { .. })));
 }
 
 #[test]
 fn a_grant_stays_within_the_sessions_bounds() {
     let mut rig = Rig::new();
-    assert_eq!(said(&rig.step(ServerInput::Grant(0)).unwrap()), [(1, Message::Credits(4))]);
-    assert_eq!(said(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()), [(1, Message::Credits(128))]);
+    assert_eq!(said(&rig.step(ServerInput::Grant(0)).unwrap()), [(1, Message::Credits { credits: 4, grant: 1 })]);
+    assert_eq!(
+        said(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
+        [(1, Message::Credits { credits: 128, grant: 2 })]
+    );
     assert_eq!(rig.step(ServerInput::Grant(128)).unwrap(), []);
 }

@@ -1,0 +1,392 @@
+//! Both machines against each other over connections that break at any frame, with a server that may restart: each change is
+//! applied exactly once, each call is answered, and a chain's members run in order.
+//!
+//! The service behind the server is a counter for each call; its reply records are what a store would keep. Faults come from a seed.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dafs::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::*;
+
+const SESSION: SessionId = SessionId(7);
+
+/// A connection: frames on their way in both directions. They are lost with it.
+#[derive(Default)]
+struct Wire {
+    to_server: VecDeque<Frame>,
+    to_client: VecDeque<Frame>,
+}
+
+/// What stays over a restart of the server: applied changes, and the last recorded reply of each slot.
+#[derive(Default)]
+struct Store {
+    applied: HashMap<u64, u32>,
+    order: Vec<u64>,
+    records: BTreeMap<u32, (u64, Vec<u8>)>,
+}
+
+struct World {
+    random: SmallRng,
+    now: Time,
+    client: ClientSession,
+    server: ServerSession,
+    life: u64,
+    terms: Terms,
+    wires: BTreeMap<ChannelId, (Role, Wire)>,
+    channels: u64,
+    wanted: Vec<(Role, Time)>,
+    store: Store,
+    /// Requests that the service has not answered yet.
+    working: Vec<(Origin, Call)>,
+    done: HashMap<u64, Result<Answer, CallFailure>>,
+    breaks: Vec<BreakId>,
+    acknowledged: Vec<BreakId>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut out = Vec::new();
+        let config = ClientConfig {
+            client: ClientId(1),
+            incarnation: 1,
+            display: "test".into(),
+            pid: 1,
+            queue_max: 10_000,
+            back_channel: seed % 2 == 0,
+        };
+        let client = ClientSession::new(Time::ZERO, config, &mut out);
+        let mut world = World {
+            random: SmallRng::seed_from_u64(seed),
+            now: Time::ZERO,
+            client,
+            server: ServerSession::new(setup(1, None)),
+            life: 1,
+            terms: Terms::full(Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS)),
+            wires: BTreeMap::new(),
+            channels: 0,
+            wanted: Vec::new(),
+            store: Store::default(),
+            working: Vec::new(),
+            done: HashMap::new(),
+            breaks: Vec::new(),
+            acknowledged: Vec::new(),
+        };
+        world.on_client(out);
+        world
+    }
+
+    fn tell_client(&mut self, input: ClientInput) {
+        let source = match &input {
+            ClientInput::Arrived { channel, .. } => Some(*channel),
+            _ => None,
+        };
+        let mut out = Vec::new();
+        let shown = format!("{input:?}");
+        let result = self.client.step(self.now, input, &mut out);
+        self.on_client(out);
+        if let (Err(error), Some(channel)) = (result, source) {
+            assert!(matches!(error, PeerError::Goodbye { .. }), "{error}: {shown}");
+            self.cut(channel, true);
+        }
+    }
+
+    fn on_client(&mut self, out: Vec<ClientOutput>) {
+        for output in out {
+            match output {
+                ClientOutput::Connect { role, at } => self.wanted.push((role, at)),
+                ClientOutput::Send { channel, frame } => {
+                    self.wires.get_mut(&channel).expect("is there").1.to_server.push_back(frame);
+                }
+                ClientOutput::Close { channel } => self.cut(channel, true),
+                ClientOutput::Done { id, result, .. } => {
+                    assert!(self.done.insert(id.0, result).is_none(), "{id:?} is done twice");
+                }
+                ClientOutput::Break { id, .. } => {
+                    self.tell_client(ClientInput::BreakHandled { id, held: Vec::new() });
+                }
+                ClientOutput::SessionLost | ClientOutput::Refused(_) => panic!("the session lives"),
+                ClientOutput::Renewed { .. } | ClientOutput::Established { .. } | ClientOutput::WakeAt(_) => {}
+                ClientOutput::Closed => {}
+            }
+        }
+    }
+
+    fn tell_server(&mut self, input: ServerInput) {
+        let source = match &input {
+            ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => Some(*channel),
+            _ => None,
+        };
+        let mut out = Vec::new();
+        let result = self.server.step(self.now, input, &mut out);
+        if let (Err(error), Some(_)) = (&result, source) {
+            panic!("both sides are honest: {error}");
+        }
+        for output in out {
+            self.on_server(output);
+        }
+    }
+
+    fn on_server(&mut self, output: ServerOutput) {
+        match output {
+            ServerOutput::Send { channel, frame } => {
+                if let Some((_, wire)) = self.wires.get_mut(&channel) {
+                    wire.to_client.push_back(frame);
+                }
+            }
+            ServerOutput::Close { .. } => {}
+            ServerOutput::Execute { origin, call, .. } => self.working.push((origin, call)),
+            ServerOutput::Cancel(_) | ServerOutput::Detached | ServerOutput::Overrun => {}
+            ServerOutput::Acknowledged { id, .. } => self.acknowledged.push(id),
+            ServerOutput::Renew { channel, number } => {
+                self.tell_server(ServerInput::Renewed { channel, number, renewed: true });
+            }
+        }
+    }
+
+    /// A connection breaks; whoever has not noticed yet notices now.
+    fn cut(&mut self, channel: ChannelId, client_knows: bool) {
+        if self.wires.remove(&channel).is_none() {
+            return;
+        }
+        self.tell_server(ServerInput::Lost { channel });
+        if !client_knows {
+            self.tell_client(ClientInput::Lost { channel });
+        }
+    }
+
+    fn connect(&mut self, role: Role) {
+        self.channels += 1;
+        let channel = ChannelId(self.channels);
+        self.wires.insert(channel, (role, Wire::default()));
+        self.tell_client(ClientInput::Connected { role, channel, terms: self.terms });
+    }
+
+    fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
+        match frame.header.kind {
+            FrameKind::Attach => {
+                self.tell_server(ServerInput::Attached { channel, terms: self.terms, resumed: true, renewed: true })
+            }
+            FrameKind::Bind => {
+                let Ok(Some(message::Message::Bind(bind))) = message::Message::of_frame(&frame) else { panic!() };
+                self.tell_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
+            }
+            _ => self.tell_server(ServerInput::Arrived { channel, frame }),
+        }
+    }
+
+    /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads are read again.
+    fn execute(&mut self, origin: Origin, call: Call) {
+        let result = match call {
+            Call::Write { offset, .. } => {
+                let number = offset.expect("the tests number their writes");
+                match self.store.records.get(&origin.slot) {
+                    Some((request, record)) if *request == origin.request => Ok(decode_answer_record(record).unwrap()),
+                    _ => Ok(self.apply(origin, number)),
+                }
+            }
+            // A read that only works before the change behind it: what a chain would trip over if it were judged anew.
+            Call::Seek { offset, .. } if self.store.applied.contains_key(&offset) => Err(Fault::NothingThere),
+            Call::Seek { offset, .. } => Ok(Answer::Offset(offset)),
+            _ => panic!("not asked by these tests"),
+        };
+        self.tell_server(ServerInput::Answered { origin, result, descriptor: false });
+    }
+
+    fn apply(&mut self, origin: Origin, number: u64) -> Answer {
+        *self.store.applied.entry(number).or_default() += 1;
+        self.store.order.push(number);
+        let answer = Answer::Written {
+            count: 1,
+            offset: number,
+            status: status(),
+            previous_version: number,
+            verifier: BootVerifier(1),
+        };
+        self.store.records.insert(origin.slot, (origin.request, encode_answer_record(&answer)));
+        answer
+    }
+
+    /// The server dies and comes back with what its store had.
+    fn restart(&mut self) {
+        self.life += 1;
+        self.working.clear();
+        let recorded = self.store.records.iter().map(|(slot, (request, _))| (*slot, *request)).collect();
+        self.server = ServerSession::new(setup(self.life, Some(recorded)));
+        for channel in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(channel, false);
+        }
+    }
+
+    /// One random event. With `faults` off, only what moves things on.
+    fn event(&mut self, faults: bool) {
+        let wires: Vec<ChannelId> = self.wires.keys().copied().collect();
+        let pick = (!wires.is_empty()).then(|| wires[self.random.random_range(0..wires.len())]);
+        match self.random.random_range(0..100) {
+            0..3 if faults => {
+                if let Some(channel) = pick {
+                    self.cut(channel, false);
+                }
+            }
+            3 if faults && self.random.random_bool(0.3) => self.restart(),
+            4..6 if faults => {
+                let id = BreakId(self.breaks.len() as u64 + 1);
+                self.breaks.push(id);
+                let items = vec![BreakItem { fid: Fid::new(1, 2, 3), reason: BreakReason::Data, name: None }];
+                self.tell_server(ServerInput::Break { id, items });
+            }
+            6..8 if faults => {
+                let credits = self.random.random_range(4..20);
+                self.tell_server(ServerInput::Grant(credits));
+            }
+            8..35 => {
+                let Some(channel) = pick else { return };
+                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                if let Some(frame) = wire.to_server.pop_front() {
+                    self.deliver_to_server(channel, frame);
+                }
+            }
+            35..60 => {
+                let Some(channel) = pick else { return };
+                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                if let Some(frame) = wire.to_client.pop_front() {
+                    self.tell_client(ClientInput::Arrived { channel, frame });
+                }
+            }
+            60..80 if !self.working.is_empty() => {
+                let at = self.random.random_range(0..self.working.len());
+                let (origin, call) = self.working.swap_remove(at);
+                self.execute(origin, call);
+            }
+            80..90 => {
+                self.now = self.now + Duration::from_millis(20);
+                self.tell_client(ClientInput::Tick);
+            }
+            _ => {
+                let due = self.wanted.iter().position(|(_, at)| *at <= self.now);
+                if let Some(at) = due {
+                    let (role, _) = self.wanted.swap_remove(at);
+                    self.connect(role);
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, calls: u64) {
+        for _ in 0..200_000 {
+            if self.done.len() as u64 == calls && self.acknowledged_all() {
+                return;
+            }
+            self.event(false);
+        }
+        panic!("{} of {calls} calls are done, {:?} wait", self.done.len(), self.client.calls_waiting());
+    }
+
+    /// Breaks of the present life of the server; a restart forgets the others.
+    fn acknowledged_all(&self) -> bool {
+        self.life > 1 || self.breaks.iter().all(|id| self.acknowledged.contains(id))
+    }
+}
+
+fn setup(server: u64, recorded: Option<Vec<(u32, u64)>>) -> SessionSetup {
+    SessionSetup {
+        session: SESSION,
+        server,
+        boot_verifier: BootVerifier(1),
+        lease: Duration::from_secs(15),
+        slots: 16,
+        bind_key: 5,
+        recorded,
+    }
+}
+
+fn status() -> Status {
+    let time = Timestamp::default();
+    Status {
+        fid: Fid::new(1, 2, 3),
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        size: 0,
+        used: 0,
+        device: 0,
+        accessed: time,
+        modified: time,
+        changed: time,
+        created: time,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+/// A change with a number of its own.
+fn write(number: u64) -> Call {
+    let data = Bytes::from_static(b"x");
+    Call::Write { fid: Fid::new(1, 2, 3), offset: Some(number), data, stable: true, kill_privileges: false }
+}
+
+/// A question that is refused once the change with this number is applied.
+fn ask_before(number: u64) -> Call {
+    Call::Seek { fid: Fid::new(1, 2, 3), offset: number, what: SeekWhat::Data }
+}
+
+fn caller(random: &mut SmallRng) -> Caller {
+    Caller { uid: random.random_range(0..100), gid: 0, groups: None }
+}
+
+#[test]
+fn each_change_is_applied_exactly_once_whatever_breaks() {
+    for seed in 0..150 {
+        let mut world = World::new(seed);
+        const CALLS: u64 = 120;
+        for number in 0..CALLS {
+            let caller = caller(&mut world.random);
+            world.tell_client(ClientInput::Submit { id: CallId(number), caller, call: write(number), region: None });
+            for _ in 0..15 {
+                world.event(true);
+            }
+        }
+        world.settle(CALLS);
+        for number in 0..CALLS {
+            assert_eq!(world.store.applied.get(&number), Some(&1), "seed {seed}: change {number}");
+            let offset = |answer: &Answer| matches!(answer, Answer::Written { offset, .. } if *offset == number);
+            assert!(world.done[&number].as_ref().is_ok_and(offset), "seed {seed}: {number} has another's answer");
+        }
+    }
+}
+
+#[test]
+fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted() {
+    for seed in 0..150 {
+        let mut world = World::new(seed);
+        const CHAINS: u64 = 25;
+        for chain in 0..CHAINS {
+            let first = chain * 4;
+            // The second member is refused if it runs after the third: only records keep the rest of the chain honest.
+            let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
+            let members = (first..).map(CallId).zip(calls).collect();
+            let caller = caller(&mut world.random);
+            world.tell_client(ClientInput::SubmitChain { caller, members });
+            for _ in 0..60 {
+                world.event(true);
+            }
+        }
+        world.settle(CHAINS * 4);
+        for chain in 0..CHAINS {
+            let made = |number: u64| world.store.applied.get(&number).copied().unwrap_or(0);
+            let result = |number: u64| &world.done[&number];
+            for number in [chain * 4, chain * 4 + 2, chain * 4 + 3] {
+                let told = u32::from(result(number).is_ok());
+                assert_eq!(made(number), told, "seed {seed}: change {number}, {:?}", result(number));
+            }
+            let at = |number: u64| world.store.order.iter().position(|made| *made == number);
+            let order: Vec<_> = [0, 2, 3].iter().filter_map(|member| at(chain * 4 + member)).collect();
+            assert!(order.is_sorted(), "seed {seed}: chain {chain} ran out of order");
+        }
+    }
+}
