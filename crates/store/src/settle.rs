@@ -53,13 +53,15 @@ impl Volume {
             resum_group(tree, &gate, &vnode, group)?;
         }
         let mut gate = gate.write();
-        let current = tree.vnode(no)?.and_then(|vnode| body_name(tree, &vnode));
-        if let Some(file) = current.map(|name| gate.file(&*tree.media.disk, name)).transpose()?.flatten() {
+        let in_file = tree.vnode(no)?.filter(|vnode| body_name(tree, vnode).is_some());
+        if let Some(vnode) = &in_file {
+            // Made anew if it never reached the disk: it may have nothing but holes.
+            let file = open_file(tree, &gate, vnode)?;
             tree.media.sync_disk(|| file.sync())?;
             gate.unsynced_name = true;
         }
         // A write that was dropped meanwhile leaves new doubt.
-        if gate.writes == before || current.is_none() {
+        if gate.writes == before || in_file.is_none() {
             gate.suspect = false;
         }
         Ok(())

@@ -21,7 +21,7 @@ const INLINE: &str = "inline";
 /// Bytes of changes in memory before they become a table: bounds what a start after a crash has to replay.
 const MEMTABLE_BYTES: usize = 16 << 20;
 /// Bytes of log after which the oldest changes are written to tables.
-const LOG_BYTES_MAX: u64 = 64 << 20;
+const LOG_BYTES_MAX: u64 = 32 << 20;
 /// Tables kept open: bounds descriptors.
 const OPEN_TABLES_MAX: i32 = 512;
 

@@ -182,3 +182,14 @@ proptest! {
         prop_assert_eq!(past.world.found(), past.world.model.clone());
     }
 }
+
+/// Found by the random ones.
+#[test]
+fn a_file_of_holes_that_never_reached_the_disk_is_there_again_after_settling() {
+    for seed in 0..8 {
+        let mut past = Past::new();
+        let ops = [Op::Create(1), Op::Truncate { file: 1, size: 16385 }, Op::Sync, Op::PowerLoss(seed), Op::SyncAll];
+        ops.iter().for_each(|op| past.step(op).unwrap());
+        assert_eq!(past.world.scrub(), []);
+    }
+}
