@@ -74,6 +74,11 @@ impl Cache {
         OwnMark(began, ended)
     }
 
+    /// Whether no change of ours was under way at any time since.
+    pub fn is_quiet_since(&self, fid: Fid, mark: OwnMark) -> bool {
+        mark == self.mark(fid) && mark.0 == mark.1
+    }
+
     /// We ask for a change of this file.
     pub fn own_begins(&mut self, fid: Fid) {
         self.own.entry(fid).or_default().0 += 1;
@@ -120,7 +125,7 @@ impl Cache {
 
     /// Caches that a name is not there, if nothing of ours came between since `mark`.
     pub fn put_absent(&mut self, dir: Fid, name: &Name, mark: OwnMark) {
-        let quiet = mark == self.mark(dir) && mark.0 == mark.1;
+        let quiet = self.is_quiet_since(dir, mark);
         if let Some(names) = self.names.get_mut(&dir).filter(|_| quiet) {
             names.found.insert(name.clone(), None);
         }

@@ -23,7 +23,7 @@ use crate::cache::{Cache, OwnMark};
 use crate::clock::Clock;
 use crate::event::Event;
 use crate::ground::Ground;
-use crate::history::{Belief, Floors, OpNo};
+use crate::history::{Belief, Done, Floors, OpNo};
 use crate::inbox::{Inbox, to_bytes};
 use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, Side};
@@ -703,12 +703,14 @@ impl Client {
 
     fn answered(&mut self, ground: &mut Ground, running: &Running, answer: Answer) {
         let Some(up) = self.up.as_mut() else { return };
-        let (now, verifier, number) = (ground.now, running.verifier, running.number);
+        let (now, number) = (ground.now, running.number);
+        let done = Done { timeline: running.timeline, verifier: running.verifier, now };
         let promised = |up: &Life, fid| {
             up.holder.promised(fid, running.snapshot) || ground.mutation == Some(Mutation::IgnoreSnapshots)
         };
         let floors = &running.floors;
         let history = &mut ground.history;
+        let mut removed = None;
         let verdict = match (&running.op, answer) {
             (Op::Read(_), Answer::Data { data, status, .. }) => {
                 if promised(up, status.fid) {
@@ -729,17 +731,17 @@ impl Client {
             }
             (Op::Write { stable, .. }, Answer::Written { status, verifier: written, .. }) => {
                 up.cache.saw(&status);
-                let verdict = history.wrote(number, &status, written, now);
-                if *stable {
+                let verdict = history.wrote(number, Done { verifier: written, ..done }, &status);
+                if *stable && done.timeline == history.timeline() {
                     history.stable_up_to(status.fid, status.data_version);
                 }
                 verdict
             }
             (Op::Append { stable, .. }, Answer::Written { status, offset, verifier: written, .. }) => {
                 up.cache.saw(&status);
-                history.appended(number, offset, *stable);
-                history.changed(number, &status, written, now);
-                if *stable {
+                history.appended(number, offset, *stable, done.timeline);
+                history.changed(Done { verifier: written, ..done }, &status);
+                if *stable && done.timeline == history.timeline() {
                     history.stable_up_to(status.fid, status.data_version);
                 }
                 Ok(())
@@ -750,40 +752,43 @@ impl Client {
             }
             (Op::Chmod(..), Answer::Status(status)) => {
                 up.cache.saw(&status);
-                history.changed(number, &status, verifier, now);
+                history.changed(done, &status);
                 Ok(())
             }
             (Op::MakeOwn(name), Answer::Made { status, dir, existed: false }) => {
-                history.own_made(name, status.fid, dir.data_version);
+                history.own_made(name, status.fid, dir.data_version, done.timeline);
                 up.cache.saw(&dir);
-                history.changed(number, &dir, verifier, now);
+                history.changed(done, &dir);
                 Ok(())
             }
-            (Op::RemoveOwn(name), Answer::Removed { dir, .. }) => {
-                history.own_removed(name, dir.data_version);
+            (Op::RemoveOwn(name), Answer::Removed { dir, status }) => {
+                removed = Some(status);
+                history.own_removed(name, dir.data_version, done.timeline);
                 up.cache.saw(&dir);
-                history.changed(number, &dir, verifier, now);
+                history.changed(done, &dir);
                 Ok(())
             }
             (Op::MakeShared { guarded, .. }, Answer::Made { dir, existed, .. }) if !(existed && *guarded) => {
                 running.shared_done(history, !existed, now);
                 up.cache.saw(&dir);
                 if !existed {
-                    history.changed(number, &dir, verifier, now);
+                    history.changed(done, &dir);
                 }
                 Ok(())
             }
-            (Op::RemoveShared(_), Answer::Removed { dir, .. }) => {
+            (Op::RemoveShared(_), Answer::Removed { dir, status }) => {
+                removed = Some(status);
                 running.shared_done(history, true, now);
                 up.cache.saw(&dir);
-                history.changed(number, &dir, verifier, now);
+                history.changed(done, &dir);
                 Ok(())
             }
-            (Op::RenameShared(from, to), Answer::Renamed { to_dir, .. }) => {
+            (Op::RenameShared(from, to), Answer::Renamed { to_dir, other, .. }) => {
+                removed = other;
                 running.shared_done(history, from != to, now);
                 up.cache.saw(&to_dir);
                 if from != to {
-                    history.changed(number, &to_dir, verifier, now);
+                    history.changed(done, &to_dir);
                 }
                 Ok(())
             }
@@ -798,7 +803,9 @@ impl Client {
                 }
                 let verdict = history.check_data_version(floors, dir, dir_version, false);
                 let trusted = up.holder.trusted(self.clock.read(now));
-                if known && trusted && matches!(running.op, Op::Open(_)) {
+                // A removal of our own, of which we hear no break, may have come between.
+                let quiet = up.cache.is_quiet_since(dir, running.mark);
+                if known && trusted && quiet && matches!(running.op, Op::Open(_)) {
                     *up.open.entry(status.fid).or_default() += 1;
                     up.threads[running.thread] = Thread::Opened(status.fid);
                 }
@@ -813,6 +820,19 @@ impl Client {
             (op, answer) => Err(("answer", format!("{op:?} is answered with {answer:?}"))),
         };
         ground.judge(verdict);
+        if let Some(status) = removed.filter(|status| status.links == 0) {
+            self.keep_or_let_go(ground, status.fid);
+        }
+    }
+
+    /// A file lost its last name through us, and the server holds it for us, as we asked.
+    fn keep_or_let_go(&mut self, ground: &mut Ground, fid: Fid) {
+        let Some(up) = self.up.as_mut() else { return };
+        if up.open.contains_key(&fid) {
+            up.held.insert(fid);
+        } else {
+            self.submit(ground, Doing::Aside, Call::Unhold { fids: vec![fid] });
+        }
     }
 
     fn refused(&mut self, ground: &mut Ground, running: &Running, fault: Fault) {

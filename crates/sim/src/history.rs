@@ -42,9 +42,19 @@ pub struct Floors {
     files: BTreeMap<Fid, Floor>,
 }
 
+/// How a change was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// In which timeline it began.
+    pub timeline: u32,
+    /// What it was answered with, or what the session had when it began.
+    pub verifier: BootVerifier,
+    /// When the answer came.
+    pub now: Time,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    op: OpNo,
     data_version: u64,
     verifier: BootVerifier,
     done: Time,
@@ -55,6 +65,8 @@ struct FileRecord {
     stable: u64,
     /// Changes of this timeline.
     changes: Vec<Change>,
+    /// Which write made a version of this timeline.
+    writes: BTreeMap<u64, OpNo>,
     /// Which writes may have made the data what it is at a version.
     values: BTreeMap<u64, Vec<OpNo>>,
     /// Since a loss of power blocks of several unstable writes may stand side by side.
@@ -162,24 +174,30 @@ impl History {
         Floors { timeline: self.timeline, files: self.floors.clone() }
     }
 
-    /// A change is done: everybody who asks from now on must see it.
-    pub fn changed(&mut self, op: OpNo, status: &Status, verifier: BootVerifier, now: Time) {
-        self.floors.entry(status.fid).or_default().raise(status);
-        let change = Change { op, data_version: status.data_version, verifier, done: now };
-        self.files.entry(status.fid).or_default().changes.push(change);
+    /// A change that began in `timeline` is done: everybody who asks from now on must see it. Unless power was lost meanwhile: then
+    /// it may have been done before, and lost.
+    pub fn changed(&mut self, done: Done, status: &Status) {
+        if done.timeline == self.timeline {
+            self.floors.entry(status.fid).or_default().raise(status);
+            let change = Change { data_version: status.data_version, verifier: done.verifier, done: done.now };
+            self.files.entry(status.fid).or_default().changes.push(change);
+        }
     }
 
     /// A change that gave the file this operation's data is done.
-    pub fn wrote(&mut self, op: OpNo, status: &Status, verifier: BootVerifier, now: Time) -> Verdict {
+    pub fn wrote(&mut self, op: OpNo, done: Done, status: &Status) -> Verdict {
         let file = self.files.entry(status.fid).or_default();
-        let same = |change: &&Change| change.data_version == status.data_version;
-        let twin = file.changes.iter().find(same).map(|change| change.op);
-        if file.torn && status.data_version > self.floors.get(&status.fid).map_or(0, |floor| floor.data) {
-            file.torn = false;
+        let values = file.values.entry(status.data_version).or_default();
+        if !values.contains(&op) {
+            values.push(op);
         }
-        file.values.entry(status.data_version).or_default().push(op);
+        if done.timeline != self.timeline {
+            return Ok(());
+        }
         self.in_doubt.remove(&op);
-        self.changed(op, status, verifier, now);
+        file.torn &= status.data_version <= self.floors.get(&status.fid).map_or(0, |floor| floor.data);
+        let twin = file.writes.insert(status.data_version, op);
+        self.changed(done, status);
         match twin {
             Some(twin) => Err(("EO-1", format!("{twin:?} and {op:?} both made version {}", status.data_version))),
             None => Ok(()),
@@ -189,7 +207,7 @@ impl History {
     /// The initial state of a file.
     pub fn initial(&mut self, status: &Status, verifier: BootVerifier) {
         self.files.entry(status.fid).or_default().values.entry(status.data_version).or_default().push(OpNo(0));
-        self.changed(OpNo(0), status, verifier, Time::ZERO);
+        self.changed(Done { timeline: self.timeline, verifier, now: Time::ZERO }, status);
         self.stable_up_to(status.fid, status.data_version);
     }
 
@@ -266,9 +284,8 @@ impl History {
     }
 
     /// It is made.
-    pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: u64) {
-        let timeline = self.timeline;
-        if let Some(own) = self.own.get_mut(name) {
+    pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: u64, timeline: u32) {
+        if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             (own.fid, own.made) = (Some(fid), Some((timeline, dir_version)));
         }
     }
@@ -281,9 +298,8 @@ impl History {
     }
 
     /// It is removed.
-    pub fn own_removed(&mut self, name: &Name, dir_version: u64) {
-        let timeline = self.timeline;
-        if let Some(own) = self.own.get_mut(name) {
+    pub fn own_removed(&mut self, name: &Name, dir_version: u64, timeline: u32) {
+        if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             own.removed = Some((timeline, dir_version));
         }
     }
@@ -346,8 +362,7 @@ impl History {
     }
 
     /// It is done.
-    pub fn appended(&mut self, op: OpNo, offset: u64, stable: bool) {
-        let timeline = self.timeline;
+    pub fn appended(&mut self, op: OpNo, offset: u64, stable: bool, timeline: u32) {
         self.appends.entry(op).or_default().acknowledged = Some((timeline, offset, stable));
     }
 
@@ -479,14 +494,18 @@ impl History {
             self.floors.insert(*fid, Floor { data: status.data_version, status: status.status_version });
             record.stable = record.stable.min(status.data_version);
             record.changes.clear();
+            record.writes.clear();
             let present = words(data);
             record.torn = present.len() > 1;
             record.values.entry(status.data_version).or_default().extend(present);
         }
-        self.shared.clear();
+        for changes in self.shared.values_mut() {
+            // What is not known to be over may still be done.
+            changes.retain(|change| change.done.is_none());
+        }
         for name in found.names.keys() {
             let change = NameChange { makes: true, began: now, done: Some(now) };
-            self.shared.insert(name.clone(), vec![change]);
+            self.shared.entry(name.clone()).or_default().push(change);
         }
         for own in self.own.values_mut() {
             // What became of it is told by the disk; it is not used again.

@@ -92,7 +92,7 @@ pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
 }
 
 impl Op {
-    /// The call that it takes.
+    /// The call that it takes. Removals always ask for a hold, since what is removed may be open here; what is not is let go at once.
     pub fn call(&self, tree: &Tree, op: OpNo, owner: LockOwner) -> Call {
         let dir = tree.dir;
         let make = |name: &Name, how| Call::Make { dir, name: name.clone(), kind: NewKind::File, mode: 0o644, how };
@@ -118,7 +118,7 @@ impl Op {
                 make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })
             }
             Op::RemoveOwn(name) | Op::RemoveShared(name) => {
-                Call::Remove { dir, name: name.clone(), directory: false, hold: false }
+                Call::Remove { dir, name: name.clone(), directory: false, hold: true }
             }
             Op::RenameShared(from, to) => Call::Rename {
                 from_dir: dir,
@@ -126,7 +126,7 @@ impl Op {
                 to_dir: dir,
                 to: to.clone(),
                 mode: RenameMode::Replace,
-                hold: false,
+                hold: true,
             },
             Op::Lookup(name) | Op::Open(name) => Call::Lookup { dir, name: name.clone() },
             Op::Lock { fid, exclusive, family } => lock(*fid, owner, *exclusive, *family, false),
