@@ -13,6 +13,7 @@ mod poll;
 mod pool;
 mod process;
 mod report;
+mod scrub;
 mod seat;
 mod server;
 mod worker;

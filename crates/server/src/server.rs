@@ -23,6 +23,7 @@ use crate::ServerConfig;
 use crate::house::{Agenda, House};
 use crate::poll::Poll;
 use crate::pool::Pool;
+use crate::scrub::Scrubber;
 use crate::worker::Worker;
 
 /// Leases are looked at so often at least: a blocked change waits so much longer than needed at most.
@@ -66,6 +67,7 @@ pub enum StartError {
 /// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as far as others can see.
 pub struct Server {
     house: Option<Arc<House>>,
+    scrubber: Arc<Scrubber>,
     polls: Vec<Arc<Poll>>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -91,6 +93,9 @@ impl Server {
         let partition = Partition::open(&config.partition, config.store.clone())
             .map_err(|error| StartError::Partition { path: config.partition.clone(), error })?;
         let vice = Arc::new(Vice::open(partition.clone(), vice_config(config), clock::now())?);
+        let scrubber = Arc::new(Scrubber::new(partition.clone()));
+        let scrubbing = Arc::clone(&scrubber);
+        vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
         let pool = Pool::start(config.pool_threads)?;
         let house = Arc::new(House::new(vice, partition, pool, config.lease));
         let stop = Stop {
@@ -100,6 +105,7 @@ impl Server {
         };
         let mut server = Server {
             house: Some(Arc::clone(&house)),
+            scrubber,
             polls: Vec::new(),
             workers: Vec::new(),
             others: Vec::new(),
@@ -161,6 +167,7 @@ impl Server {
         }
         self.workers.drain(..).for_each(join);
         house.pool.stop();
+        self.scrubber.stop();
         self.others.drain(..).for_each(join);
         for seat in house.seats() {
             for link in seat.clear() {

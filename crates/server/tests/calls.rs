@@ -209,3 +209,38 @@ fn leaving_gives_locks_back_at_once() {
     });
     assert!(before.elapsed() < Duration::from_secs(5));
 }
+
+#[test]
+fn a_scrub_finds_a_damaged_body_while_the_server_works() {
+    let cell = Cell::new();
+    let session = connect(cell.unix());
+    let dir = root(&session);
+    let file = make(&session, dir, "large");
+    write(&session, file, 0, vec![7; 100_000]);
+    ask(&session, Call::Commit { fid: file });
+    let report = |start| {
+        let Answer::Report(text) = ask(&session, Call::Scrub { start }) else { panic!("a report") };
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    assert_eq!(report(false)["state"], "never");
+    report(true);
+    wait_for("the first scrub", || report(false)["state"] == "done");
+    assert_eq!(report(false)["findings"], 0, "{}", report(false));
+    let mut bodies = Vec::new();
+    find_files(&cell.path("vicepa").join("bodies"), &mut bodies);
+    assert_eq!(bodies.len(), 1);
+    let body = std::fs::OpenOptions::new().write(true).open(&bodies[0]).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&body, b"!", 50_000).unwrap();
+    report(true);
+    wait_for("the second scrub", || report(false)["state"] == "done");
+    assert_eq!(report(false)["findings"], 1, "{}", report(false));
+    let read = try_ask(&session, Call::Read { fid: file, offset: 49_152, length: 4096 });
+    assert_eq!(read, Err(CallError::Fault(Fault::Damaged)));
+}
+
+fn find_files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { find_files(&path, found) } else { found.push(path) }
+    }
+}
