@@ -4,7 +4,7 @@
 //! "not open" marks the file, and opens wait for it. A victim that is not known is held to be safe, and let go of if it
 //! was not open.
 
-use types::{Answer, Call, CreateHow, Fid, Kind, Name, NewKind, RenameMode, Status};
+use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RenameMode, Status};
 
 use crate::shared::Core;
 use crate::{Entry, Error, OpenMode, Opened, Request, Venus};
@@ -18,6 +18,12 @@ struct Victim {
 /// Whether the call may have been applied although there is no answer.
 fn unsure(error: &Error) -> bool {
     matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
+}
+
+/// Whether the refusal may say otherwise than the cache: somebody else's change was quicker, and its break is on its way.
+/// Whoever was refused must not be shown the time before.
+fn contradicts(error: &Error) -> bool {
+    matches!(error.fault(), Some(Fault::Exists | Fault::NotFound | Fault::Stale))
 }
 
 impl Core {
@@ -38,7 +44,7 @@ impl Core {
         let mut tables = self.tables.lock();
         dirs.iter().for_each(|dir| tables.change_ends(*dir));
         let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
-        if result.as_ref().is_err_and(unsure) {
+        if result.as_ref().is_err_and(|error| unsure(error) || contradicts(error)) {
             dirs.iter().for_each(|dir| tables.unsure(*dir));
         }
         result

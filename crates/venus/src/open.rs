@@ -84,7 +84,9 @@ impl Core {
             _ => {}
         }
         node.opens += 1;
-        Ok(Arc::clone(node.file.get_or_insert_with(|| Arc::new(File::new(fid)))))
+        let file = Arc::clone(node.file.get_or_insert_with(|| Arc::new(File::new(fid))));
+        tables.files.insert(fid, Arc::clone(&file));
+        Ok(file)
     }
 
     fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Opened {

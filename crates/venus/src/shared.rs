@@ -148,12 +148,12 @@ impl Core {
 
     /// The bytes of `fid` that are here, if any or if it is open.
     pub fn file_of(&self, fid: Fid) -> Option<Arc<File>> {
-        self.tables.lock().nodes.get(&fid)?.file.clone()
+        self.tables.lock().files.get(&fid).cloned()
     }
 
     /// All files with bytes here or open.
     pub fn files(&self) -> Vec<Arc<File>> {
-        self.tables.lock().nodes.values().filter_map(|node| node.file.clone()).collect()
+        self.tables.lock().files.values().cloned().collect()
     }
 
     /// Lets go of the file's bytes when nothing needs them.
@@ -174,6 +174,7 @@ impl Core {
         if this && idle {
             self.drop_ahead(data.reads.bytes());
             node.file = None;
+            tables.files.remove(&file.fid);
         }
         this && idle
     }

@@ -89,6 +89,8 @@ pub(crate) struct Before {
 pub(crate) struct Tables {
     pub holder: Holder,
     pub nodes: HashMap<Fid, Node>,
+    /// Those nodes whose `file` is there.
+    pub files: HashMap<Fid, Arc<File>>,
     names: usize,
     clock: u64,
     nodes_max: usize,

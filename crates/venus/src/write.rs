@@ -3,6 +3,10 @@
 //! Who waits sends: a flush takes chunks and calls itself, beside the threads that may be at it already; a wake-up costs
 //! more than a small call. A full chunk starts at once on a sender thread, so a stream flows while it is written. Everything
 //! else waits for flush, fsync, an unlock, a look at the status, or its age.
+//!
+//! A *writer* never calls itself, not even when it has to wait (for room, or because the server is nearly full): the kernel
+//! holds its pages locked, a call can wait for another client's acknowledgement, and that client's call for ours, which
+//! waits for the pages. It waits for the sender threads, and leaves when a break of its file comes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -145,21 +149,26 @@ impl Core {
             return Ok(());
         }
         let until = file.data.lock().clock;
-        self.send_until(file, until, cancel, None)
+        self.send_until(file, until, cancel)
     }
 
-    /// `breaks`: leave early when a break of the file came since that count.
-    fn send_until(
-        &self,
-        file: &Arc<File>,
-        until: u64,
-        cancel: Option<&Cancel>,
-        breaks: Option<u64>,
-    ) -> Result<(), Error> {
+    /// Waits until the sender threads have sent what is not newer than `until`, unless a break of the file comes.
+    fn wait_until_sent(self: &Arc<Self>, file: &Arc<File>, until: u64, breaks: u64, cancel: Option<&Cancel>) {
+        loop {
+            self.hurry(file);
+            let mut data = file.data.lock();
+            let leave = data.breaks != breaks || data.breaking > 0 || cancel.is_some_and(Cancel::is_cancelled);
+            if leave || !data.holds(until) {
+                return;
+            }
+            file.moved.wait_for(&mut data, LOOK);
+        }
+    }
+
+    fn send_until(&self, file: &Arc<File>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
         loop {
             let mut data = file.data.lock();
-            let let_go = |before: u64| data.breaks != before || data.breaking > 0;
-            if !data.holds(until) || breaks.is_some_and(let_go) {
+            if !data.holds(until) {
                 return Ok(());
             }
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -239,11 +248,14 @@ impl Core {
             if data.breaks != breaks || data.breaking > 0 {
                 return Ok(());
             }
-            if let Some(chunk) = data.launch(true) {
+            if !file.is_clean() {
+                data.urgent = data.clock;
                 drop(data);
-                self.send(file, &chunk, None);
-            } else if !data.flying.is_empty() {
-                file.moved.wait_for(&mut data, LOOK);
+                self.send_soon(file);
+                data = file.data.lock();
+                if !fits() && data.breaks == breaks {
+                    file.moved.wait_for(&mut data, LOOK);
+                }
             } else {
                 drop(data);
                 self.hurry_all();
@@ -294,7 +306,7 @@ impl Core {
         file.account(&mut data, &self.unsent);
         drop(data);
         if self.space.is_scarce() {
-            self.send_until(file, clock, None, Some(breaks))?;
+            self.wait_until_sent(file, clock, breaks, cancel);
             return open.take_error();
         }
         if full {

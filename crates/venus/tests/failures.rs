@@ -213,6 +213,7 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
     let owner = LockOwner(5);
     client.venus.setlk(&me(), handle, owner, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, false).unwrap();
     client.wire.take();
+    client.wire.deaf.store(true, Ordering::SeqCst);
     let events = client.wire.events.lock().clone().unwrap();
     events.on_lease_lost();
     assert!(client.kernel.0.lock().contains(&Told::All));
@@ -222,6 +223,7 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
     assert!(!client.venus.getattr(&me(), fid).unwrap().cacheable, "nothing is trusted before the next renewal");
     client.venus.getattr(&me(), fid).unwrap();
     assert_eq!(client.wire.count("GetStatus"), 2);
+    client.wire.deaf.store(false, Ordering::SeqCst);
     client.wire.session.renew();
     client.venus.getattr(&me(), fid).unwrap();
     client.wire.take();
@@ -236,8 +238,10 @@ fn the_end_of_the_lease_comes_without_being_told() {
     let client = house.client_with(1, true, config);
     let (fid, _) = client.create("f");
     assert!(client.venus.getattr(&me(), fid).unwrap().cacheable);
+    client.wire.deaf.store(true, Ordering::SeqCst);
     eventually("the kernel is told", || client.kernel.0.lock().contains(&Told::All));
     assert!(!client.venus.getattr(&me(), fid).unwrap().cacheable);
+    client.wire.deaf.store(false, Ordering::SeqCst);
     client.wire.session.renew();
     client.venus.getattr(&me(), fid).unwrap();
     assert!(client.venus.getattr(&me(), fid).unwrap().cacheable, "trusted again");

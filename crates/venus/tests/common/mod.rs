@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{Answer, Call, Caller, ClientId, Fid, Name, Timestamp};
+use types::{Answer, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
 use venus::{Entry, Found, Handle, Invalidate, OpenMode, Request, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
@@ -82,6 +83,7 @@ impl House {
             before: Mutex::new(None),
             after: Mutex::new(None),
             events: Mutex::new(None),
+            deaf: Arc::default(),
         });
         let venus = Venus::new(wire.clone(), config).unwrap();
         let kernel = Arc::new(Kernel::default());
@@ -130,6 +132,30 @@ pub struct Wire {
     /// May change the answer.
     pub after: Mutex<Option<Arc<After>>>,
     pub events: Mutex<Option<Arc<dyn Events>>>,
+    /// Renewals are not heard of.
+    pub deaf: Arc<AtomicBool>,
+}
+
+struct Ear {
+    events: Arc<dyn Events>,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Events for Ear {
+    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid> {
+        self.events.on_break(items)
+    }
+    fn on_renewed(&self, sent_at: Time) {
+        if !self.deaf.load(Ordering::SeqCst) {
+            self.events.on_renewed(sent_at);
+        }
+    }
+    fn on_lease_lost(&self) {
+        self.events.on_lease_lost();
+    }
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        self.events.on_server_restarted(reclaim);
+    }
 }
 
 fn kind(call: &Call) -> &'static str {
@@ -208,7 +234,7 @@ impl Remote for Wire {
 
     fn set_events(&self, events: Arc<dyn Events>) {
         *self.events.lock() = Some(events.clone());
-        self.session.set_events(events);
+        self.session.set_events(Arc::new(Ear { events, deaf: self.deaf.clone() }));
     }
 
     fn passes_descriptors(&self) -> bool {

@@ -1,0 +1,139 @@
+//! Who waits for whom: a break waits for nobody that waits for the session, and a read for no write.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{Client, House, RW, me};
+use parking_lot::{Condvar, Mutex};
+use types::{Call, Fid};
+use venus::{Handle, Invalidate, VenusConfig};
+
+/// Holds calls up until it is opened.
+#[derive(Default)]
+struct Barrier {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Barrier {
+    fn pass(&self) {
+        let mut open = self.open.lock();
+        while !*open {
+            assert!(!self.opened.wait_for(&mut open, Duration::from_secs(10)).timed_out(), "held up for ever");
+        }
+    }
+
+    fn open(&self) {
+        *self.open.lock() = true;
+        self.opened.notify_all();
+    }
+}
+
+fn hold_writes(client: &Client) -> Arc<Barrier> {
+    let barrier = Arc::new(Barrier::default());
+    let held = barrier.clone();
+    client.wire.set_before(move |call| {
+        if matches!(call, Call::Write { .. }) {
+            held.pass();
+        }
+        None
+    });
+    barrier
+}
+
+#[test]
+fn what_is_on_its_way_to_the_server_is_read_here() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    let (_, handle) = client.create("f");
+    client.write(handle, 0, &[1; 1 << 20]);
+    client.venus.flush(&me(), handle, None).unwrap();
+    let barrier = hold_writes(&client);
+    client.write(handle, 0, &[2; 1 << 20]);
+    while client.wire.count("Write") < 2 {
+        std::thread::yield_now();
+    }
+    client.write(handle, 10, &[3; 10]);
+    let read = client.read(handle, 5, 20);
+    assert_eq!(read, [[2; 5].as_slice(), &[3; 10], &[2; 5]].concat());
+    assert_eq!(client.read(handle, (1 << 20) - 2, 10).len(), 2);
+    barrier.open();
+    client.close(handle);
+    assert_eq!(client.content("f").slice(5..25), read);
+}
+
+/// A kernel that writes a mapped page back before it lets go of it, and waits for that.
+struct Mapped {
+    client: Arc<Client>,
+    handle: Handle,
+    told: AtomicBool,
+}
+
+impl Invalidate for Mapped {
+    fn inode_attributes(&self, _: Fid) {}
+    fn inode_data(&self, _: Fid) {
+        let (client, handle) = (self.client.clone(), self.handle);
+        let page = std::thread::spawn(move || {
+            client.venus.write(&me(), handle, 100 << 20, Bytes::from_static(b"mapped page"), false).unwrap();
+        });
+        page.join().unwrap();
+        self.told.store(true, Ordering::SeqCst);
+    }
+    fn directory(&self, _: Fid) {}
+    fn all(&self) {}
+}
+
+#[test]
+fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
+    let house = House::in_memory();
+    let config = VenusConfig { file_dirty_bytes_max: 1 << 20, ..VenusConfig::default() };
+    let (a, b) = (Arc::new(house.client_with(1, true, config)), house.client(2));
+    let (_, handle) = a.create("f");
+    a.venus.getattr(&me(), a.find("f").unwrap().status.fid).unwrap();
+    let kernel = Arc::new(Mapped { client: a.clone(), handle, told: AtomicBool::new(false) });
+    a.venus.set_invalidate(kernel.clone());
+    let other = b.open("f", RW);
+    let barrier = hold_writes(&a);
+    // The file's room is used up, and what uses it up cannot be sent.
+    a.write(handle, 0, &[1; 1 << 20]);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        // A writer that waits for room in the middle of it: its pages are locked in the kernel.
+        scope.spawn(|| a.write(handle, 1 << 20, &[1; 1 << 20]));
+        std::thread::sleep(Duration::from_millis(50));
+        b.write(other, 0, b"theirs");
+        b.venus.flush(&me(), other, None).unwrap();
+    });
+    assert!(kernel.told.load(Ordering::SeqCst));
+    assert!(begun.elapsed() < Duration::from_secs(5), "nobody waited for a lease to end");
+    barrier.open();
+    a.close(handle);
+    assert_eq!(&b.content("f")[100 << 20..], b"mapped page");
+}
+
+/// A kernel that never finishes.
+struct Stuck;
+
+impl Invalidate for Stuck {
+    fn inode_attributes(&self, _: Fid) {}
+    fn inode_data(&self, _: Fid) {}
+    fn directory(&self, _: Fid) {}
+    fn all(&self) {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+#[test]
+fn a_kernel_that_waits_for_us_does_not_keep_us_from_claiming() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    client.venus.set_invalidate(Arc::new(Stuck));
+    let begun = Instant::now();
+    client.wire.events.lock().clone().unwrap().on_server_restarted(&*client.wire);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
