@@ -19,22 +19,33 @@ const ANSWER_WITHIN: Duration = dafs::limits::RENEWAL_TIME;
 /// How long the keeper receives before it looks at its clock again.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Receives over the back channel as long as there is one.
+/// Receives over the back channel as long as there is one. Without one the server sends breaks over the operations connection,
+/// where nobody receives while no call waits: then this thread does, and for a moment longer, for what was under way.
 pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
+    let mut was_without = false;
     loop {
-        let channel = {
-            let mut core = shared.core.lock();
-            loop {
-                if matches!(core.phase, Phase::Closed) {
-                    return;
-                }
-                if let Some(channel) = core.back() {
-                    break channel;
-                }
-                shared.changed.wait(&mut core);
+        let (back, operations) = {
+            let core = shared.core.lock();
+            if core.phase == Phase::Closed {
+                return;
             }
+            (core.back(), core.operations())
         };
-        shared.pump(&channel, None, &|| false, On::Back);
+        if let Some(channel) = &back {
+            if std::mem::take(&mut was_without) {
+                shared.lead_until(Some(Instant::now() + MOMENT), &|| false);
+            }
+            shared.pump(channel, None, &|| false, On::Back);
+            continue;
+        }
+        was_without = true;
+        let there_is_one = || shared.core.lock().back().is_some();
+        if operations.is_none() || !shared.lead_until(Some(Instant::now() + MOMENT), &there_is_one) {
+            let mut core = shared.core.lock();
+            if core.phase != Phase::Closed && core.back().is_none() {
+                shared.changed.wait_for(&mut core, MOMENT);
+            }
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub(crate) struct House {
     pub vice: Arc<Vice>,
     pub partition: Partition,
     pub pool: Pool,
+    /// For connections that look for their session: a thousand that come at once, each waiting for the disk, must not stand
+    /// before the data of those that are in.
+    pub door: Pool,
     pub tally: Tally,
     /// Which life of the server this is.
     pub life: u64,
@@ -64,11 +67,12 @@ impl Agenda {
 }
 
 impl House {
-    pub fn new(vice: Arc<Vice>, partition: Partition, pool: Pool, lease: std::time::Duration) -> Self {
+    pub fn new(vice: Arc<Vice>, partition: Partition, pool: Pool, door: Pool, lease: std::time::Duration) -> Self {
         House {
             vice,
             partition,
             pool,
+            door,
             tally: Tally::default(),
             life: rand::random(),
             lease,
@@ -174,7 +178,7 @@ impl House {
                 self.vice.detach(now, seat.id, &mut agenda.effects);
             }
             ServerOutput::Overrun => {
-                tracing::warn!(session = seat.id.0, "the client leaves too many breaks unanswered; its session ends");
+                tracing::warn!(session = seat.id.0, "the session cannot be kept coherent and ends");
                 self.vice.peer_died(now, seat.id, &mut agenda.effects);
             }
             // The seat itself has seen to these.

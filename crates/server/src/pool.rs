@@ -29,11 +29,11 @@ struct State {
 }
 
 impl Pool {
-    pub fn start(threads: usize) -> std::io::Result<Self> {
+    pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let spawn = |number: usize| {
             let queue = Arc::clone(&queue);
-            std::thread::Builder::new().name(format!("pool-{number}")).spawn(move || queue.work())
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || queue.work())
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<std::io::Result<_>>()?;
         Ok(Pool { queue, threads: Mutex::new(threads) })

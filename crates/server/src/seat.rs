@@ -3,6 +3,7 @@
 //! Frames are queued on their links under the seat's lock, in the order in which the machine puts them out, and sent without it.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
@@ -26,6 +27,8 @@ struct Cell {
     /// Who is at the other end, if the kernel told.
     process: Option<Process>,
     outputs: Vec<ServerOutput>,
+    /// The machine panicked.
+    broken: bool,
 }
 
 /// What a step leads to, without the lock.
@@ -51,6 +54,7 @@ impl Seat {
                 moving: HashMap::new(),
                 process: None,
                 outputs: Vec::new(),
+                broken: false,
             }),
         }
     }
@@ -127,7 +131,11 @@ impl Cell {
             _ => None,
         };
         let mut outputs = std::mem::take(&mut self.outputs);
-        let result = self.machine.step(now, input, &mut outputs);
+        let Some(result) = self.step_machine(now, input, &mut outputs) else {
+            outcome.close.append(&mut self.links);
+            outcome.work.push(ServerOutput::Overrun);
+            return outcome;
+        };
         for output in outputs.drain(..) {
             match output {
                 ServerOutput::Send { channel, frame } => {
@@ -154,6 +162,24 @@ impl Cell {
             outcome.error = Some(error);
         }
         outcome
+    }
+
+    /// A broken assertion of this machine ends this session and no other: none is then ever stepped again.
+    fn step_machine(
+        &mut self,
+        now: Time,
+        input: ServerInput,
+        outputs: &mut Vec<ServerOutput>,
+    ) -> Option<Result<(), PeerError>> {
+        if self.broken {
+            return Some(Ok(()));
+        }
+        let stepped = catch_unwind(AssertUnwindSafe(|| self.machine.step(now, input, outputs)));
+        if stepped.is_err() {
+            tracing::error!(session = self.machine.id().0, "the session's machine panicked");
+            self.broken = true;
+        }
+        stepped.ok()
     }
 
     fn forget(&mut self, channel: ChannelId) -> Option<Arc<Link>> {

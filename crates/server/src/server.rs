@@ -34,6 +34,8 @@ const LOG_SYNC: Duration = Duration::from_secs(1);
 const BODY_SYNC: Duration = Duration::from_secs(5);
 /// Body files removed at a time, between looks at the time to stop.
 const SWEEP_FILES: usize = 256;
+/// New sessions are recorded one after the other; a second thread lets those pass that come back.
+const DOOR_THREADS: usize = 2;
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -96,8 +98,9 @@ impl Server {
         let scrubber = Arc::new(Scrubber::new(partition.clone()));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
-        let pool = Pool::start(config.pool_threads)?;
-        let house = Arc::new(House::new(vice, partition, pool, config.lease));
+        let pool = Pool::start("pool", config.pool_threads)?;
+        let door = Pool::start("door", DOOR_THREADS)?;
+        let house = Arc::new(House::new(vice, partition, pool, door, config.lease));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -166,6 +169,7 @@ impl Server {
             poll.order(|orders| orders.stop = true);
         }
         self.workers.drain(..).for_each(join);
+        house.door.stop();
         house.pool.stop();
         self.scrubber.stop();
         self.others.drain(..).for_each(join);

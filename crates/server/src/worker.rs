@@ -121,7 +121,7 @@ impl Worker {
 
     fn has_deadlines(&self) -> bool {
         // Seated connections are looked at too as long as there are any: one of them may be blocked.
-        !self.guests.is_empty()
+        !self.guests.is_empty() || !self.watched.is_empty()
     }
 
     fn on_orders(&mut self, orders: Orders) {
@@ -353,8 +353,9 @@ impl Worker {
                 guest.link.cut();
             }
         }
+        let needless = |seat: &Seat| seat.is_connected() || self.house.seat(seat.id).is_none();
         let back: Vec<u64> =
-            self.watched.iter().filter(|(_, (_, seat))| seat.is_connected()).map(|(number, _)| *number).collect();
+            self.watched.iter().filter(|(_, (_, seat))| needless(seat)).map(|(number, _)| *number).collect();
         for number in back {
             if let Some((descriptor, _)) = self.watched.remove(&number) {
                 self.poll.remove(&descriptor);
@@ -439,7 +440,7 @@ impl Guest {
         self.link.refresh_interest();
         let (house, poll, link) = (Arc::clone(house), Arc::clone(poll), Arc::clone(&self.link));
         let process = self.process.clone();
-        house.clone().pool.run(move || {
+        house.clone().door.run(move || {
             let id = link.id;
             let mut agenda = Agenda::default();
             let seat = join::join(&house, &link, process, terms, wish, &mut agenda);
