@@ -137,7 +137,8 @@ impl Vice {
         }
     }
 
-    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has answered.
+    /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has answered. (During grace, when
+    /// others may yet claim it, the leases say of no file that it is free.)
     pub(crate) fn drop_if_free(&self, fid: Fid) {
         if let Err(fault) = self.try_drop(fid) {
             // Its orphan record stays: the next start tries again.
@@ -154,7 +155,7 @@ impl Vice {
             Err(fault) => return Err(fault),
         };
         let core = self.core.lock();
-        if core.leases.is_held(fid) || core.removing.contains_key(&fid) || !core.leases.may_change() {
+        if core.leases.is_held(fid) || core.removing.contains_key(&fid) {
             return Ok(());
         }
         drop(core);

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Ground, Rig, name};
@@ -130,6 +131,70 @@ fn a_tree_that_many_change_at_once_stays_a_tree() {
         sum += rig.status(0, file).unwrap().size;
     }
     assert_eq!(sum, appended, "every append is there once");
+    check_tree(&mut rig, root);
+}
+
+/// Two threads go on from here within nanoseconds of each other: a sleeping barrier wakes them too far apart.
+#[derive(Default)]
+struct Meeting(AtomicUsize);
+
+impl Meeting {
+    fn wait(&self, number: usize) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let begun = Instant::now();
+        while self.0.load(Ordering::SeqCst) < 2 * (number + 1) {
+            if begun.elapsed() > Duration::from_micros(50) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[test]
+fn two_directories_do_not_move_into_each_other() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let root = rig.root();
+    // Two arms, so that the moves have no vnode in common, and so long that to look for a loop takes its time:
+    // arm / moved / ... / inside.
+    let arms = [0, 1].map(|number| {
+        let arm = rig.directory(root, &format!("arm {number}"));
+        let moved = rig.directory(arm, "moved");
+        (arm, (0..300).fold(moved, |at, _| rig.directory(at, "inside")))
+    });
+    let sessions = rig.clients.iter().map(|client| client.session).collect();
+    let crowd = Crowd { vice: rig.vice(), sessions, replies: Mutex::default() };
+    let rename = |from_dir, from: &str, to_dir, to: &str| {
+        let mode = RenameMode::NoReplace;
+        Call::Rename { from_dir, from: name(from), to_dir, to: name(to), mode, hold: false }
+    };
+    let start = Meeting::default();
+    let outcomes: Vec<Vec<Result<(), Fault>>> = std::thread::scope(|scope| {
+        let work = |me: usize| {
+            let (crowd, start) = (&crowd, &start);
+            move || {
+                let ((arm, _), (_, other_inside)) = (arms[me], arms[1 - me]);
+                let mut request = 0;
+                let mut outcomes = Vec::new();
+                for round in 0..500 {
+                    start.wait(2 * round);
+                    let moved = crowd.call(me, &mut request, rename(arm, "moved", other_inside, "here")).map(drop);
+                    start.wait(2 * round + 1);
+                    if moved.is_ok() {
+                        crowd.call(me, &mut request, rename(other_inside, "here", arm, "moved")).unwrap();
+                    }
+                    outcomes.push(moved);
+                }
+                outcomes
+            }
+        };
+        let threads = [0, 1].map(|me| scope.spawn(work(me)));
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (first, second) in outcomes[0].iter().zip(&outcomes[1]) {
+        assert!(first.is_ok() != second.is_ok(), "{first:?} and {second:?}");
+        assert!([first, second].contains(&&Err(Fault::Invalid)));
+    }
+    drop(crowd);
     check_tree(&mut rig, root);
 }
 
