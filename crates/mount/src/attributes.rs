@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn device_numbers_survive_the_kernels_packing() {
-        for (major, minor) in [(0, 0), (1, 3), (8, 257), (259, 1), (4095, 0x000f_ffff)] {
-            let device = u64::from(major as u32) << 32 | u64::from(minor as u32);
+        for (major, minor) in [(0u32, 0u32), (1, 3), (8, 257), (259, 1), (4095, 0x000f_ffff)] {
+            let device = u64::from(major) << 32 | u64::from(minor);
             assert_eq!(device_of_kernel(device_for_kernel(device)), device);
             assert_eq!(device_for_kernel(device), rustix::fs::makedev(major, minor) as u32);
         }

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{AllocateMode, Fid, LockOwner, SeekWhat};
+use types::{AllocateMode, Fault, Fid, LockOwner, SeekWhat};
 use venus::{Handle, OpenMode, Opened};
 
 use crate::abi::{self, flag};
@@ -74,12 +74,19 @@ impl Task<'_> {
         Ok(())
     }
 
+    /// The kernel asks this way when it knows of no such name, and whoever makes a file may open it, so it checks no rights.
+    /// A file that somebody else made meanwhile must not be opened like this: told that what it knows is stale, the
+    /// kernel looks again, and then opens and checks in the usual way.
     pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), Refusal> {
         let (dir, name) = (self.fid()?, self.name(name)?);
-        let exclusive = of.flags & open_flag::EXCLUSIVE != 0;
         let mode = attributes::permissions(of.mode);
-        let (entry, opened) = self.venus().create(&self.request(), dir, &name, mode, exclusive, open_mode(of.flags))?;
-        self.entry(self.header.nodeid, &entry, Some(&opened));
+        match self.venus().create(&self.request(), dir, &name, mode, true, open_mode(of.flags)) {
+            Ok((entry, opened)) => self.entry(self.header.nodeid, &entry, Some(&opened)),
+            Err(venus::Error::Fault(Fault::Exists)) if of.flags & open_flag::EXCLUSIVE == 0 => {
+                return Err(Refusal(Errno::STALE));
+            }
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 

@@ -63,8 +63,8 @@ impl Mount {
     pub fn start(config: MountConfig, venus: Arc<Venus>) -> Result<Mount, MountError> {
         let root = venus.root(&venus::Request::of(&Caller::ROOT), &config.volume)?.status.fid;
         let target = Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other };
-        let device = Arc::new(Device::new(mounting::mount(&target)?));
-        match Self::serve(device, root, venus, config.workers) {
+        let device: Arc<dyn Channel> = Arc::new(Device::new(mounting::mount(&target)?));
+        match Self::serve(&device, root, venus, config.workers) {
             Ok(workers) => {
                 mounting::raise_read_ahead(&target.path);
                 Ok(Mount { mountpoint: target.path, workers })
@@ -77,12 +77,12 @@ impl Mount {
     }
 
     fn serve(
-        device: Arc<dyn Channel>,
+        device: &Arc<dyn Channel>,
         root: Fid,
         venus: Arc<Venus>,
         config: WorkersConfig,
     ) -> Result<Arc<Workers<Dispatch>>, MountError> {
-        let agreement = agree(&*device).map_err(MountError::Negotiation)?;
+        let agreement = agree(&**device).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(Nodes::new(root));
         let notifying = device.another().map_err(MountError::Device)?;

@@ -91,11 +91,11 @@ impl<H: Handler> Workers<H> {
     ///
     /// # Errors
     /// If not even one thread can be started.
-    pub fn start(handler: H, config: WorkersConfig, first: Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
+    pub fn start(handler: H, config: WorkersConfig, first: &Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
         let workers = Arc::new(Workers { handler, config, counts: Mutex::default(), changed: Condvar::new() });
-        workers.spawn(Arc::clone(&first))?;
+        workers.spawn(Arc::clone(first))?;
         for _ in 1..config.receiving {
-            workers.spawn_another(&*first);
+            workers.spawn_another(&**first);
         }
         Ok(workers)
     }
@@ -376,7 +376,7 @@ mod tests {
 
     fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers<Gate>>) {
         let (kernel, gate) = (Kernel::default(), Gate::default());
-        let workers = Workers::start(gate.clone(), config, Arc::new(kernel.clone())).unwrap();
+        let workers = Workers::start(gate.clone(), config, &(Arc::new(kernel.clone()) as _)).unwrap();
         (kernel, gate, workers)
     }
 

@@ -76,6 +76,29 @@ fn two_clients_that_change_one_directory_do_not_block_each_other() {
 }
 
 #[test]
+fn a_name_that_both_make_is_one_file_and_opened_by_both() {
+    use std::io::Write;
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    for round in 0..100 {
+        let name = format!("made-{round}");
+        let meet = std::sync::Barrier::new(2);
+        let make = |client: &crate::cell::Client| {
+            meet.wait();
+            let mut file = File::options().append(true).create(true).open(client.at(&name)).unwrap();
+            file.write_all(b"x").unwrap();
+            file.metadata().unwrap().ino()
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| make(&there));
+            (make(&here), other.join().unwrap())
+        });
+        assert_eq!(first, second, "round {round}");
+        assert_eq!(fs::read(here.at(&name)).unwrap(), b"xx", "round {round}");
+    }
+}
+
+#[test]
 fn appends_of_two_clients_all_land() {
     use std::io::Write;
     let Some(cell) = Cell::start() else { return };

@@ -2,6 +2,8 @@
 //!
 //! Needs root and `/dev/fuse`; says so and passes without them.
 
+#![allow(clippy::unwrap_used)] // All of it is tests.
+
 mod cell;
 mod coherence;
 mod data;
