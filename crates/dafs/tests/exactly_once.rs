@@ -56,7 +56,7 @@ impl World {
             display: "test".into(),
             pid: 1,
             queue_max: 10_000,
-            back_channel: seed % 2 == 0,
+            back_channel: seed.is_multiple_of(2),
         };
         let client = ClientSession::new(Time::ZERO, config, &mut out);
         let mut world = World {
@@ -167,7 +167,7 @@ impl World {
     fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
         match frame.header.kind {
             FrameKind::Attach => {
-                self.tell_server(ServerInput::Attached { channel, terms: self.terms, resumed: true, renewed: true })
+                self.tell_server(ServerInput::Attached { channel, terms: self.terms, resumed: true, renewed: true });
             }
             FrameKind::Bind => {
                 let Ok(Some(message::Message::Bind(bind))) = message::Message::of_frame(&frame) else { panic!() };
@@ -178,12 +178,14 @@ impl World {
     }
 
     /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads are read again.
-    fn execute(&mut self, origin: Origin, call: Call) {
-        let result = match call {
+    fn execute(&mut self, origin: Origin, call: &Call) {
+        let result = match *call {
             Call::Write { offset, .. } => {
                 let number = offset.expect("the tests number their writes");
                 match self.store.records.get(&origin.slot) {
-                    Some((request, record)) if *request == origin.request => Ok(decode_answer_record(record).unwrap()),
+                    Some((request, record)) if *request == origin.request => {
+                        Ok(decode_answer_record(record).expect("our record"))
+                    }
                     _ => Ok(self.apply(origin, number)),
                 }
             }
@@ -258,7 +260,7 @@ impl World {
             60..80 if !self.working.is_empty() => {
                 let at = self.random.random_range(0..self.working.len());
                 let (origin, call) = self.working.swap_remove(at);
-                self.execute(origin, call);
+                self.execute(origin, &call);
             }
             80..90 => {
                 self.now = self.now + Duration::from_millis(20);

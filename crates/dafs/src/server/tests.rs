@@ -60,13 +60,14 @@ impl Rig {
         self.machine.step(Time::ZERO, input, &mut out).map(|()| out)
     }
 
-    fn try_say(&mut self, message: Message) -> Result<Vec<ServerOutput>, PeerError> {
+    fn try_say(&mut self, message: &Message) -> Result<Vec<ServerOutput>, PeerError> {
         let frame = message.to_frame(SESSION).unwrap().sealed(self.terms.features);
         self.step(ServerInput::Arrived { channel: self.channel, frame })
     }
 
+    #[allow(clippy::needless_pass_by_value)] // reads better at its many calls
     fn say(&mut self, message: Message) -> Vec<ServerOutput> {
-        self.try_say(message).unwrap()
+        self.try_say(&message).unwrap()
     }
 
     fn frame(&self, slot: u32, request: u64, flags: Flags, call: &Call) -> Frame {
@@ -287,7 +288,7 @@ fn a_request_without_a_known_credential_is_refused_every_time() {
     }
     for handle in [0, CREDENTIALS_MAX as u32 + 1] {
         let mut rig = Rig::new();
-        let wrong = rig.try_say(Message::Credential { handle, caller: Caller::ROOT });
+        let wrong = rig.try_say(&Message::Credential { handle, caller: Caller::ROOT });
         assert_eq!(wrong, Err(PeerError::TooManyCredentials));
     }
 }
@@ -364,7 +365,7 @@ fn frames_that_only_a_server_sends_end_the_connection() {
     ];
     for message in from_server {
         let kind = message.kind();
-        assert_eq!(Rig::new().try_say(message), Err(PeerError::Unexpected(kind)));
+        assert_eq!(Rig::new().try_say(&message), Err(PeerError::Unexpected(kind)));
     }
 }
 
@@ -518,9 +519,9 @@ fn a_running_request_is_cancelled_above_and_a_waiting_member_here() {
     let expected = [Ok(status_of(FID)), Err(Fault::Cancelled), Err(Fault::ChainAborted)];
     assert_eq!(replies(&out).into_iter().map(|reply| reply.3).collect::<Vec<_>>(), expected);
     assert_eq!(rig.say(cancel(0, 1)), [], "too late");
-    assert!(matches!(rig.try_say(cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
+    assert!(matches!(rig.try_say(&cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
     rig.attach();
-    assert!(matches!(rig.try_say(cancel(128, 1)), Err(PeerError::NoCredit { .. })));
+    assert!(matches!(rig.try_say(&cancel(128, 1)), Err(PeerError::NoCredit { .. })));
 }
 
 // Connections.
@@ -532,7 +533,7 @@ fn a_newer_connection_replaces_the_older_one_which_is_told() {
     assert!(matches!(&said(&out)[..], [(1, Message::Goodbye { fault: None, .. }), (2, Message::Attached(_))]));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(1) }));
     rig.channel = ChannelId(1);
-    assert_eq!(rig.try_say(Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
@@ -588,7 +589,7 @@ fn the_end_of_a_session_is_said_on_all_its_connections_and_nothing_follows() {
     assert_eq!(told, [70, 1]);
     assert!(rig.machine.is_over());
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
-    assert_eq!(rig.try_say(Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
@@ -614,7 +615,7 @@ fn an_unacknowledged_break_comes_again_over_each_new_connection_and_is_acknowled
     assert_eq!(rig.say(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
     assert_eq!(rig.say(ack()), [], "sent twice, so perhaps acknowledged twice");
     assert_eq!(said(&rig.attach()).len(), 2, "goodbye to the old one, attached to the new one, no break");
-    assert_eq!(rig.try_say(Message::BreakAck { id: BreakId(4), held: Vec::new() }), Err(PeerError::Unasked));
+    assert_eq!(rig.try_say(&Message::BreakAck { id: BreakId(4), held: Vec::new() }), Err(PeerError::Unasked));
 }
 
 #[test]
@@ -645,7 +646,7 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     rig.step(ServerInput::Grant(16)).unwrap();
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1, "more credits are good at once");
     rig.attach();
-    assert_eq!(rig.try_say(Message::CreditsTaken(3)), Err(PeerError::Unasked));
+    assert_eq!(rig.try_say(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
 }
 
 #[test]
