@@ -113,7 +113,7 @@ fn a_tree_that_many_change_at_once_stays_a_tree() {
                     let call = random_call(&mut rng, &directories, files);
                     match crowd.call(thread, &mut request, call) {
                         Ok(Answer::Made { status, .. }) if status.kind == Kind::Directory => {
-                            directories.push(status.fid)
+                            directories.push(status.fid);
                         }
                         Ok(Answer::Written { count, .. }) => appended += u64::from(count),
                         _ => {}
