@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub reclaiming: bool,
     restarts: u64,
     pub notices: VecDeque<Notice>,
+    /// When the machine wants a tick. It says so only when that changes, so the last word counts, in the machine's order.
+    pub wake_at: Time,
     pub next_call: u64,
     pub next_channel: u64,
     /// Why the last attempt to connect failed, for people.
@@ -69,7 +71,7 @@ pub(crate) struct After {
     pub close: Vec<Arc<Channel>>,
     /// Connections to make.
     pub connect: Vec<(Role, Time)>,
-    /// A tick is due then.
+    /// A tick is due then, as far as this step knew.
     pub wake_at: Option<Time>,
     /// Notices were queued.
     pub notices: bool,
@@ -90,6 +92,7 @@ impl Core {
             reclaiming: false,
             restarts: 0,
             notices: VecDeque::new(),
+            wake_at: Time::NEVER,
             next_call: 1,
             next_channel: 1,
             last_error: None,
@@ -177,7 +180,10 @@ impl Core {
                 }
                 ClientOutput::Refused(fault) => self.refuse(&fault, after),
                 ClientOutput::Closed => self.become_phase(Phase::Closed, after),
-                ClientOutput::WakeAt(time) => after.wake_at = Some(time),
+                ClientOutput::WakeAt(time) => {
+                    self.wake_at = time;
+                    after.wake_at = Some(time);
+                }
             }
         }
     }

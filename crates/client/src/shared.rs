@@ -42,7 +42,10 @@ pub(crate) struct Told {
 }
 
 pub(crate) struct KeeperState {
-    pub wake_at: Time,
+    /// The keeper sleeps until then; while it is awake, for ever.
+    pub asleep_until: Time,
+    /// An earlier time came up: it looks again before it sleeps.
+    pub woken: bool,
     pub notices: bool,
     pub closing: bool,
 }
@@ -105,9 +108,8 @@ impl Shared {
 
     fn wake_keeper_at(&self, time: Time) {
         let mut keeper = self.keeper.lock();
-        let earlier = time < keeper.wake_at;
-        keeper.wake_at = time;
-        if earlier {
+        if time < keeper.asleep_until {
+            keeper.woken = true;
             self.keeper_woken.notify_all();
         }
     }
@@ -277,7 +279,7 @@ impl Shared {
             lead: Mutex::default(),
             events: Mutex::default(),
             telling: Mutex::new(()),
-            keeper: Mutex::new(KeeperState { wake_at: Time::NEVER, notices: false, closing: false }),
+            keeper: Mutex::new(KeeperState { asleep_until: Time::NEVER, woken: false, notices: false, closing: false }),
             keeper_woken: Condvar::new(),
             connector: Mutex::default(),
             connector_woken: Condvar::new(),

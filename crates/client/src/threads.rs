@@ -16,6 +16,8 @@ use crate::{CallError, clock};
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
 /// After this the machine has given the connection up.
 const ANSWER_WITHIN: Duration = dafs::limits::RENEWAL_TIME;
+/// Ticks are at least so far apart, should the machine ever ask for one in the past.
+const TICK_PAUSE: Duration = Duration::from_millis(5);
 /// How long the keeper receives before it looks at its clock again.
 const MOMENT: Duration = Duration::from_millis(50);
 
@@ -55,21 +57,28 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
 /// answer: the keeper then takes the reader's role until something came.
 pub(crate) fn keep(shared: &Arc<Shared>) {
     let mut asked: Option<Asked> = None;
+    let mut ticked = types::Time::ZERO;
     let mut keeper = shared.keeper.lock();
     while !keeper.closing {
+        // Whoever makes it earlier after this look leaves word in `woken`.
+        keeper.asleep_until = types::Time::NEVER;
+        let due = MutexGuard::unlocked(&mut keeper, || shared.core.lock().wake_at).max(ticked + TICK_PAUSE);
         let now = clock::now();
-        if keeper.notices {
+        if keeper.closing {
+            return;
+        } else if keeper.notices {
             keeper.notices = false;
             MutexGuard::unlocked(&mut keeper, || shared.tell(On::Own));
-        } else if keeper.wake_at <= now {
-            keeper.wake_at = types::Time::NEVER;
+        } else if due <= now {
+            ticked = now;
             asked = MutexGuard::unlocked(&mut keeper, || tick(shared)).or(asked);
         } else if let Some(question) = asked.take() {
             asked = MutexGuard::unlocked(&mut keeper, || question.see_answered(shared));
-        } else {
-            let wait = keeper.wake_at.since(now).min(Duration::from_secs(3600));
-            shared.keeper_woken.wait_for(&mut keeper, wait);
+        } else if !keeper.woken {
+            keeper.asleep_until = due;
+            shared.keeper_woken.wait_for(&mut keeper, due.since(now).min(Duration::from_secs(3600)));
         }
+        keeper.woken = false;
     }
 }
 

@@ -330,3 +330,45 @@ fn an_older_life_of_a_client_is_refused() {
     assert!(matches!(refused, Some(CallError::Refused(_))), "{refused:?}");
     ask(&session, Call::GetStatus { fid: dir });
 }
+
+#[test]
+fn an_idle_session_keeps_its_connections_and_its_lease() {
+    let cell = Cell::with(|config| config.lease = Duration::from_millis(1500));
+    let session = connect(cell.unix());
+    let heard = Recorder::of(&session);
+    let dir = root(&session);
+    let accepted = |session: &Session| {
+        let Answer::Report(report) = ask(session, Call::ServerReport) else { panic!("a report") };
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        report["server"]["connections_accepted"].as_u64().unwrap()
+    };
+    wait_for("the back connection", || accepted(&session) == 2);
+    // Longer than a probe may stay unanswered.
+    std::thread::sleep(dafs::limits::RENEWAL_TIME + Duration::from_secs(2));
+    assert_eq!(accepted(&session), 2);
+    assert_eq!(*heard.lost.lock(), 0);
+    assert!(heard.renewed.lock().len() > 5, "{} renewals", heard.renewed.lock().len());
+    ask(&session, Call::GetStatus { fid: dir });
+}
+
+#[test]
+fn breaks_arrive_although_connections_are_cut_again_and_again() {
+    let cell = Cell::new();
+    let proxy = proxy::Proxy::start(cell.unix(), 11);
+    let (writer, reader) = (connect(cell.unix()), connect(proxy.endpoint()));
+    let heard = Recorder::of(&reader);
+    let dir = root(&writer);
+    let file = make(&writer, dir, "f");
+    proxy.cut_from_now_on(3_000);
+    for round in 0..100 {
+        ask(&reader, Call::GetStatus { fid: file });
+        heard.breaks.lock().clear();
+        let before = Instant::now();
+        write(&writer, file, 0, format!("{round}"));
+        // It was told before the write was acknowledged (CB-1), and soon (nobody waited for a lease or a probe).
+        assert!(heard.broken(file), "round {round}");
+        assert!(before.elapsed() < Duration::from_secs(4), "round {round}: {:?}", before.elapsed());
+    }
+    assert!(proxy.cuts() > 0, "nothing was cut");
+    assert_eq!(*heard.lost.lock(), 0);
+}
