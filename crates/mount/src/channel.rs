@@ -125,9 +125,17 @@ impl Channel for Device {
         self.send(0, code, parts)
     }
 
+    /// A descriptor with a queue of its own. Where the device may not be opened (the helper opened the first one for
+    /// us), the queue is shared, which costs some contention and nothing else.
     fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
-        let fresh = Self::open()?;
-        mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;
-        Ok(Arc::new(Device::new(fresh)))
+        let cloned = Self::open().and_then(|fresh| {
+            mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;
+            Ok(fresh)
+        });
+        let fd = match cloned {
+            Ok(fresh) => fresh,
+            Err(_) => rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
+        };
+        Ok(Arc::new(Device::new(fd)))
     }
 }
