@@ -39,9 +39,9 @@ part() {
 target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     export PROPTEST_CASES=${PROPTEST_CASES:-20000}
-    seeds=200000 real=()
+    seeds=0..200000 real=()
 else
-    seeds=10000 real=(--quick)
+    seeds=0..10000 real=(--quick)
 fi
 
 part format cargo fmt --all --check
