@@ -13,6 +13,7 @@ mod doctor;
 mod failure;
 mod logging;
 mod mounts;
+mod scrubbing;
 mod show;
 mod stopping;
 mod unmounting;

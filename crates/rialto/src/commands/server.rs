@@ -58,7 +58,6 @@ impl Server {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         logging::start();
-        daemon::raise_open_files();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         make_partition(&cell.partition(), &cell.config.name)?;
         let serving = Serving::start(&config(cell)).map_err(|error| {
