@@ -181,7 +181,7 @@ pub fn wait_until(
         }
         if let Some(status) = child.try_wait().doing(|| format!("waiting for {what}"))? {
             return Err(Failure::new(format!("starting {what}"), last_words(log, &status.to_string()))
-                .mend(format!("its log is {}, and 'rialto doctor' looks for causes", log.display())));
+                .mend(format!("its log is {}", log.display())));
         }
         if Instant::now() >= end {
             let why = format!("it did not answer within {} seconds", patience.as_secs());

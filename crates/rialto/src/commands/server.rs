@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use server::{Server as Serving, ServerConfig};
+use server::{Server as Serving, ServerConfig, StartError};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
@@ -60,10 +60,7 @@ impl Server {
         logging::start();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         make_partition(&cell.partition(), &cell.config.name)?;
-        let serving = Serving::start(&config(cell)).map_err(|error| {
-            Failure::new(format!("serving {}", cell.partition().display()), error)
-                .mend("'rialto doctor' looks for causes")
-        })?;
+        let serving = Serving::start(&config(cell)).map_err(|error| refusal(cell, &error))?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
@@ -75,6 +72,19 @@ impl Server {
         tracing::info!("stopped");
         drop(pid_file);
         Ok(())
+    }
+}
+
+fn refusal(cell: &CellDir, error: &StartError) -> Failure {
+    let failure = Failure::new(format!("serving the cell {}", cell.config.name), error);
+    match error {
+        StartError::Listen { .. } => {
+            let file = cell.dir().join("cell.toml");
+            failure.mend(format!("change that address in {}; 'rialto doctor' says who has it", file.display()))
+        }
+        // What is wrong with a partition says itself what to do.
+        StartError::Partition { .. } => failure,
+        _ => failure.mend("'rialto doctor' looks for causes"),
     }
 }
 
