@@ -206,18 +206,12 @@ pub mod fattr {
 
 /// Bits that several requests have.
 pub mod flag {
-    /// `GetattrIn`: `fh` counts.
-    pub const GETATTR_FH: u32 = 1 << 0;
-    /// `WriteIn`: comes from the page cache, not from a caller.
-    pub const WRITE_CACHE: u32 = 1 << 0;
     /// `WriteIn`: an unprivileged write.
     pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
     /// `ReleaseIn`: `lock_owner`'s whole-file lock ends.
     pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
     /// `LkIn`: a whole-file lock, not a byte range.
     pub const LK_FLOCK: u32 = 1 << 0;
-    /// `FsyncIn`: data only.
-    pub const FSYNC_DATA: u32 = 1 << 0;
     /// `OpenOut`: reads and writes pass the page cache by.
     pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
     /// `OpenOut`: cached pages stay good.

@@ -19,6 +19,8 @@ mod open_flag {
     pub const EXCLUSIVE: u32 = 0o200;
     pub const TRUNCATE: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
+    /// Also a part of `O_SYNC`.
+    pub const DATA_SYNC: u32 = 0o10000;
 }
 
 fn open_mode(flags: u32) -> OpenMode {
@@ -106,6 +108,11 @@ impl Task<'_> {
     pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), Refusal> {
         let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
         let wrote = self.venus().write(&self.request(), Handle(of.fh), of.offset, data, kill_privileges)?;
+        // After a cached write to such a file the kernel asks for a sync by itself; appends are not cached.
+        const STABLE_APPEND: u32 = open_flag::APPEND | open_flag::DATA_SYNC;
+        if of.flags & STABLE_APPEND == STABLE_APPEND {
+            self.venus().fsync(&self.request(), Handle(of.fh))?;
+        }
         let _ = self.value(&abi::WriteOut { size: wrote.count, padding: 0 });
         Ok(())
     }
@@ -171,6 +178,7 @@ mod tests {
         assert_eq!(open_flag::EXCLUSIVE, bits(OFlags::EXCL));
         assert_eq!(open_flag::TRUNCATE, bits(OFlags::TRUNC));
         assert_eq!(open_flag::APPEND, bits(OFlags::APPEND));
+        assert_eq!(open_flag::DATA_SYNC & bits(OFlags::SYNC), open_flag::DATA_SYNC);
         let mode = open_mode(bits(OFlags::RDWR | OFlags::APPEND));
         assert_eq!(mode, OpenMode { read: true, write: true, append: true, truncate: false });
         let mode = open_mode(bits(OFlags::WRONLY | OFlags::TRUNC));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use client::Remote;
+use client::{CallError, Cancel, Events, Remote, Reply};
 use mount::{Mount, MountConfig};
 use server::Loopback;
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
-use types::{ClientId, Name, Timestamp};
+use types::{Call, Caller, ClientId, Name, Timestamp};
 use venus::{Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
@@ -65,12 +65,55 @@ impl Cell {
 
     /// Mounts once more, in a client of its own.
     pub fn mount(&self) -> Client {
+        self.mount_through(self.session())
+    }
+
+    /// Mounts a client that asks through `remote`.
+    pub fn mount_through(&self, remote: Arc<dyn Remote>) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let venus = Arc::new(Venus::new(self.session(), VenusConfig::default()).unwrap());
+        let venus = Arc::new(Venus::new(remote, VenusConfig::default()).unwrap());
         let config = MountConfig::new(&path, volume(), "rialto:test");
         let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
         Client { mount, venus, path }
+    }
+}
+
+/// A session whose commits are counted.
+pub struct Counted {
+    session: Arc<dyn Remote>,
+    pub commits: AtomicU64,
+}
+
+impl Counted {
+    pub fn new(session: Arc<dyn Remote>) -> Arc<Self> {
+        Arc::new(Counted { session, commits: AtomicU64::new(0) })
+    }
+
+    fn count(&self, call: &Call) {
+        if matches!(call, Call::Commit { .. }) {
+            self.commits.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Remote for Counted {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.count(&call);
+        self.session.call(caller, call, cancel)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        calls.iter().for_each(|call| self.count(call));
+        self.session.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.session.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        self.session.passes_descriptors()
     }
 }
 

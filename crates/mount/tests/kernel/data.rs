@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom as Place, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Counted};
 use crate::helper::Helper;
 
 /// Bytes that differ everywhere.
@@ -89,6 +90,24 @@ fn holes_are_punched_and_room_is_reserved() {
     fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 10).unwrap();
     assert_eq!(fs::read(client.at("file")).unwrap()[..10], [0; 10]);
     assert_eq!(fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn a_write_that_must_be_stable_is_committed_before_it_returns() {
+    use rustix::fs::{Mode, OFlags, open};
+    use std::sync::atomic::Ordering;
+    let Some(cell) = Cell::start() else { return };
+    let session = Counted::new(cell.session());
+    let client = cell.mount_through(Arc::clone(&session) as _);
+    for (name, flags) in [("write", OFlags::SYNC), ("append", OFlags::DSYNC | OFlags::APPEND)] {
+        let flags = flags | OFlags::WRONLY | OFlags::CREATE;
+        let mut file = File::from(open(client.at(name), flags, Mode::from_raw_mode(0o644)).unwrap());
+        for round in 1..=3 {
+            let before = session.commits.load(Ordering::SeqCst);
+            file.write_all(b"stable").unwrap();
+            assert!(session.commits.load(Ordering::SeqCst) > before, "{name} {round}");
+        }
+    }
 }
 
 #[test]
