@@ -203,8 +203,9 @@ impl Shared {
                 nudged.nudge();
             }
         });
-        // With a server that answers, the call's end comes from there. Without one, nobody waits for its return.
-        let give_up = || cancel.is_cancelled() && self.core.lock().phase != Phase::Attached;
+        // With a server that answers, the end of a change or a lock comes from there. Without one nobody waits for its return,
+        // and for the answer to a question nobody waits in any case: a server that hangs must not keep killed processes.
+        let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != Phase::Attached);
         self.wait(&pending, id, harmless, &give_up)
     }
 
