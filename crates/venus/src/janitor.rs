@@ -1,4 +1,6 @@
 //! The thread for what nobody waits for: old written data, commits, holds to be let go, the end of the lease.
+//!
+//! It calls nobody itself: while the server is away a call takes as long as that, and the end of the lease must not wait (CB-4).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,12 +39,16 @@ impl Core {
             if !due.unhold.is_empty() || !due.hold.is_empty() {
                 std::thread::sleep(BATCH);
                 due.unhold.append(&mut self.chores.lock().unhold);
-                self.hold_again(due.hold);
-                self.unhold(due.unhold);
+                let core = Arc::clone(self);
+                self.senders.run(move || {
+                    core.hold_again(due.hold);
+                    core.unhold(due.unhold);
+                });
             }
             if due.commit {
-                self.commit_all(&Request::of(&Caller::ROOT));
                 self.chores.lock().committed = Some(Instant::now());
+                let core = Arc::clone(self);
+                self.senders.run(move || core.commit_all(&Request::of(&Caller::ROOT)));
             }
         }
     }

@@ -137,3 +137,29 @@ fn a_kernel_that_waits_for_us_does_not_keep_us_from_claiming() {
     client.wire.events.lock().clone().unwrap().on_server_restarted(&*client.wire);
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
+
+#[test]
+fn the_lease_ends_in_time_while_a_commit_waits_for_a_server_that_is_away() {
+    let house = House::in_memory();
+    let config = VenusConfig { lease: Duration::from_millis(1500), uncommitted_bytes_max: 1, ..VenusConfig::default() };
+    let client = house.client_with(1, false, config);
+    let barrier = Arc::new(Barrier::default());
+    let held = barrier.clone();
+    client.wire.set_before(move |call| {
+        if matches!(call, Call::CommitVolume { .. }) {
+            held.pass();
+        }
+        None
+    });
+    let (_, handle) = client.create("f");
+    client.write(handle, 0, b"unstable");
+    client.venus.flush(&me(), handle, None).unwrap();
+    client.wire.deaf.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    while !client.kernel.0.lock().contains(&common::Told::All) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "the kernel was not told");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(client.wire.count("CommitVolume"), 1, "and the commit still waits");
+    barrier.open();
+}
