@@ -81,7 +81,7 @@ pub trait Remote: Send + Sync {
 
 /// What a session tells its owner. Each is called from a thread of the session, never from within a call.
 pub trait Events: Send + Sync {
-    /// Promises end. Returns those of the `Removed` files that are open here, which the server then holds. The break is
+    /// Promises end. Returns those of the files that are open here, which the server then holds. The break is
     /// acknowledged on return, and a change elsewhere waits for that: never wait for the kernel or the server in here.
     fn on_break(&self, items: &[BreakItem]) -> Vec<Fid>;
 

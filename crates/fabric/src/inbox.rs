@@ -25,6 +25,8 @@ use crate::{Connection, HEADER_BYTES};
 /// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is
 /// copied (16 KiB take about a microsecond).
 const BUFFER_BYTES: usize = 16 << 10;
+/// Bytes that one receive with descriptors asks for, at least: they must be zeroed each time, and a small read fits.
+const WINDOW_BYTES: usize = 8 << 10;
 /// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a receive behind it.
 const DESCRIPTORS_MAX: usize = 4;
 
@@ -199,8 +201,10 @@ impl Inbox {
                 (Some(_), Some(_)) => return Ok(Filled::Some),
                 _ => {
                     self.make_room();
+                    let head = HEADER_BYTES + self.extent.map_or(0, |extent| extent.message);
+                    let window = (self.start + head).saturating_sub(self.buffer.len()).max(WINDOW_BYTES);
                     if self.takes_descriptors && connection.passes_descriptors() {
-                        receive_with_descriptors(connection, &mut self.buffer, &mut self.descriptors, flags)
+                        receive_with_descriptors(connection, &mut self.buffer, window, &mut self.descriptors, flags)
                     } else {
                         recv(connection, spare_capacity(&mut self.buffer), flags).map(|(count, _)| count)
                     }
@@ -264,11 +268,12 @@ fn receive_exactly(
 fn receive_with_descriptors(
     connection: &Connection,
     buffer: &mut Vec<u8>,
+    window: usize,
     descriptors: &mut VecDeque<OwnedFd>,
     flags: RecvFlags,
 ) -> Result<usize, Errno> {
     let had = buffer.len();
-    buffer.resize(buffer.capacity(), 0);
+    buffer.resize(buffer.capacity().min(had + window), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut buffer[had..])];
