@@ -27,6 +27,8 @@ BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
 WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-real.XXXXXX")
+# The conformance cases come in as other users too.
+chmod 755 "$WORK"
 mkdir -p "$CACHE"
 export QUICK RIALTO TOOLS CACHE WORK
 
