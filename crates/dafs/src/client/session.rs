@@ -1,6 +1,6 @@
 //! The machine itself; see the head of `client/mod.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use types::limits::SLOTS_MAX;
@@ -92,7 +92,8 @@ pub struct ClientSession {
     pub(super) flights: Flights,
     pub(super) credentials: Credentials,
     /// Breaks that are being worked off.
-    breaks: BTreeSet<BreakId>,
+    /// Breaks that are being worked off, and the connection that said each last.
+    breaks: BTreeMap<BreakId, ChannelId>,
     renewal: Pulse,
     probe: Pulse,
     pub(super) pause: Duration,
@@ -112,7 +113,7 @@ impl ClientSession {
             queue: Queue::default(),
             flights: Flights::new(),
             credentials: Credentials::default(),
-            breaks: BTreeSet::new(),
+            breaks: BTreeMap::new(),
             renewal: Pulse::new(),
             probe: Pulse::new(),
             pause: RECONNECT_FIRST,
@@ -300,7 +301,7 @@ impl ClientSession {
                 self.pulse(now, out);
             }
             (Some(Message::Break { id, items }), _, Link::Up(_)) => {
-                if self.breaks.insert(id) {
+                if self.breaks.insert(id, channel).is_none() {
                     out.push(ClientOutput::Break { id, items });
                 }
                 if self.breaks.len() > BREAKS_MAX {
@@ -415,11 +416,11 @@ impl ClientSession {
     // Breaks, renewals, time.
 
     fn on_break_handled(&mut self, id: BreakId, held: Vec<Fid>, out: &mut Vec<ClientOutput>) {
-        if !self.breaks.remove(&id) {
-            return;
-        }
-        // Without a connection the acknowledgement is lost, and the server says the break again.
-        if let Some(line) = self.back.up().or(self.operations.up()) {
+        let Some(channel) = self.breaks.remove(&id) else { return };
+        // Over the connection that said the break: the server says it again when that one goes. Over another one, which the server may have
+        // given up already, the acknowledgement could be lost without anybody noticing.
+        let lines = [self.back.up(), self.operations.up()];
+        if let Some(line) = lines.into_iter().flatten().find(|line| line.channel == channel) {
             self.send(line, &Message::BreakAck { id, held }, out);
         }
     }

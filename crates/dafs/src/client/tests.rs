@@ -593,6 +593,22 @@ fn with_back() -> (Rig, ChannelId) {
 }
 
 #[test]
+fn a_break_is_acknowledged_over_the_connection_that_said_it() {
+    let (mut rig, back) = with_back();
+    let break_of = |id| Message::Break { id: BreakId(id), items: Vec::new() };
+    let ack_of = |id| Message::BreakAck { id: BreakId(id), held: Vec::new() };
+    let handled = |id| ClientInput::BreakHandled { id: BreakId(id), held: Vec::new() };
+    rig.hear(&break_of(1));
+    let out = rig.step(handled(1)).unwrap();
+    assert_eq!(said(&out), [(1, ack_of(1))], "the server may have given the back connection up");
+    rig.hear_on(back, &break_of(2)).unwrap();
+    rig.step(ClientInput::Lost { channel: back }).unwrap();
+    assert_eq!(said(&rig.step(handled(2)).unwrap()), [], "the server says it again over operations");
+    rig.hear(&break_of(2));
+    assert_eq!(said(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
+}
+
+#[test]
 fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
     let (mut rig, _) = Rig::new(false);
     rig.now = Time::ZERO + ms(10);
