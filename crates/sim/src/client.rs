@@ -101,6 +101,7 @@ enum Doing {
     App(Box<Running>),
     ClaimLock(usize),
     Claim,
+    Unlock(usize),
     Aside,
 }
 
@@ -412,7 +413,10 @@ impl Client {
                 ground.note(|| {
                     format!("client {client}: attached to {session:?}, resumed {resumed}, restarted {restarted}")
                 });
-                up.verifier = boot_verifier;
+                if std::mem::replace(&mut up.verifier, boot_verifier) != boot_verifier {
+                    // What was opened may have been made by what is lost.
+                    up.open.clear();
+                }
                 if resumed && restarted {
                     self.claim(ground);
                 } else if resumed {
@@ -493,8 +497,7 @@ impl Client {
         let claims = calls.len();
         up.claims = claims;
         if claims == 0 {
-            up.claims = 1;
-            return self.submit(ground, Doing::Claim, Call::ReclaimDone);
+            return self.submit(ground, Doing::Aside, Call::ReclaimDone);
         }
         for (doing, call) in calls {
             self.submit(ground, doing, call);
@@ -642,14 +645,19 @@ impl Client {
     fn unlock(&mut self, ground: &mut Ground, thread: usize) {
         let owner = owner_of(thread);
         let Some(up) = self.up.as_mut() else { return };
-        up.threads[thread] = Thread::Idle;
         let held = up.locks.remove(&thread);
         ground.history.unlocked(self.index, thread);
-        if let Some(held) = held {
-            let (fid, family) = (held.fid, held.family);
-            self.submit(ground, Doing::Aside, Call::Unlock { fid, owner, family, range: ByteRange::ALL });
+        match held {
+            // The application waits: a server may execute two calls that are under way together in any order.
+            Some(HeldLock { fid, family, .. }) => {
+                up.threads[thread] = Thread::Calling;
+                self.submit(ground, Doing::Unlock(thread), Call::Unlock { fid, owner, family, range: ByteRange::ALL });
+            }
+            None => {
+                up.threads[thread] = Thread::Idle;
+                self.think(ground, thread);
+            }
         }
-        self.think(ground, thread);
     }
 
     fn done(&mut self, ground: &mut Ground, id: CallId, result: Result<Answer, CallFailure>) {
@@ -660,12 +668,19 @@ impl Client {
         ground.note(|| format!("client {}: done {id:?} {result:?}", self.index));
         match doing {
             Doing::Aside => {}
+            Doing::Unlock(thread) => {
+                if let Some(up) = self.up.as_mut() {
+                    up.threads[thread] = Thread::Idle;
+                }
+                self.think(ground, thread);
+            }
             Doing::Claim => self.claimed(ground),
             Doing::ClaimLock(thread) => {
                 let refused = result.is_err();
                 if let Some(up) = self.up.as_mut().filter(|_| refused) {
                     up.locks.remove(&thread);
                     ground.history.unlocked(self.index, thread);
+                    ground.history.tally.claims_refused += 1;
                 }
                 self.claimed(ground);
             }

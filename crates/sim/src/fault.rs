@@ -27,7 +27,7 @@ pub enum Fault {
     Break(usize),
     /// All connections of the client break.
     BreakAll(usize),
-    /// Somebody says again what a client said over a connection.
+    /// A connection of the client is begun a second time, late: hello and attach, or bind, are said again.
     SayAgain(usize),
 }
 

@@ -69,8 +69,8 @@ struct FileRecord {
     writes: BTreeMap<u64, OpNo>,
     /// Which writes may have made the data what it is at a version.
     values: BTreeMap<u64, Vec<OpNo>>,
-    /// Since a loss of power blocks of several unstable writes may stand side by side.
-    torn: bool,
+    /// In this version, found after a loss of power, blocks of several unstable writes stand side by side.
+    torn: Option<u64>,
 }
 
 /// A name that one application makes and removes, and nobody else touches.
@@ -138,6 +138,8 @@ pub struct Tally {
     pub locks: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
+    /// Locks that a new life of the server did not give back.
+    pub claims_refused: u64,
 }
 
 /// See the head of the file.
@@ -195,7 +197,6 @@ impl History {
             return Ok(());
         }
         self.in_doubt.remove(&op);
-        file.torn &= status.data_version <= self.floors.get(&status.fid).map_or(0, |floor| floor.data);
         let twin = file.writes.insert(status.data_version, op);
         self.changed(done, status);
         match twin {
@@ -249,12 +250,8 @@ impl History {
 
     fn floor(&self, since: &Floors, fid: Fid) -> Floor {
         let then = since.files.get(&fid).copied().unwrap_or_default();
-        if since.timeline == self.timeline {
-            return then;
-        }
         // What was lost meanwhile need not be shown.
-        let now = self.floors.get(&fid).copied().unwrap_or_default();
-        Floor { data: then.data.min(now.data), status: then.status.min(now.status) }
+        if since.timeline == self.timeline { then } else { Floor::default() }
     }
 
     /// The data read with a version is that of a write which made this version, or of one whose outcome is not known.
@@ -263,7 +260,7 @@ impl History {
         let words = words(data);
         let allowed =
             |op: &OpNo| self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op));
-        if file.torn || (words.len() <= 1 && words.iter().all(allowed)) {
+        if words.iter().all(allowed) && (words.len() <= 1 || file.torn == Some(version)) {
             return Ok(());
         }
         Err(("CB-1", format!("{fid}: version {version} shows {words:?}, made by {:?}", file.values.get(&version))))
@@ -461,10 +458,8 @@ impl History {
     fn check_data_found(&self, fid: Fid, record: &FileRecord, least: u64, data: &[u8], rule: &'static str) -> Verdict {
         let later: BTreeSet<OpNo> = record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
         match words(data).iter().find(|op| !later.contains(op) && !self.in_doubt.contains(op)) {
-            Some(op) if !record.torn => {
-                Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged")))
-            }
-            _ => Ok(()),
+            Some(op) => Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged"))),
+            None => Ok(()),
         }
     }
 
@@ -491,12 +486,15 @@ impl History {
                 self.floors.remove(fid);
                 continue;
             };
-            self.floors.insert(*fid, Floor { data: status.data_version, status: status.status_version });
+            // What is found may be newer than what was acknowledged.
+            let floor = self.floors.entry(*fid).or_default();
+            floor.data = floor.data.min(status.data_version);
+            floor.status = floor.status.min(status.status_version);
             record.stable = record.stable.min(status.data_version);
             record.changes.clear();
             record.writes.clear();
             let present = words(data);
-            record.torn = present.len() > 1;
+            record.torn = (present.len() > 1).then_some(status.data_version);
             record.values.entry(status.data_version).or_default().extend(present);
         }
         for changes in self.shared.values_mut() {
@@ -550,5 +548,6 @@ impl Tally {
         self.losses += other.losses;
         self.locks += other.locks;
         self.sessions_lost += other.sessions_lost;
+        self.claims_refused += other.claims_refused;
     }
 }

@@ -83,7 +83,7 @@ pub struct Net {
 }
 
 /// Bytes of a client's talk that are kept for saying them again.
-const SAID_BYTES_MAX: usize = 16 << 10;
+const SAID_BYTES_MAX: usize = 1 << 10;
 
 impl Net {
     /// A new connection of `client`.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use dafs::{
-    ChannelId, Features, Greeting, GreetingInput, GreetingOutput, ServerInput, ServerOutput, ServerSession,
+    ChannelId, Features, Greeting, GreetingInput, GreetingOutput, PeerError, ServerInput, ServerOutput, ServerSession,
     SessionSetup, Terms,
 };
 use lease::LeaseConfig;
@@ -365,20 +365,27 @@ impl Server {
             _ => None,
         };
         let mut work = VecDeque::new();
-        let good = self.step(now, session, input, &mut work);
+        let result = self.step(now, session, input, &mut work);
         self.run(ground, work);
-        if let (false, Some(channel)) = (good, channel) {
+        if let (Err(error), Some(channel)) = (result, channel) {
+            ground.note(|| format!("server: {session:?} over {channel:?}: {error}"));
             self.lost(ground, ConnId(channel.0));
         }
     }
 
-    /// Whether the peer behaved.
-    fn step(&mut self, now: Time, session: SessionId, input: ServerInput, work: &mut VecDeque<Work>) -> bool {
-        let Some(machine) = self.up.as_mut().and_then(|up| up.sessions.get_mut(&session)) else { return true };
+    /// An error says that the peer did not behave.
+    fn step(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        input: ServerInput,
+        work: &mut VecDeque<Work>,
+    ) -> Result<(), PeerError> {
+        let Some(machine) = self.up.as_mut().and_then(|up| up.sessions.get_mut(&session)) else { return Ok(()) };
         let mut outputs = Vec::new();
         let result = machine.step(now, input, &mut outputs);
         work.extend(outputs.into_iter().map(|output| Work::Output(session, output)));
-        result.is_ok()
+        result
     }
 
     fn work_off(&mut self, ground: &mut Ground, effects: Vec<Effect>) {
@@ -402,7 +409,7 @@ impl Server {
                 let origin = up.second.remove(&origin).unwrap_or(origin);
                 ground.note(|| format!("server: reply {origin:?} {result:?}"));
                 let input = ServerInput::Answered { origin, result, descriptor: false };
-                self.step(now, origin.session, input, work);
+                let _ = self.step(now, origin.session, input, work);
             }
             Effect::Break { to, id, items } => {
                 ground.note(|| format!("server: break {id:?} to {to:?}: {items:?}"));
@@ -411,11 +418,11 @@ impl Server {
                     up.vice.ack(now, to, id, &[], &mut effects);
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
-                self.step(now, to, ServerInput::Break { id, items }, work);
+                let _ = self.step(now, to, ServerInput::Break { id, items }, work);
             }
             Effect::SessionEnded(session) => {
                 ground.note(|| format!("server: {session:?} ended"));
-                self.step(now, session, ServerInput::End(Fault::Expired), work);
+                let _ = self.step(now, session, ServerInput::End(Fault::Expired), work);
                 // Its closing is carried out from `work`; the machine is not needed for that.
                 if let Some(up) = self.up.as_mut() {
                     up.sessions.remove(&session);
@@ -453,7 +460,7 @@ impl Server {
             }
             ServerOutput::Renew { channel, number } => {
                 let renewed = up.vice.renew(now, session, &mut effects);
-                self.step(now, session, ServerInput::Renewed { channel, number, renewed }, work);
+                let _ = self.step(now, session, ServerInput::Renewed { channel, number, renewed }, work);
             }
             ServerOutput::Detached => {
                 up.vice.detach(now, session, &mut effects);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dafs::Hello;
 use rand::Rng;
 use types::Time;
 
@@ -10,6 +11,7 @@ use crate::event::Event;
 use crate::fault::{self, Fault};
 use crate::ground::{Ground, Violation};
 use crate::history::Tally;
+use crate::inbox::{Inbox, to_bytes};
 use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, Side};
 use crate::server::{Server, Tree};
@@ -227,7 +229,7 @@ impl World {
         }
     }
 
-    /// Somebody who has listened says all of it again, over a connection of his own, and closes.
+    /// A connection attempt is made twice, as by a middle box: the server hears one hello and attach (or bind) more.
     fn say_again(&mut self, client: usize) {
         let ground = &mut self.ground;
         let conns = ground.net.of_client(client);
@@ -236,8 +238,14 @@ impl World {
         }
         let which = ground.rng.random_range(0..conns.len());
         let said = ground.net.said(conns[which]);
+        let mut inbox = Inbox::default();
+        inbox.push(&said);
+        let mut again = inbox.take(Hello::BYTES);
+        if let Ok(Some(frame)) = inbox.frame() {
+            again.extend(to_bytes(&frame));
+        }
         let conn = ground.net.connect(self.clients.len());
-        ground.send(conn, Side::Client, said);
+        ground.send(conn, Side::Client, again);
         ground.close(conn, Side::Client);
     }
 
