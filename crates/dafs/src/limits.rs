@@ -5,7 +5,7 @@ use std::time::Duration;
 use types::limits::{KEEP_ALIVE, LEASE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, SLOTS_MAX, XATTR_VALUE_BYTES_MAX};
 
 /// Fids in one `Hold`, `Unhold` or acknowledgement: 96 KiB, so that it fits into a message with room.
-pub const FIDS_MAX: usize = 4096;
+pub const FIDS_MAX: usize = types::limits::HOLD_FIDS_MAX;
 /// Promises that one break ends: an acknowledgement may have to name each of them.
 pub const BREAK_ITEMS_MAX: usize = FIDS_MAX;
 /// Bytes of the name hints in one break, all together; hints past it are left out.

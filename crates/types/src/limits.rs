@@ -25,6 +25,8 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one message without its payload: holds a directory listing or the largest extended attribute.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
+/// Files in one claim of holds, or one end of them: what fits into a message.
+pub const HOLD_FIDS_MAX: usize = 4096;
 /// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside them.
 pub const SLOTS_MAX: u32 = 128;
 
@@ -39,3 +41,4 @@ const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(2 * XATTR_NAMES_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(HOLD_FIDS_MAX * crate::Fid::WIRE_BYTES + 64 <= MESSAGE_BYTES_MAX);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::{Events, Remote};
+use types::limits::HOLD_FIDS_MAX;
 use types::{BreakItem, Call, Caller, Fid, Time};
 
 use crate::file::File;
@@ -151,9 +152,15 @@ impl Core {
         self.poke.notify_one();
     }
 
+    /// Every open file, from now on held: with its promise gone the server does not know that it is open.
     fn held(&self) -> Vec<Fid> {
-        let tables = self.tables.lock();
-        tables.nodes.iter().filter(|(_, node)| node.held && node.opens > 0).map(|(fid, _)| *fid).collect()
+        let mut tables = self.tables.lock();
+        let open = tables.nodes.iter_mut().filter(|(_, node)| node.opens > 0);
+        open.map(|(fid, node)| {
+            node.held = true;
+            *fid
+        })
+        .collect()
     }
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
@@ -161,11 +168,10 @@ impl Core {
         for file in self.files() {
             self.reclaim_locks(&file, reclaim);
         }
-        let held = self.held();
-        if !held.is_empty()
-            && let Err(error) = reclaim.call(&Caller::ROOT, Call::Hold { fids: held }, None)
-        {
-            tracing::warn!(%error, "removed files that are open here could not be claimed");
+        for fids in self.held().chunks(HOLD_FIDS_MAX) {
+            if let Err(error) = reclaim.call(&Caller::ROOT, Call::Hold { fids: fids.to_vec() }, None) {
+                tracing::warn!(%error, "files that are open here could not be claimed");
+            }
         }
         // Whether unstable data was lost shows in the verifier of the next commit.
         self.chores.lock().commit = true;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use client::clock;
+use types::limits::HOLD_FIDS_MAX;
 use types::{Answer, BootVerifier, Call, Caller, Fid, Time};
 
 use crate::Request;
@@ -41,7 +42,7 @@ impl Core {
                 due.unhold.append(&mut self.chores.lock().unhold);
                 let core = Arc::clone(self);
                 self.senders.run(move || {
-                    core.hold_again(due.hold);
+                    core.hold_again(&due.hold);
                     core.unhold(due.unhold);
                 });
             }
@@ -118,21 +119,19 @@ impl Core {
                 idle
             });
         }
-        if fids.is_empty() {
-            return;
-        }
-        if let Err(error) = self.remote.call(&Caller::ROOT, Call::Unhold { fids }, None) {
-            tracing::warn!(%error, "removed files that are not open any more could not be let go");
+        for fids in fids.chunks(HOLD_FIDS_MAX) {
+            if let Err(error) = self.remote.call(&Caller::ROOT, Call::Unhold { fids: fids.to_vec() }, None) {
+                tracing::warn!(%error, "files that are not open any more could not be let go");
+            }
         }
     }
 
-    /// The session is new: files that are open here although removed are claimed again, as far as they are still there.
-    fn hold_again(&self, fids: Vec<Fid>) {
-        if fids.is_empty() {
-            return;
-        }
-        if let Err(error) = self.remote.call(&Caller::ROOT, Call::Hold { fids }, None) {
-            tracing::warn!(%error, "removed files that are open here are lost");
+    /// The session is new: files that are open here are claimed again, as far as they are still there.
+    fn hold_again(&self, fids: &[Fid]) {
+        for fids in fids.chunks(HOLD_FIDS_MAX) {
+            if let Err(error) = self.remote.call(&Caller::ROOT, Call::Hold { fids: fids.to_vec() }, None) {
+                tracing::warn!(%error, "removed files that are open here are lost");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use client::clock;
 use lease::{Holder, Snapshot};
-use types::{BreakItem, BreakReason, Fid, Name, Status};
+use types::{BreakItem, Fid, Name, Status};
 
 use crate::VenusConfig;
 use crate::file::File;
@@ -300,14 +300,15 @@ impl Tables {
         self.names -= dropped;
     }
 
-    /// The server ended promises; returns the removed files that are open here. They stay, held.
+    /// The server ended promises; returns the files that are open here, whatever the reason: without a promise the server
+    /// would not ask again before it drops one whose last name goes. They are held from now on.
     pub fn on_break(&mut self, items: &[BreakItem]) -> Vec<Fid> {
         self.holder.on_break(items);
         let mut held = Vec::new();
         for item in items {
             let Some(node) = self.nodes.get_mut(&item.fid) else { continue };
             node.void();
-            if item.reason == BreakReason::Removed && (node.opens > 0 || node.held) {
+            if node.opens > 0 || node.held {
                 node.held = true;
                 held.push(item.fid);
             }
@@ -375,7 +376,7 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
-    use types::Timestamp;
+    use types::{BreakReason, Timestamp};
 
     use super::*;
 

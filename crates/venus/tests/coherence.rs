@@ -183,6 +183,23 @@ fn a_removed_file_lives_while_it_is_open_on_another_machine() {
 }
 
 #[test]
+fn an_open_file_whose_promise_is_broken_outlives_its_name() {
+    let house = House::in_memory();
+    let (a, b) = (house.client(1), house.client(2));
+    let (_, handle) = a.create("f");
+    a.write(handle, 0, b"first");
+    a.close(handle);
+    let handle = a.open("f", RO);
+    // This break, not the removal, is the last that the server says to `a` about the file.
+    let theirs = b.open("f", RW);
+    b.write(theirs, 0, b"other");
+    b.close(theirs);
+    b.venus.unlink(&me(), b.root, &name("f")).unwrap();
+    assert_eq!(&a.read(handle, 0, 16)[..], b"other");
+    a.close(handle);
+}
+
+#[test]
 fn a_file_that_is_open_here_survives_our_own_unlink_and_rename() {
     let house = House::in_memory();
     let client = house.client(1);
