@@ -91,7 +91,6 @@ pub struct ClientSession {
     pub(super) queue: Queue,
     pub(super) flights: Flights,
     pub(super) credentials: Credentials,
-    /// Breaks that are being worked off.
     /// Breaks that are being worked off, and the connection that said each last.
     breaks: BTreeMap<BreakId, ChannelId>,
     renewal: Pulse,
