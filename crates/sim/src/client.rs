@@ -30,7 +30,7 @@ use crate::net::{Arrival, ConnId, Side};
 use crate::op::{self, Op};
 use crate::server::{Tree, brief};
 
-/// Applications of one client.
+/// Applications of one client that work. One more only looks at what is cached, which goes on when nothing is reached.
 pub const THREADS: usize = 2;
 /// How long an attach may take.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ struct HeldLock {
 #[derive(Debug)]
 enum Doing {
     App(Box<Running>),
-    ClaimLock(usize),
+    ClaimLock(usize, HeldLock),
     Claim,
     Unlock(usize),
     Aside,
@@ -197,6 +197,21 @@ impl Client {
         for thread in 0..THREADS {
             self.think(ground, thread);
         }
+        self.look_later(ground);
+    }
+
+    fn look_later(&self, ground: &mut Ground) {
+        if !ground.healed {
+            let delay = ground.between(Duration::from_millis(20), Duration::from_millis(400));
+            ground.after(delay, Event::Step { client: self.index, life: self.life, thread: THREADS });
+        }
+    }
+
+    fn look(&mut self, ground: &mut Ground, tree: &Tree) {
+        let op = op::draw_look(ground, tree);
+        self.watch_lease(ground);
+        ground.history.tally.cached += u64::from(self.answer_from_cache(ground, tree, &op));
+        self.look_later(ground);
     }
 
     /// Dies. Its machine closes its connections, or vanishes with it.
@@ -489,7 +504,7 @@ impl Client {
         let mut calls = Vec::new();
         for (thread, held) in up.locks.iter().filter(|_| !ground.breaks(Mutation::KeepLocksSilently)) {
             let call = op::lock(held.fid, owner_of(*thread), held.exclusive, held.family, true);
-            calls.push((Doing::ClaimLock(*thread), call));
+            calls.push((Doing::ClaimLock(*thread, *held), call));
         }
         if !up.held.is_empty() {
             calls.push((Doing::Claim, Call::Hold { fids: up.held.iter().copied().collect() }));
@@ -501,6 +516,16 @@ impl Client {
         }
         for (doing, call) in calls {
             self.submit(ground, doing, call);
+        }
+    }
+
+    /// A claim that was sent again after yet another restart may bring a lock back that was given up since: it is unlocked.
+    fn give_back(&mut self, ground: &mut Ground, thread: usize, claimed: HeldLock) {
+        let wanted = |up: &Life| up.locks.contains_key(&thread) || up.threads[thread] == Thread::Calling;
+        if self.up.as_ref().is_some_and(|up| !wanted(up)) {
+            let HeldLock { fid, family, .. } = claimed;
+            let owner = owner_of(thread);
+            self.submit(ground, Doing::Aside, Call::Unlock { fid, owner, family, range: ByteRange::ALL });
         }
     }
 
@@ -535,8 +560,11 @@ impl Client {
 
     /// An application goes on.
     pub fn step(&mut self, ground: &mut Ground, tree: &Tree, life: u64, thread: usize) {
-        if life != self.life {
+        if life != self.life || self.up.is_none() {
             return;
+        }
+        if thread == THREADS {
+            return self.look(ground, tree);
         }
         self.watch_lease(ground);
         let Some(up) = self.up.as_mut() else { return };
@@ -675,13 +703,14 @@ impl Client {
                 self.think(ground, thread);
             }
             Doing::Claim => self.claimed(ground),
-            Doing::ClaimLock(thread) => {
+            Doing::ClaimLock(thread, held) => {
                 let refused = result.is_err();
                 if let Some(up) = self.up.as_mut().filter(|_| refused) {
                     up.locks.remove(&thread);
                     ground.history.unlocked(self.index, thread);
                     ground.history.tally.claims_refused += 1;
                 }
+                self.give_back(ground, thread, held);
                 self.claimed(ground);
             }
             Doing::App(running) => self.finish(ground, *running, result),

@@ -91,6 +91,17 @@ pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
     }
 }
 
+/// Draws something to look at.
+pub fn draw_look(ground: &mut Ground, tree: &Tree) -> Op {
+    let (file, _) = tree.files[ground.rng.random_range(0..tree.files.len())];
+    match ground.rng.random_range(0..4) {
+        0 => Op::Read(file),
+        1 => Op::Stat(file),
+        2 => Op::Stat(tree.dir),
+        _ => Op::Lookup(shared(ground)),
+    }
+}
+
 impl Op {
     /// The call that it takes. Removals always ask for a hold, since what is removed may be open here; what is not is let go at once.
     pub fn call(&self, tree: &Tree, op: OpNo, owner: LockOwner) -> Call {
