@@ -506,8 +506,13 @@ fn mutate(bytes: &mut Vec<u8>, choice: u8, at: u16, value: u8) {
     }
 }
 
+/// As many as `PROPTEST_CASES` says, as `fuzz/run.sh` does; otherwise what takes well under a second.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// The fuzz targets' checks on mutated golden vectors, briefly, wherever the tests run.
     #[test]

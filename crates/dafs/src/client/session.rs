@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use types::limits::SLOTS_MAX;
-use types::{BreakId, Call, Fault, Fid, SessionId, Time};
+use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 
 use super::credentials::Credentials;
-use super::flight::Flights;
+use super::flight::{Flight, Flights};
 use super::keepalive::{Pulse, period};
 use super::queue::Queue;
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, Role};
@@ -373,6 +373,9 @@ impl ClientSession {
         if attached.renewed {
             out.push(ClientOutput::Renewed { sent_at, lease: attached.lease });
         }
+        if restarted {
+            self.drop_reclaim_done(out);
+        }
         self.resend(line, out);
         self.pump(out);
         if self.config.back_channel && matches!(self.back, Link::Off) {
@@ -380,6 +383,18 @@ impl ClientSession {
             out.push(ClientOutput::Connect { role: Role::Back, at: now });
         }
         Ok(())
+    }
+
+    /// The end of an earlier life's reclaim would end this one's before it began: it is not sent again. Nobody needs its answer.
+    fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
+        for slot in self.flights.unanswered().into_iter().flatten() {
+            let ends = |flight: &Flight| flight.chain.is_none() && matches!(flight.ready.call, Call::ReclaimDone);
+            if self.flights.get(slot).is_some_and(|(flight, _)| ends(flight))
+                && let Some(flight) = self.flights.land(slot, &Ok(Answer::Done))
+            {
+                out.push(ClientOutput::Done { id: flight.ready.id, result: Ok(Answer::Done), descriptor: false });
+            }
+        }
     }
 
     fn on_goodbye(

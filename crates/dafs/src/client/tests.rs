@@ -385,6 +385,21 @@ fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
 }
 
 #[test]
+fn the_end_of_a_reclaim_is_not_said_to_the_next_life_of_the_server() {
+    let mut rig = Rig::attached();
+    rig.submit(1, Call::ReclaimDone);
+    rig.submit(2, Call::GetStatus { fid: FID });
+    let again = rig.reconnect();
+    assert_eq!(asked(&again).len(), 2, "the same life has perhaps not heard it");
+    rig.attached.server = 2;
+    let out = rig.reconnect();
+    assert_eq!(asked(&out).len(), 1, "claims come first");
+    let done = ClientOutput::Done { id: CallId(1), result: Ok(Answer::Done), descriptor: false };
+    let established = out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
+    assert!(established < out.iter().position(|output| *output == done), "whoever waits for it sees the restart first");
+}
+
+#[test]
 fn a_restarted_server_that_kept_the_session_is_told_apart() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
