@@ -4,7 +4,7 @@
 #   --quick   short forms, for every change; without it the long ones, for hours
 #   --bin     where rialto and examples/ were built [default: target/release]
 #   --on      no cell: run the parts that need only a directory there, to see that they test what they say
-#   PART      git sqlite random build crash hostile full conformance; default: all
+#   PART      cli git sqlite random build crash hostile full conformance; default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(git sqlite random build crash hostile full conformance)
+[ ${#parts[@]} -gt 0 ] || parts=(cli git sqlite random build crash hostile full conformance)
 
 BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples

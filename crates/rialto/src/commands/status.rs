@@ -122,20 +122,32 @@ fn print(
     mounts: &[MountState],
 ) {
     println!("cell      {} in {}", cell.config.name, cell.dir().display());
+    let up = report.and_then(|report| report["server"]["up_secs"].as_u64());
     match (server, trouble) {
         (None, _) => println!("server    does not run; 'rialto up' starts it"),
-        (Some(process), None) => println!("server    process {}, listens on {}", process.pid, cell.config.listen),
+        (Some(process), None) => {
+            let up = up.map_or_else(String::new, |secs| format!(", up {}", duration(secs)));
+            println!("server    process {}, listens on {}{up}", process.pid, cell.config.listen);
+        }
         (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
     }
     if let Some(usage) = usage {
         println!("usage     {}", usage_line(&usage));
     }
-    for (name, value) in report.and_then(Value::as_object).into_iter().flatten().filter(|(_, value)| is_plain(value)) {
-        println!("{name:<9} {}", plain(value));
-    }
-    for (name, rows) in report.and_then(Value::as_object).into_iter().flatten() {
-        if let Some(rows) = rows.as_array().filter(|rows| !rows.is_empty()) {
-            println!("\n{name}\n{}", objects(rows));
+    if let Some(report) = report {
+        println!("clients   {}", counts(report, &["sessions", "promises", "locks", "held_files"]));
+        println!(
+            "waiting   {}",
+            counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
+        );
+        println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
+        if report["grace"] == true {
+            println!(
+                "grace     changes wait until the clients of the earlier server are back, or their leases are over"
+            );
+        }
+        if let Some(volumes) = report["volumes"].as_array().filter(|volumes| !volumes.is_empty()) {
+            println!("\n{}", objects(volumes));
         }
     }
     if !mounts.is_empty() {
@@ -155,8 +167,19 @@ fn usage_line(usage: &VolumeStatus) -> String {
     format!("{bytes}, {files} files; {} free on the partition", show::bytes(usage.partition_free_bytes))
 }
 
-fn is_plain(value: &Value) -> bool {
-    !value.is_array() && !value.is_object() && !value.is_null()
+/// Named counts in a line; what the server does not tell is left out.
+fn counts(of: &Value, names: &[&str]) -> String {
+    let count = |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));
+    names.iter().filter_map(count).collect::<Vec<_>>().join(", ")
+}
+
+fn duration(secs: u64) -> String {
+    match secs {
+        0..120 => format!("{secs} s"),
+        120..7200 => format!("{} min", secs / 60),
+        7200..172_800 => format!("{} h", secs / 3600),
+        _ => format!("{} days", secs / 86_400),
+    }
 }
 
 fn plain(value: &Value) -> String {
@@ -170,4 +193,19 @@ fn objects(rows: &[Value]) -> comfy_table::Table {
     let cells = |row: &Value| fields.iter().map(|field| plain(&row[field.as_str()])).collect();
     let numbers: Vec<usize> = (0..fields.len()).filter(|index| rows[0][fields[*index].as_str()].is_number()).collect();
     show::table(&header, &numbers, rows.iter().map(cells).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_times_are_shown_as_people_say_them() {
+        let report = json!({ "sessions": 2, "lock_waits": 0, "grace": false });
+        assert_eq!(counts(&report, &["sessions", "missing", "lock_waits", "grace"]), "2 sessions, 0 lock waits");
+        assert_eq!(
+            (duration(119), duration(7199), duration(200_000)),
+            ("119 s".into(), "119 min".into(), "2 days".into())
+        );
+    }
 }

@@ -12,12 +12,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::cell::{CellDir, NAME_DEFAULT, Where};
 use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
-use crate::show::Progress;
+use crate::show::{self, Progress};
 use crate::unmounting::unmount;
 
 const AFTER_HELP: &str = "\
@@ -55,6 +56,9 @@ pub struct Up {
     /// Only the cell and its server: for machines that serve others.
     #[arg(long, conflicts_with = "at")]
     no_mount: bool,
+    /// One JSON object: cell, dir, listen, at, and what had to be done.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Up {
@@ -64,13 +68,16 @@ impl Up {
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
-        if self.no_mount {
-            println!("the server of {} listens on {}", cell.config.name, cell.config.listen);
-            return Ok(ExitCode::SUCCESS);
+        let at = if self.no_mount { None } else { Some(self.mount_point(&cell)?) };
+        let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at))?;
+        match &at {
+            _ if self.json => show::json(&json!({
+                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
+                "at": at, "started": started, "mounted": mounted,
+            })),
+            Some(at) => self.tell(&cell, at, started || mounted),
+            None => println!("the server of {} listens on {}", cell.config.name, cell.config.listen),
         }
-        let at = self.mount_point(&cell)?;
-        let mounted = ensure_mounted(&cell, &at)?;
-        self.tell(&cell, &at, started, mounted);
         Ok(ExitCode::SUCCESS)
     }
 
@@ -85,7 +92,7 @@ impl Up {
             return Ok(cell);
         }
         let cell = CellDir::create(dir, &self.cell, self.listen)?;
-        println!("made the cell {} in {}", cell.config.name, cell.dir().display());
+        eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
         Ok(cell)
     }
 
@@ -101,9 +108,9 @@ impl Up {
         std::fs::canonicalize(&at).doing(what)
     }
 
-    fn tell(&self, cell: &CellDir, at: &Path, started: bool, mounted: bool) {
+    fn tell(&self, cell: &CellDir, at: &Path, changed: bool) {
         let at = at.display();
-        let state = if started || mounted { "is there" } else { "was there already" };
+        let state = if changed { "is there" } else { "was there already" };
         println!("the tree of {} {state}: {at}", cell.config.name);
         println!("\nto try:");
         println!("    cp -r /usr/share/doc {at}/ && ls {at}/doc | head     work in it as in any directory");
@@ -143,7 +150,7 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
         return Ok(false);
     }
     if pid_file.exists() {
-        println!("the server had ended without saying goodbye: starting it again");
+        eprintln!("the server had ended without saying goodbye: starting it again");
     }
     let log = cell.server_log();
     let _progress = Progress::start("starting the server");
@@ -169,7 +176,7 @@ fn ensure_mounted(cell: &CellDir, at: &Path) -> Result<bool, Failure> {
                 return Err(Failure::new(what(), why).mend("choose another place with --at, or unmount that one"));
             }
             (_, Health::Stale) | (None, Health::Silent) => {
-                println!("the mount at {} had died: mounting it again", at.display());
+                eprintln!("the mount at {} had died: mounting it again", at.display());
                 unmount(&cell.mounts(), at, true)?;
             }
         }

@@ -1,0 +1,65 @@
+#!/bin/bash
+# The commands as people use them, on a cell of its own: up twice, what died is mended, messages say what to do.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+cell=$WORK/cli/cell at=$WORK/cli/tree
+trap 'within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+
+up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test; }
+# says TEXT CODE COMMAND...: the command ends with that code and says that text.
+says() {
+    local text=$1 code=$2 said
+    shift 2
+    said=$(within 90 "$@" 2>&1)
+    local got=$?
+    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
+    echo "ended with $got, not $code, or did not say '$text': $said"
+    return 1
+}
+pid_of_server() { head -n 1 "$cell/server.pid"; }
+pid_of_mount() { "$RIALTO" status --dir "$cell" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["mounts"][0]["pid"])'; }
+
+check "status without a cell ends with 3" says "holds none" 3 "$RIALTO" status --dir "$cell"
+check "up makes a cell" says "the tree of cli.test is there" 0 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test
+echo kept > "$at/file"
+server=$(pid_of_server)
+check "up again finds it" says "was there already" 0 "$RIALTO" up --dir "$cell" --at "$at"
+[ "$(pid_of_server)" = "$server" ] && pass "and leaves the server alone" || fail "the server was started again"
+check "doctor finds nothing wrong" says "answers" 0 "$RIALTO" doctor --dir "$cell"
+check "doctor --scrub finds nothing wrong" says "nothing is damaged" 0 "$RIALTO" doctor --scrub --dir "$cell"
+check "status in JSON" sh -c "'$RIALTO' status --dir '$cell' --json | python3 -c 'import json, sys; s = json.load(sys.stdin); assert s[\"server\"][\"answers\"] and s[\"mounts\"][0][\"state\"] == \"answers\"'"
+
+kill -9 "$(pid_of_server)"
+check "doctor sees the dead server" says "goodbye" 1 "$RIALTO" doctor --dir "$cell"
+check "status too, with 3" says "does not run" 3 "$RIALTO" status --dir "$cell"
+check "up starts it again" says "starting it again" 0 "$RIALTO" up --dir "$cell" --at "$at"
+check "the mount goes on" grep -q kept "$at/file"
+
+kill -9 "$(pid_of_mount)"
+check "doctor sees the stale mount" says "stale" 1 "$RIALTO" doctor --dir "$cell"
+check "up mounts it again" says "mounting it again" 0 "$RIALTO" up --dir "$cell" --at "$at"
+check "and the file is there" grep -q kept "$at/file"
+
+(cd "$at" && exec sleep 300) & user=$!
+sleep 0.3
+check "a busy mount is not taken away, and who uses it is said" says "works in" 1 "$RIALTO" umount --dir "$cell" "$at"
+check "down says so too, and leaves the server" says "server still runs" 1 "$RIALTO" down --dir "$cell"
+kill $user; wait $user 2>/dev/null
+check "umount" within 60 "$RIALTO" umount --dir "$cell" "$at"
+check "umount again ends with 3" says "nothing is mounted there" 3 "$RIALTO" umount --dir "$cell" "$at"
+check "down" says "stopped the server" 0 "$RIALTO" down --dir "$cell"
+check "down again" says "does not run" 0 "$RIALTO" down --dir "$cell"
+
+port=$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$cell/cell.toml")
+python3 -c "import socket, time; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); time.sleep(60)" & taker=$!
+sleep 0.5
+check "a taken port: up says where to change it" says "cell.toml" 1 "$RIALTO" up --dir "$cell" --at "$at"
+check "a taken port: doctor says who has it" says "python3 (pid $taker)" 1 "$RIALTO" doctor --dir "$cell"
+kill $taker; wait $taker 2>/dev/null
+mv "$cell/vicep/FORMAT" "$WORK/FORMAT"
+check "a damaged partition is refused with what to do" says "FORMAT" 1 "$RIALTO" up --dir "$cell" --at "$at"
+mv "$WORK/FORMAT" "$cell/vicep/FORMAT"
+check "everything is there in the end" sh -c "'$RIALTO' up --dir '$cell' --at '$at' > /dev/null && grep -q kept '$at/file'"
+check "manual pages" sh -c "'$RIALTO' man '$WORK/man' && test -s '$WORK/man/rialto-up.1'"
+check "completions" sh -c "'$RIALTO' completions bash | bash -n"
+finish
