@@ -705,10 +705,14 @@ impl Client {
             Doing::Claim => self.claimed(ground),
             Doing::ClaimLock(thread, held) => {
                 let refused = result.is_err();
-                if let Some(up) = self.up.as_mut().filter(|_| refused) {
-                    up.locks.remove(&thread);
+                let now = self.now(ground);
+                let Some(up) = self.up.as_mut() else { return };
+                if refused && up.locks.remove(&thread).is_some() {
                     ground.history.unlocked(self.index, thread);
-                    ground.history.tally.claims_refused += 1;
+                    if up.holder.trusted(now) {
+                        let what = format!("client {}: {held:?} is claimed, and not given back", self.index);
+                        ground.violate("LK-4", what);
+                    }
                 }
                 self.give_back(ground, thread, held);
                 self.claimed(ground);

@@ -138,8 +138,6 @@ pub struct Tally {
     pub locks: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
-    /// Locks that a new life of the server did not give back.
-    pub claims_refused: u64,
 }
 
 /// See the head of the file.
@@ -548,6 +546,5 @@ impl Tally {
         self.losses += other.losses;
         self.locks += other.locks;
         self.sessions_lost += other.sessions_lost;
-        self.claims_refused += other.claims_refused;
     }
 }
