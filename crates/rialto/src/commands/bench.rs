@@ -20,21 +20,24 @@ EXAMPLES
     rialto bench --json | jq -r '[.scenario, .ratio] | @tsv'
 
 SCENARIOS
-    seq-write, seq-read-warm, seq-read-cold, mmap-read-warm, rand-read-warm   one large file
-    create-4k, read-small-warm, read-small-cold, unlink                       many small files
-    stat-warm, stat-first, list-cold                                          names and attributes
-    unpack, remove-tree                                                       a source tree
-  warm: just touched; first: mounted anew; cold: servers started anew, page cache dropped (root only).
+  One large file:        seq-write, seq-read-warm, seq-read-cold, mmap-read-warm,
+                         rand-read-warm
+  Many small files:      create-4k, read-small-warm, read-small-cold, unlink
+  Names and attributes:  stat-warm, stat-first, list-cold
+  A source tree:         unpack, remove-tree
+  Warm is just touched, first is mounted anew; cold is with servers started anew and
+  the page cache dropped (root only).
 
 JSON
-  One object a line: scenario, unit, better, rialto, native, ratio, runs, passthrough, ratio_passthrough, spread.
-  Figures are medians over the runs; ratios are rialto divided by the other, 1 means as fast; spread is, for each
-  side, (largest - smallest) / median.
+  One object a line: scenario, unit, better, rialto, native, ratio, runs, passthrough,
+  ratio_passthrough, spread. Figures are medians over the runs; ratios are rialto divided
+  by the other, 1 means as fast; spread is, for each side, (largest - smallest) / median.
 
 It makes a cell of its own below --dir, and removes everything in the end.
 
 EXIT CODES
-    0  measured    1  something failed; nothing is reported then";
+    0  measured
+    1  something failed; nothing is reported then";
 
 /// Bytes of the disk made for measuring: room for all sides.
 const DISK_BYTES: u64 = 12 << 30;

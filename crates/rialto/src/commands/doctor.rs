@@ -14,14 +14,16 @@ use crate::show;
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto doctor
-    rialto doctor --scrub              read every record and every block, and check them: takes a while
+    rialto doctor --scrub          read and check every record and block: takes a while
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
-It looks at /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory and disk, its port and
-server, and its mounts. It changes nothing; what --scrub finds is not repaired, but damaged data is never served as good.
+It looks at /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
+and disk, its port and server, and its mounts. It changes nothing. What --scrub finds is
+not repaired, but damaged data is never served as good.
 
 EXIT CODES
-    0  nothing must be mended (there may be warnings)    1  something must be mended";
+    0  nothing must be mended (there may be warnings)
+    1  something must be mended";
 
 /// Says what is wrong with this machine or cell, and how to mend it.
 #[derive(Args, Debug)]

@@ -22,11 +22,13 @@ EXAMPLES
     rialto down --dir ~/cells/test
     rialto down --lazy                 even though somebody works in the tree
 
-Everything written is on disk when it returns. 'rialto up' continues where this ends. Clients on other machines
-wait until the server is back.
+Everything written is on disk when it returns. 'rialto up' continues where this ends.
+Clients on other machines wait until the server is back.
 
 EXIT CODES
-    0  all stopped    1  something is left: the message says what    3  no cell there";
+    0  all stopped
+    1  something is left: the message says what
+    3  no cell there";
 
 /// Unmounts and stops a cell; its data stays.
 #[derive(Args, Debug)]

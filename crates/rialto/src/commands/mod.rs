@@ -33,7 +33,8 @@ EXIT CODES
 
 ENVIRONMENT
     RIALTO_HOME   the cell's directory, where --dir is not given
-    RIALTO_LOG    what is logged: error, warn, info (default), debug, trace, or parts such as vice=debug";
+    RIALTO_LOG    what is logged: error, warn, info (default), debug or trace, or that for
+                  one part, such as vice=debug";
 
 /// One file system for a whole organisation: a tree that is the same on every machine, with caches that stay true.
 #[derive(Parser, Debug)]
@@ -108,6 +109,8 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("EXAMPLES"), "{}", command.get_name());
             assert!(command.get_about().is_some(), "{}", command.get_name());
+            let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+            assert!(widest.chars().count() <= 92, "{}: a terminal would break {widest:?}", command.get_name());
         }
     }
 }

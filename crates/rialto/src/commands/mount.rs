@@ -22,18 +22,19 @@ use crate::{logging, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto mount unix:/srv/rialto/server.sock /mnt/tree            until Ctrl-C
-    rialto mount --daemon files.example.org:7620 /mnt/tree         until 'rialto umount /mnt/tree'
+    rialto mount unix:/srv/rialto/server.sock /mnt/tree        until Ctrl-C
+    rialto mount --daemon files.example.org:7620 /mnt/tree     until 'rialto umount'
     rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
 
-SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of files), or HOST:PORT.
-Mounted by root, the tree is open to all users as mode bits allow.
+SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
+files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
 
-Interrupting it unmounts: everything written goes to the server first. If the server goes away the mount waits for
-it and continues; what was written is sent again.
+Interrupting it unmounts: everything written goes to the server first. If the server goes
+away the mount waits for it and continues; what was written is sent again.
 
 EXIT CODES
-    0  unmounted (with --daemon: mounted)    1  it could not be mounted";
+    0  unmounted (with --daemon: mounted)
+    1  it could not be mounted";
 
 /// How long a daemon may take until the tree is there.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);

@@ -22,11 +22,14 @@ EXAMPLES
     rialto server --daemon                until 'rialto down'
     RIALTO_LOG=debug rialto server --dir /srv/rialto
 
-'rialto up --no-mount' makes a cell. Where its server listens is in the cell's cell.toml. Interrupted, the server finishes what is in progress
-and brings everything to disk; clients wait until it is back.
+'rialto up --no-mount' makes a cell. Where its server listens is in the cell's cell.toml.
+Interrupted, the server finishes what is in progress and brings everything to disk;
+clients wait until it is back.
 
 EXIT CODES
-    0  stopped in order (with --daemon: it answers)    1  it could not start    3  no cell there";
+    0  stopped in order (with --daemon: it answers)
+    1  it could not start
+    3  no cell there";
 
 /// Serves a cell's partition.
 #[derive(Args, Debug)]

@@ -21,7 +21,8 @@ EXAMPLES
     rialto status --json | jq .usage
 
 EXIT CODES
-    0  the server runs and answers    3  it does not, or there is no cell";
+    0  the server runs and answers
+    3  it does not, or there is no cell";
 
 /// Shows what runs, who is connected, and what is used.
 #[derive(Args, Debug)]

@@ -14,11 +14,13 @@ EXAMPLES
     rialto umount /mnt/tree
     rialto umount --lazy /mnt/tree     even though somebody works in it
 
-Everything that was written goes to the server before the command returns. A mount whose process died is taken
-away too.
+Everything that was written goes to the server before the command returns. A mount whose
+process died is taken away too.
 
 EXIT CODES
-    0  it is gone    1  it is in use, or did not finish    3  nothing of ours is mounted there";
+    0  it is gone
+    1  it is in use, or did not finish
+    3  nothing of ours is mounted there";
 
 /// Unmounts a tree.
 #[derive(Args, Debug)]

@@ -23,15 +23,17 @@ use crate::unmounting::unmount;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto up                                   the tree appears at mnt/ in the cell's directory
+    rialto up                      the tree appears at mnt/ in the cell's directory
     rialto up --at ~/tree
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
 
-It makes a cell if there is none, starts its server, and mounts its tree. Run again it continues: what runs is left
-alone, a server that died is started, a mount that died is made again. 'rialto down' ends it; the data stays.
+It makes a cell if there is none, starts its server, and mounts its tree. Run again it
+continues: what runs is left alone, a server that died is started, a mount that died is
+made again. 'rialto down' ends it; the data stays.
 
 EXIT CODES
-    0  the tree is there    1  something failed: the message says what, and what to do";
+    0  the tree is there
+    1  something failed: the message says what, and what to do";
 
 /// How long the server may take to answer: it reads its log after a crash.
 const SERVER_PATIENCE: Duration = Duration::from_secs(60);
