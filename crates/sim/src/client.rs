@@ -272,7 +272,7 @@ impl Client {
         }
         let conn = ground.net.connect(client);
         up.conns.insert(ChannelId(conn.0), Conn { role, inbox: Inbox::default(), greeted: false });
-        ground.send(conn, Side::Client, hello().to_bytes().to_vec());
+        ground.send(conn, Side::Client, &hello().to_bytes());
         ground.after(ATTACH_WITHIN, Event::AttachTimeout { client, life, conn });
     }
 
@@ -415,7 +415,7 @@ impl Client {
                 ground.at(self.clock.when(at), Event::Dial { client, life, role });
             }
             ClientOutput::Send { channel, frame } => {
-                ground.send(ConnId(channel.0), Side::Client, to_bytes(&frame));
+                ground.send(ConnId(channel.0), Side::Client, &to_bytes(&frame));
             }
             ClientOutput::Close { channel } => {
                 up.conns.remove(&channel);
@@ -717,11 +717,11 @@ impl Client {
                 self.give_back(ground, thread, held);
                 self.claimed(ground);
             }
-            Doing::App(running) => self.finish(ground, *running, result),
+            Doing::App(running) => self.finish(ground, &running, result),
         }
     }
 
-    fn finish(&mut self, ground: &mut Ground, running: Running, result: Result<Answer, CallFailure>) {
+    fn finish(&mut self, ground: &mut Ground, running: &Running, result: Result<Answer, CallFailure>) {
         let thread = running.thread;
         if let Some(up) = self.up.as_mut() {
             up.threads[thread] = Thread::Idle;
@@ -732,11 +732,11 @@ impl Client {
         match result {
             Ok(answer) => {
                 ground.history.tally.done += 1;
-                self.answered(ground, &running, answer);
+                self.answered(ground, running, answer);
             }
             Err(CallFailure::Fault(fault)) if fault != Fault::Expired => {
                 ground.history.tally.done += 1;
-                self.refused(ground, &running, fault);
+                self.refused(ground, running, fault);
             }
             Err(CallFailure::Fault(_) | CallFailure::SessionLost) => {
                 ground.history.tally.unknown += 1;

@@ -80,7 +80,7 @@ impl Ground {
     }
 
     /// The next event; the moment becomes its.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<Event> {
         let Reverse((at, number, event)) = self.events.pop()?;
         self.now = at;
         self.digest = mix(self.digest, at.since_start().as_nanos() as u64);

@@ -161,7 +161,7 @@ impl Ground {
     }
 
     /// Sends bytes.
-    pub fn send(&mut self, conn: ConnId, from: Side, bytes: Vec<u8>) {
+    pub fn send(&mut self, conn: ConnId, from: Side, bytes: &[u8]) {
         if from == Side::Client
             && let Some(found) = self.net.conns.get_mut(&conn)
         {

@@ -73,6 +73,7 @@ struct Inbound {
 }
 
 /// One step between service, sessions and network.
+#[allow(clippy::large_enum_variant)] // A few at a time, and gone at once.
 enum Work {
     Effect(Effect),
     Output(SessionId, ServerOutput),
@@ -284,7 +285,7 @@ impl Server {
         let result = inbound.greeting.step(now, input, &mut outputs);
         for output in outputs {
             match output {
-                GreetingOutput::Send(bytes) => ground.send(conn, Side::Server, bytes.to_vec()),
+                GreetingOutput::Send(bytes) => ground.send(conn, Side::Server, &bytes),
                 GreetingOutput::Agreed(terms) => inbound.terms = Some(terms),
                 GreetingOutput::Attach(attach) => {
                     self.attach(ground, conn, now, &attach);
@@ -319,7 +320,7 @@ impl Server {
             Ok(attached) => attached,
             Err(fault) => {
                 let frame = dafs::message::Message::goodbye(&terms, SessionId(0), Some(fault), "not welcome");
-                ground.send(conn, Side::Server, to_bytes(&frame));
+                ground.send(conn, Side::Server, &to_bytes(&frame));
                 self.work_off(ground, effects);
                 return self.lost(ground, conn);
             }
@@ -438,7 +439,7 @@ impl Server {
         let mut effects = Vec::new();
         match output {
             ServerOutput::Send { channel, frame } => {
-                ground.send(ConnId(channel.0), Side::Server, to_bytes(&frame));
+                ground.send(ConnId(channel.0), Side::Server, &to_bytes(&frame));
             }
             ServerOutput::Close { channel } => {
                 up.conns.remove(&ConnId(channel.0));

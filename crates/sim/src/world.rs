@@ -85,7 +85,7 @@ impl World {
             if self.ground.healed && self.clients.iter().all(Client::is_done) {
                 return self.judge_end();
             }
-            let Some(event) = self.ground.next() else { break };
+            let Some(event) = self.ground.next_event() else { break };
             if self.ground.now > until {
                 break;
             }
@@ -245,7 +245,7 @@ impl World {
             again.extend(to_bytes(&frame));
         }
         let conn = ground.net.connect(self.clients.len());
-        ground.send(conn, Side::Client, again);
+        ground.send(conn, Side::Client, &again);
         ground.close(conn, Side::Client);
     }
 
