@@ -152,6 +152,8 @@ pub struct Passthrough {
 impl Passthrough {
     /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching on.
     pub fn new(program: &Path, dir: &Path) -> Result<Self, Failure> {
+        // It keeps a descriptor for every file that the kernel remembers, and inherits our limit.
+        crate::daemon::raise_open_files();
         let (source, mount_point) = (dir.join("passthrough-source"), dir.join("passthrough"));
         for path in [&source, &mount_point] {
             fs::create_dir(path).doing(|| format!("making {}", path.display()))?;
