@@ -19,6 +19,7 @@ help:
 
 up: build
 	@$(RIALTO) up --dir "$(CELL)"
+	@echo "    or just: make down"
 
 down:
 	@if [ -x "$(RIALTO)" ]; then "$(RIALTO)" down --dir "$(CELL)"; else echo "nothing was built here, so nothing runs"; fi

@@ -111,20 +111,30 @@ impl Up {
     }
 
     fn tell(&self, cell: &CellDir, at: &Path, changed: bool) {
-        let at = at.display();
+        let (at, rialto, dir) = (at.display(), typed_name(), self.dir_option());
         let state = if changed { "is there" } else { "was there already" };
         println!("the tree of {} {state}: {at}", cell.config.name);
         println!("\nto try:");
-        println!("    cp -r /usr/share/doc {at}/ && ls {at}/doc | head     work in it as in any directory");
-        let second = format!("rialto mount --daemon {} DIR", cell.config.listen);
-        println!("    {second:<52} mount it a second time, and see each change at once");
-        println!("    {:<52} what runs, who is connected, what is used", format!("rialto status{}", self.dir_option()));
-        println!("\nto stop: rialto down{}     the data stays in {}", self.dir_option(), cell.dir().display());
+        println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
+        println!("    {rialto} mount --daemon {} DIR", cell.config.listen);
+        println!("        mount it a second time, and see each change at once");
+        println!("    {rialto} status{dir}");
+        println!("        what runs, who is connected, what is used");
+        println!("\nto stop (the data stays in {}):\n    {rialto} down{dir}", cell.dir().display());
     }
 
     fn dir_option(&self) -> String {
         self.place.dir.as_ref().map_or_else(String::new, |dir| format!(" --dir {}", dir.display()))
     }
+}
+
+/// What to type for this program: its name where the shell finds it, otherwise its path.
+fn typed_name() -> String {
+    let Ok(program) = std::env::current_exe() else { return "rialto".to_owned() };
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|dir| dir.join("rialto")).find(|path| path.exists());
+    let same = found.and_then(|path| path.canonicalize().ok()).is_some_and(|path| path == program);
+    if same { "rialto".to_owned() } else { program.display().to_string() }
 }
 
 fn lock(dir: &Path) -> Result<File, Failure> {
