@@ -15,6 +15,10 @@ use crate::SessionConfig;
 /// How long the server may take to answer a hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long the leader waits in one receive before it looks whether anybody took his question back: a server that hangs
+/// keeps its connection, so nothing else would wake it.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+
 /// A connection with its two halves. Many threads send; whoever holds the inbox receives.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -51,6 +55,7 @@ impl Channel {
     /// Connects and says hello.
     pub fn connect(id: ChannelId, role: Role, config: &SessionConfig) -> Result<(Channel, Terms), ConnectError> {
         let connection = Connection::connect(&config.endpoint, &config.options)?;
+        connection.bound_waits(WAIT_MAX)?;
         let hello = hello(config);
         let until = Some(Instant::now() + HELLO_WITHIN);
         connection.send_raw(&hello.to_bytes(), until)?;

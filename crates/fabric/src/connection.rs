@@ -156,6 +156,14 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
+    /// Bounds how long one receive that may wait does so; it then finds nothing. Costs no system call per receive.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bound_waits(&self, longest: Duration) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(longest))?)
+    }
+
     /// Sends bytes that are no frame, waiting as long as it takes, or until `until`.
     ///
     /// # Errors

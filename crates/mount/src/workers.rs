@@ -84,6 +84,8 @@ pub struct Workers<H> {
     counts: Mutex<Counts>,
     /// A place in the backlog, or an end.
     changed: Condvar,
+    /// Everybody ended. Apart from `changed`: a thread waits here as long as the mount lives, and must not be woken by requests.
+    over: Condvar,
 }
 
 impl<H: Handler> Workers<H> {
@@ -92,7 +94,13 @@ impl<H: Handler> Workers<H> {
     /// # Errors
     /// If not even one thread can be started.
     pub fn start(handler: H, config: WorkersConfig, first: &Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
-        let workers = Arc::new(Workers { handler, config, counts: Mutex::default(), changed: Condvar::new() });
+        let workers = Arc::new(Workers {
+            handler,
+            config,
+            counts: Mutex::default(),
+            changed: Condvar::new(),
+            over: Condvar::new(),
+        });
         workers.spawn(Arc::clone(first))?;
         for _ in 1..config.receiving {
             workers.spawn_another(&**first);
@@ -104,7 +112,7 @@ impl<H: Handler> Workers<H> {
     pub fn wait(&self) {
         let mut counts = self.counts.lock();
         while counts.workers > 0 || counts.waiters > 0 {
-            self.changed.wait(&mut counts);
+            self.over.wait(&mut counts);
         }
     }
 
@@ -160,7 +168,13 @@ impl<H: Handler> Workers<H> {
         let mut counts = self.counts.lock();
         counts.workers -= 1;
         counts.receiving -= 1;
+        self.ended();
+    }
+
+    /// A worker or waiter ended; under the lock.
+    fn ended(&self) {
         self.changed.notify_all();
+        self.over.notify_all();
     }
 
     fn receive(&self, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
@@ -212,8 +226,8 @@ impl<H: Handler> Workers<H> {
             counts.receiving += 1;
         } else {
             counts.workers -= 1;
+            self.ended();
         }
-        self.changed.notify_all();
         stays
     }
 
@@ -244,8 +258,9 @@ impl<H: Handler> Workers<H> {
     }
 
     fn waiter_ended(&self) {
-        self.counts.lock().waiters -= 1;
-        self.changed.notify_all();
+        let mut counts = self.counts.lock();
+        counts.waiters -= 1;
+        self.ended();
     }
 }
 

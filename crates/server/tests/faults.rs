@@ -156,6 +156,28 @@ fn a_server_killed_with_kill_9_comes_back() {
     server.kill_9();
 }
 
+#[test]
+fn a_question_to_a_server_that_hangs_can_be_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    make_partition(&dir.path().join("vicepa"));
+    let server = ChildServer::start(dir.path());
+    let session = connect(Endpoint::Unix(dir.path().join("socket")));
+    let root = root(&session);
+    let process = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let cancel = Cancel::new();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: root }, Some(&cancel)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!asking.is_finished());
+        cancel.cancel();
+        wait_for("the asker", || asking.is_finished());
+        assert_eq!(asking.join().unwrap().unwrap_err(), CallError::Cancelled);
+    });
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    ask(&session, Call::GetStatus { fid: root });
+}
+
 /// This test binary again, as a server (see `serve_for_another_test`).
 struct ChildServer {
     child: Child,

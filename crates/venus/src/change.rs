@@ -52,12 +52,14 @@ impl Core {
 
     /// What was made, and whether it was there already.
     fn made(&self, request: &Request<'_>, dir: Fid, name: &Name, call: Call) -> Result<(Entry, bool), Error> {
+        let new = matches!(call, Call::Make { .. });
         self.change(request, &[dir], call, |tables, snapshot, answer| {
             let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
             }
             let (shown, cacheable) = tables.put(snapshot, status);
+            tables.node(status.fid).bare |= new && !existed && cacheable;
             tables.changed(snapshot, &dir_status, |names| names.insert(name, status.fid));
             let named = tables.resolve(dir, name) == Some(status.fid);
             Ok((self.entry(tables, shown, cacheable, named), existed))

@@ -87,7 +87,9 @@ impl Core {
             hold: std::mem::take(&mut chores.hold),
             commit: std::mem::take(&mut chores.commit) || self.commit_left(chores) == Some(Duration::ZERO),
         };
-        while chores.aging.front().is_some_and(|(since, _)| since.elapsed() >= self.config.dirty_age) {
+        // What is nearly old enough goes along, so that many small files do not wake us one by one.
+        let nearly = self.config.dirty_age - self.config.dirty_age / 8;
+        while chores.aging.front().is_some_and(|(since, _)| since.elapsed() >= nearly) {
             due.aged.extend(chores.aging.pop_front().map(|(_, file)| file));
         }
         due

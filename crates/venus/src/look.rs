@@ -164,7 +164,7 @@ impl Venus {
         let core = &self.core;
         let snapshot = {
             let mut tables = core.tables.lock();
-            let known = tables.status(fid).and_then(|_| tables.node(fid).xattrs.as_ref()?.get(name).cloned());
+            let known = tables.status(fid).and_then(|_| tables.node(fid).xattr(name));
             match known {
                 Some(Some(value)) => return Ok(value),
                 Some(None) => return Err(Fault::NoXattr.into()),
@@ -224,10 +224,10 @@ impl Venus {
 
     fn change_xattr(&self, request: &Request<'_>, fid: Fid, call: Call) -> Result<(), Error> {
         // Before, so that a look in between is not remembered; and after, for one that was answered in between.
-        self.core.tables.lock().node(fid).xattrs = None;
+        self.core.tables.lock().node(fid).forget_xattrs();
         let changed = self.core.status_by(request, call);
         let mut tables = self.core.tables.lock();
-        tables.node(fid).xattrs = None;
+        tables.node(fid).forget_xattrs();
         changed.map(drop)
     }
 }

@@ -43,16 +43,29 @@ pub(crate) struct Node {
     pub target: Option<Bytes>,
     /// Extended attributes that were asked for, absent ones too; good as long as the status is valid.
     pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
+    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
+    pub bare: bool,
     touched: u64,
 }
 
 impl Node {
     fn void(&mut self) {
         self.valid = false;
-        self.xattrs = None;
+        self.forget_xattrs();
         if let Some(names) = &mut self.names {
             names.valid = false;
         }
+    }
+
+    pub fn forget_xattrs(&mut self) {
+        self.xattrs = None;
+        self.bare = false;
+    }
+
+    /// What is known of an attribute: its value, that it is absent, or nothing.
+    pub fn xattr(&self, name: &[u8]) -> Option<Option<Bytes>> {
+        let known = self.xattrs.as_ref().and_then(|known| known.get(name).cloned());
+        known.or(if self.bare { Some(None) } else { None })
     }
 
     /// Whether forgetting it would lose more than a cache.
@@ -140,7 +153,10 @@ impl Tables {
             Some(old) if old.status_version > status.status_version => {}
             Some(old) if old.status_version == status.status_version => node.valid |= promised,
             _ => {
-                node.xattrs = None;
+                // A change of ours: anybody else's would have ended the promise.
+                if !(node.valid && promised) {
+                    node.forget_xattrs();
+                }
                 node.status = Some(status);
                 node.valid = promised;
             }

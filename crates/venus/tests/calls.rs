@@ -127,9 +127,17 @@ fn links_and_attributes_are_asked_for_once() {
         assert_eq!(&client.venus.readlink(&me(), link).unwrap()[..], b"there");
         assert!(client.venus.getxattr(&me(), fid, b"user.none").is_err());
     }
-    assert_eq!(client.wire.take(), calls([("other", 2)]));
+    assert_eq!(client.wire.take(), calls([("other", 1)]), "the link's target; a file that we made has no attributes");
+    let other = house.client(2);
+    other.find("f").unwrap();
+    other.wire.take();
+    for _ in 0..3 {
+        assert!(other.venus.getxattr(&me(), fid, b"user.none").is_err());
+    }
+    assert_eq!(other.wire.take(), calls([("other", 1)]), "what is not there is remembered");
     let set = client.venus.setxattr(&me(), fid, b"user.none", b"v".as_slice().into(), types::XattrMode::Either);
     set.unwrap();
     assert_eq!(&client.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
+    assert_eq!(&other.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
     client.close(handle);
 }
