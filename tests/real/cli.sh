@@ -5,7 +5,7 @@ needs_cell
 cell=$WORK/cli/cell at=$WORK/cli/tree
 trap 'within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 
-up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test; }
+up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --listen 127.0.0.1:0 --listen 127.0.0.1:0; }
 # says TEXT CODE COMMAND...: the command ends with that code and says that text.
 says() {
     local text=$1 code=$2 said
@@ -20,7 +20,7 @@ pid_of_server() { head -n 1 "$cell/server.pid"; }
 pid_of_mount() { "$RIALTO" status --dir "$cell" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["mounts"][0]["pid"])'; }
 
 check "status without a cell ends with 3" says "holds none" 3 "$RIALTO" status --dir "$cell"
-check "up makes a cell" says "the tree of cli.test is there" 0 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test
+check "up makes a cell" says "the tree of cli.test is there" 0 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --listen 127.0.0.1:0
 echo kept > "$at/file"
 server=$(pid_of_server)
 check "up again finds it" says "was there already" 0 "$RIALTO" up --dir "$cell" --at "$at"

@@ -2,7 +2,7 @@
 # Random reads, writes, maps, cuts and holes against a copy in memory: on one mount, and on both with hand-over by locks
 # and by closing; then several processes that contend for locks.
 . "$(dirname "$0")/../lib/real.sh"
-if [ "$QUICK" = no ]; then one=1000000 two=200000 seconds=120; else one=20000 two=3000 seconds=5; fi
+if [ "$QUICK" = no ]; then one=1000000 two=1000000 seconds=120; else one=20000 two=3000 seconds=5; fi
 seed=${SEED:-$RANDOM}
 mkdir -p "$A/random"
 

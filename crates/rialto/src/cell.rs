@@ -15,7 +15,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -87,8 +87,10 @@ fn default_dir() -> Result<PathBuf, Failure> {
 pub struct CellConfig {
     /// The cell's name.
     pub name: String,
-    /// Where the server listens for TCP.
-    pub listen: SocketAddr,
+    /// Where the server listens for TCP. Nowhere unless asked for: without authentication whoever connects there is
+    /// trusted to say who asks, while the Unix socket belongs to the server's user alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
     /// The partition, relative to the cell's directory or absolute.
     pub partition: PathBuf,
     /// The Unix socket, likewise.
@@ -121,7 +123,7 @@ impl CellDir {
         Ok(Some(CellDir { dir, config }))
     }
 
-    /// Makes a new cell in `dir`. Without `listen`, the first free port from [`PORT_DEFAULT`] on.
+    /// Makes a new cell in `dir`. Port 0 in `listen` means the first free one from [`PORT_DEFAULT`] on.
     pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -132,11 +134,13 @@ impl CellDir {
         for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700), ("mnt", 0o755)] {
             make(&dir.join(below), mode)?;
         }
-        let listen = listen.map_or_else(free_address, Ok)?;
+        let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip()) } else { Ok(listen) };
+        let listen = listen.map(choose).transpose()?;
         let config =
             CellConfig { name: name.to_owned(), listen, partition: "vicep".into(), socket: socket_place(&dir)? };
         let text = format!(
-            "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n{}",
+            "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
+             # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n{}",
             toml::to_string(&config).expect("strings, paths and an address are valid TOML")
         );
         let draft = dir.join("cell.toml.new");
@@ -145,6 +149,19 @@ impl CellDir {
             .and_then(|()| fs::rename(&draft, &file))
             .doing(|| format!("writing {}", file.display()))?;
         Ok(CellDir { dir, config })
+    }
+
+    /// Where to mount it from on this machine, as `rialto mount` takes it.
+    pub fn endpoint(&self) -> String {
+        format!("unix:{}", self.socket().display())
+    }
+
+    /// Where it is reached, for people.
+    pub fn reached_at(&self) -> String {
+        match self.config.listen {
+            Some(listen) => format!("{listen} and {}", self.endpoint()),
+            None => self.endpoint(),
+        }
     }
 
     /// The directory.
@@ -294,13 +311,13 @@ fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
     .mend("choose a shorter directory with --dir"))
 }
 
-fn free_address() -> Result<SocketAddr, Failure> {
-    let address = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+fn free_address(at: IpAddr) -> Result<SocketAddr, Failure> {
+    let address = |port| SocketAddr::new(at, port);
     (PORT_DEFAULT..PORT_DEFAULT + PORTS).map(address).find(|address| TcpListener::bind(address).is_ok()).ok_or_else(
         || {
             let last = PORT_DEFAULT + PORTS - 1;
             Failure::new("choosing a port", format!("{PORT_DEFAULT} to {last} are all taken"))
-                .mend("name a free one with --listen 127.0.0.1:PORT")
+                .mend("name a free one with --listen ADDRESS:PORT")
         },
     )
 }
@@ -318,7 +335,13 @@ mod tests {
         let made = CellDir::create(&place, "some.cell", Some(listen)).unwrap();
         let found = CellDir::find(&place).unwrap().unwrap();
         assert_eq!(found.config, made.config);
-        assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", listen));
+        assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", Some(listen)));
+        let local = CellDir::create(&dir.path().join("local"), "some.cell", None).unwrap();
+        assert_eq!(
+            CellDir::find(local.dir()).unwrap().unwrap().config.listen,
+            None,
+            "not to be reached unless asked for"
+        );
         assert!(found.socket().ends_with("cell/server.sock"));
     }
 

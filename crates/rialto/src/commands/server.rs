@@ -94,7 +94,7 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
 fn config(cell: &CellDir) -> ServerConfig {
     let mut config = ServerConfig::new(cell.partition());
     config.unix_socket = Some(cell.socket());
-    config.tcp_listen = Some(cell.config.listen.to_string());
+    config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
     config
 }
 

@@ -128,7 +128,7 @@ fn print(
         (None, _) => println!("server    does not run; 'rialto up' starts it"),
         (Some(process), None) => {
             let up = up.map_or_else(String::new, |secs| format!(", up {}", duration(secs)));
-            println!("server    process {}, listens on {}{up}", process.pid, cell.config.listen);
+            println!("server    process {}, listens on {}{up}", process.pid, cell.reached_at());
         }
         (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
     }

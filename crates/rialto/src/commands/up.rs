@@ -52,7 +52,8 @@ pub struct Up {
     /// The name of a new cell.
     #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
     cell: String,
-    /// Where the server of a new cell listens for other machines [default: 127.0.0.1, the first free port from 7620 on]
+    /// Where the server of a new cell listens for other machines, whose users it trusts; port 0: the first free one from
+    /// 7620 on [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Only the cell and its server: for machines that serve others.
@@ -78,15 +79,16 @@ impl Up {
                 "at": at, "started": started, "mounted": mounted,
             })),
             Some(at) => self.tell(&cell, at, started || mounted),
-            None => println!("the server of {} listens on {}", cell.config.name, cell.config.listen),
+            None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
         if let Some(cell) = CellDir::find(dir)? {
-            if self.listen.is_some_and(|listen| listen != cell.config.listen) {
-                let why = format!("the cell in {} listens on {}", dir.display(), cell.config.listen);
+            let other = |listen: SocketAddr| listen.port() != 0 && Some(listen) != cell.config.listen;
+            if self.listen.is_some_and(other) {
+                let why = format!("the cell in {} listens on {}", dir.display(), cell.reached_at());
                 return Err(
                     Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up")
                 );
@@ -116,7 +118,7 @@ impl Up {
         println!("the tree of {} {state}: {at}", cell.config.name);
         println!("\nto try:");
         println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
-        println!("    {rialto} mount --daemon {} DIR", cell.config.listen);
+        println!("    {rialto} mount --daemon {} DIR", cell.endpoint());
         println!("        mount it a second time, and see each change at once");
         println!("    {rialto} status{dir}");
         println!("        what runs, who is connected, what is used");

@@ -29,7 +29,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     findings.extend(future_times(&cell.partition()));
     findings.push(partition(&cell.partition()));
     findings.push(server_process(cell, server));
-    findings.push(port::examine(cell.config.listen, server.map(|process| process.pid)));
+    findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
     findings.extend(mount_findings(cell));
     findings
 }
