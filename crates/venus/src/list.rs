@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use types::{Answer, Call, Fid, Name};
 
+use crate::shared::Core;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
 /// How far a listing got without a gap, and under which version: (cookie, version).
@@ -14,6 +15,58 @@ type Progress = Option<(u64, u64)>;
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Progress>,
+}
+
+/// Bytes of a page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
+const AHEAD_BYTES: u32 = 64 << 10;
+
+/// A page of a directory, entered.
+struct Page {
+    listing: Listing,
+    version: u64,
+    /// All its names could be entered.
+    entered: bool,
+    /// Where the next page begins.
+    next: u64,
+}
+
+impl Core {
+    /// Asks for a page and enters what it says.
+    fn page(&self, request: &Request<'_>, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Page, Error> {
+        let before = self.tables.lock().before(dir);
+        let call = Call::ReadDir { dir, cookie, bytes_max, plus };
+        let Answer::Entries { entries, end, dir_version } = self.call(request, call)? else {
+            return Err(Error::Protocol);
+        };
+        let names: Vec<(Name, Fid)> = entries.iter().map(|entry| (entry.name.clone(), entry.fid)).collect();
+        let next = entries.last().map_or(cookie, |entry| entry.cookie);
+        let mut tables = self.tables.lock();
+        let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &names);
+        let entries = entries.into_iter().map(|entry| {
+            let (status, cacheable) = match entry.status {
+                Some(status) => {
+                    let (status, cacheable) = tables.put(before.snapshot, status);
+                    (Some(status), cacheable)
+                }
+                None => (None, false),
+            };
+            ListEntry { name: entry.name, fid: entry.fid, kind: entry.kind, cookie: entry.cookie, status, cacheable }
+        });
+        let entries = entries.collect();
+        let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
+        Ok(Page { listing, version: dir_version, entered, next })
+    }
+
+    /// After a run of lookups that had to ask: lists the next page of the directory with status, so that the following ones
+    /// need not. Who may not list it, or finds it changing, goes on asking.
+    pub fn list_ahead(&self, request: &Request<'_>, dir: Fid) {
+        let Some(cookie) = self.tables.lock().missed(dir) else { return };
+        let Ok(page) = self.page(request, dir, cookie, AHEAD_BYTES, true) else { return };
+        let mut tables = self.tables.lock();
+        if page.entered && tables.listed(dir, cookie, page.next) && page.listing.end {
+            tables.complete(dir, page.version);
+        }
+    }
 }
 
 impl Venus {
@@ -45,38 +98,20 @@ impl Venus {
     ) -> Result<Listing, Error> {
         let core = &self.core;
         let open = self.dir_of(handle)?;
-        let dir = open.dir;
-        let before = core.tables.lock().before(dir);
-        let call = Call::ReadDir { dir, cookie, bytes_max, plus };
-        let Answer::Entries { entries, end, dir_version } = core.call(request, call)? else {
-            return Err(Error::Protocol);
-        };
-        let names: Vec<(Name, Fid)> = entries.iter().map(|entry| (entry.name.clone(), entry.fid)).collect();
-        let last = entries.last().map_or(cookie, |entry| entry.cookie);
-        let mut tables = core.tables.lock();
-        let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &names);
-        let entries = entries.into_iter().map(|entry| {
-            let (status, cacheable) = match entry.status {
-                Some(status) => {
-                    let (status, cacheable) = tables.put(before.snapshot, status);
-                    (Some(status), cacheable)
-                }
-                None => (None, false),
-            };
-            ListEntry { name: entry.name, fid: entry.fid, kind: entry.kind, cookie: entry.cookie, status, cacheable }
-        });
-        let entries = entries.collect();
+        let page = core.page(request, open.dir, cookie, bytes_max, plus)?;
         let mut progress = open.progress.lock();
         *progress = match *progress {
-            _ if !entered => None,
-            _ if cookie == 0 => Some((last, dir_version)),
-            Some((behind, version)) if behind == cookie && version == dir_version => Some((last, dir_version)),
+            _ if !page.entered => None,
+            _ if cookie == 0 => Some((page.next, page.version)),
+            Some((behind, version)) if behind == cookie && version == page.version => Some((page.next, version)),
             _ => None,
         };
-        if end && progress.is_some() {
-            tables.complete(dir, dir_version);
+        let whole = page.listing.end && progress.is_some();
+        drop(progress);
+        if whole {
+            core.tables.lock().complete(open.dir, page.version);
         }
-        Ok(Listing { entries, end, names_cacheable, stamp: core.stamp() })
+        Ok(page.listing)
     }
 
     /// Closes a directory.

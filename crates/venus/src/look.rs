@@ -63,6 +63,10 @@ impl Venus {
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
         }
+        core.list_ahead(request, dir);
+        if let Some(found) = core.cached_lookup(dir, name) {
+            return Ok(found);
+        }
         let before = core.tables.lock().before(dir);
         match core.call(request, Call::Lookup { dir, name: name.clone() }) {
             Ok(Answer::Entry { status, dir_version }) => {

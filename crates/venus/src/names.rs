@@ -18,18 +18,33 @@ pub(crate) enum Known {
     Unknown,
 }
 
+/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time.
+const AHEAD_MISSES: u32 = 16;
+/// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
+/// pays for no more.
+const AHEAD_PAGES_MAX: u32 = 64;
+
+/// How far the directory has been listed ahead of lookups, without a gap since its beginning.
+#[derive(Debug, Default)]
+struct Ahead {
+    misses: u32,
+    pages: u32,
+    cookie: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub version: u64,
     pub valid: bool,
     complete: bool,
+    ahead: Ahead,
     map: HashMap<Name, Option<Fid>>,
 }
 
 impl Names {
     /// A directory that was just made: it is known to be empty.
     pub fn empty(version: u64, valid: bool) -> Self {
-        Names { version, valid, complete: true, map: HashMap::new() }
+        Names { version, valid, complete: true, ..Names::default() }
     }
 
     pub fn get(&self, name: &Name) -> Known {
@@ -79,7 +94,29 @@ impl Names {
     fn restart(&mut self, version: u64) {
         self.map = HashMap::new();
         self.complete = false;
+        self.ahead = Ahead::default();
         self.version = version;
+    }
+
+    /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask for the rest: every so
+    /// often this says from which cookie on to list ahead.
+    pub fn missed(&mut self) -> Option<u64> {
+        self.ahead.misses += 1;
+        if self.complete || self.ahead.misses < AHEAD_MISSES || self.ahead.pages >= AHEAD_PAGES_MAX {
+            return None;
+        }
+        self.ahead.misses = 0;
+        self.ahead.pages += 1;
+        Some(self.ahead.cookie)
+    }
+
+    /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not join what was listed.
+    pub fn listed(&mut self, from: u64, cookie: u64) -> bool {
+        let joins = self.ahead.cookie == from;
+        if joins {
+            self.ahead.cookie = cookie;
+        }
+        joins
     }
 
     pub fn insert(&mut self, name: &Name, fid: Fid) {

@@ -265,6 +265,16 @@ impl Tables {
         (promised && self.trusted(), entered)
     }
 
+    /// A lookup in `dir` has to ask the server; from which cookie on to list the directory ahead, if it is time for that.
+    pub fn missed(&mut self, dir: Fid) -> Option<u64> {
+        self.nodes.get_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
+    }
+
+    /// A page that was listed ahead has been entered by [`Tables::put_listing`]. Whether everything before it was too.
+    pub fn listed(&mut self, dir: Fid, from: u64, cookie: u64) -> bool {
+        self.edit(dir, |names| names.listed(from, cookie))
+    }
+
     /// All of `dir` under `dir_version` has been entered by [`Tables::put_listing`].
     pub fn complete(&mut self, dir: Fid, dir_version: u64) {
         self.edit(dir, |names| {

@@ -141,3 +141,25 @@ fn links_and_attributes_are_asked_for_once() {
     assert_eq!(&other.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
     client.close(handle);
 }
+
+#[test]
+fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    let count = 1000;
+    for i in 0..count {
+        let (_, handle) = maker.create(&format!("file-{i}"));
+        maker.close(handle);
+    }
+    let client = house.client(2);
+    client.wire.take();
+    for i in 0..count {
+        assert!(client.find(&format!("file-{i}")).unwrap().cacheable);
+    }
+    let asked = client.wire.take();
+    let (lookups, pages) = (asked.get("Lookup").copied().unwrap_or(0), asked.get("ReadDir").copied().unwrap_or(0));
+    assert!(lookups < count / 4 && (1..=10).contains(&pages), "{asked:?}");
+    assert!(client.find("nothing").is_none());
+    maker.venus.unlink(&me(), maker.root, &name("file-7")).unwrap();
+    assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
+}
