@@ -28,14 +28,14 @@ fn change(of: &abi::SetattrIn) -> StatusChange {
     }
 }
 
-/// The volume as its users see it: a quota is a size, and nobody has more room than the partition.
+/// The volume as its users see it: what it uses, and the room that its quota and the partition leave. What others use of the
+/// partition is not shown as used here.
 fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
     let in_quota = |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
     let free = volume.partition_free_bytes.min(in_quota(volume.quota_bytes, volume.used_bytes));
-    let size = if volume.quota_bytes == 0 { volume.partition_bytes } else { volume.used_bytes.saturating_add(free) };
     let files_free = FILES_FREE.min(in_quota(volume.quota_files, volume.used_files));
     abi::StatfsOut {
-        blocks: size / BLOCK_BYTES,
+        blocks: volume.used_bytes.div_ceil(BLOCK_BYTES) + free / BLOCK_BYTES,
         bfree: free / BLOCK_BYTES,
         bavail: free / BLOCK_BYTES,
         files: volume.used_files.saturating_add(files_free),
@@ -120,7 +120,7 @@ mod tests {
             ..Default::default()
         };
         let out = statfs_out(&partition);
-        assert_eq!((out.blocks, out.bavail), ((1000 << 20) / 4096, (500 << 20) / 4096));
+        assert_eq!((out.blocks, out.bavail), ((540 << 20) / 4096, (500 << 20) / 4096), "40 used, 500 free");
         assert_eq!(out.files - out.ffree, 10);
         let out = statfs_out(&VolumeStatus { quota_bytes: 100 << 20, quota_files: 12, ..partition });
         assert_eq!((out.blocks, out.bavail), ((100 << 20) / 4096, (60 << 20) / 4096));
