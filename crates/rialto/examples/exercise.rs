@@ -50,6 +50,9 @@ struct Random {
     /// How two mounts take turns.
     #[arg(long, value_enum, default_value_t = Handover::Lock)]
     handover: Handover,
+    /// Steps of one side in a row, at most.
+    #[arg(long, default_value_t = 1)]
+    turn: u64,
 }
 
 #[derive(Parser)]
@@ -111,12 +114,13 @@ impl Random {
     fn run(self) -> Result<String, String> {
         let start = Instant::now();
         let mut machine = Machine::new(&self).map_err(|error| format!("{}: {error}", self.file.display()))?;
-        for number in 0..self.ops {
+        let mut number = 0;
+        while number < self.ops {
             let side = if machine.paths.len() == 2 { machine.random.random_range(0..2) } else { 0 };
-            let op = machine.draw();
-            machine.remember(number, side, op);
-            if let Err(why) = machine.step(side, op) {
-                return Err(format!("step {number} with seed {}: {why}\n{}", self.seed, machine.history()));
+            let most = machine.random.random_range(1..=self.turn.max(1)).min(self.ops - number);
+            match machine.turn(side, number, most) {
+                Ok(done) => number += done,
+                Err(why) => return Err(format!("with seed {}: {why}\n{}", self.seed, machine.history())),
             }
         }
         let rate = self.ops as f64 / start.elapsed().as_secs_f64();
@@ -201,7 +205,8 @@ impl Machine {
         self.steps.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    fn step(&mut self, side: usize, op: Op) -> Result<(), String> {
+    /// Up to `most` steps of one side, under one lock or one open where the sides take turns; says how many it did.
+    fn turn(&mut self, side: usize, first: u64, most: u64) -> Result<u64, String> {
         if self.open[side].is_none() {
             let opened = OpenOptions::new().read(true).write(true).open(&self.paths[side]);
             self.open[side] = Some(opened.map_err(|error| format!("open: {error}"))?);
@@ -209,17 +214,30 @@ impl Machine {
         let file = self.open[side].take().expect("opened just now");
         let lock =
             if self.handover == Some(Handover::Lock) { Some(Locked::take(&file, self.random.random())?) } else { None };
+        let (mut done, mut close) = (0, self.handover == Some(Handover::Close));
+        while done < most {
+            let op = self.draw();
+            self.remember(first + done, side, op);
+            self.step(side, &file, op).map_err(|why| format!("step {}: {why}", first + done))?;
+            done += 1;
+            if matches!(op, Op::Reopen) {
+                close = true;
+                break;
+            }
+        }
+        if let Some(lock) = lock {
+            lock.release(&file)?;
+        }
+        self.open[side] = (!close).then_some(file);
+        Ok(done)
+    }
+
+    fn step(&mut self, side: usize, file: &File, op: Op) -> Result<(), String> {
         let size = file.metadata().map_err(|error| format!("stat: {error}"))?.len();
         if size != self.expected.len() as u64 {
             return Err(format!("the size is {size}, not {}", self.expected.len()));
         }
-        self.apply(side, &file, op)?;
-        if let Some(lock) = lock {
-            lock.release(&file)?;
-        }
-        let close = self.handover == Some(Handover::Close) || matches!(op, Op::Reopen);
-        self.open[side] = (!close).then_some(file);
-        Ok(())
+        self.apply(side, file, op)
     }
 
     fn apply(&mut self, side: usize, file: &File, op: Op) -> Result<(), String> {
