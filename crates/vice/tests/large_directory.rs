@@ -41,7 +41,7 @@ fn very_many_entries() {
     let wanted = std::env::var("RIALTO_ENTRIES").ok().and_then(|text| text.parse().ok());
     let count: usize = wanted.unwrap_or(200_000);
     if wanted.is_none() {
-        println!("200,000 entries; set RIALTO_ENTRIES=10000000 for the long form (an hour and some GiB)");
+        println!("200,000 entries; set RIALTO_ENTRIES=10000000 for the long form (20 minutes in a release build)");
     }
     let mut rig = Rig::new(Ground::disk(), 1);
     let root = rig.root();
