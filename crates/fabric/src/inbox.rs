@@ -145,7 +145,7 @@ impl Inbox {
             return Ok(None);
         }
         let begun = self.payload.is_some();
-        let payload = self.payload.get_or_insert_with(|| Vec::with_capacity(extent.payload));
+        let payload = self.payload.get_or_insert_with(|| types::buffer::take(extent.payload));
         let mut copied = 0;
         if !begun {
             copied = (there - head).min(extent.payload);
@@ -156,7 +156,7 @@ impl Inbox {
             self.buffer.truncate(self.start + head);
             return Ok(None);
         }
-        let payload = self.payload.take().map_or_else(Bytes::new, Bytes::from);
+        let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
         self.extent = None;
         self.lent = head + copied;
         let (header, rest) =

@@ -3,3 +3,4 @@
 pub mod fuse;
 pub mod lock;
 pub mod map;
+pub mod tun;

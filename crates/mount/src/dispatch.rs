@@ -148,7 +148,7 @@ impl Task<'_> {
             Operation::Create { of, name } => self.create(&of, name),
             Operation::Tmpfile(of) => self.tmpfile(&of),
             Operation::Read(of) => self.read(&of),
-            Operation::Write { of, data } => self.write(&of, Bytes::copy_from_slice(data)),
+            Operation::Write { of, data } => self.write(&of, types::buffer::copied(data)),
             Operation::Flush(of) => self.flush(&of),
             Operation::Release(of) => self.release(&of),
             Operation::Fsync(of) => self.fsync(&of),

@@ -98,7 +98,9 @@ impl Reader {
     fn read_file(&self, offset: u64, end: u64) -> Result<Bytes> {
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let base = blocks.start * BLOCK_BYTES;
-        let mut buffer = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
+        let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
+        let mut buffer = types::buffer::take(length);
+        buffer.resize(length, 0);
         let mut first = blocks.start;
         while first < blocks.end {
             let group = first / GROUP_BLOCKS;
@@ -108,7 +110,7 @@ impl Reader {
             self.read_blocks(first..last, &sums, part)?;
             first = last;
         }
-        Ok(Bytes::from(buffer).slice((offset - base) as usize..(end - base) as usize))
+        Ok(types::buffer::freeze(buffer).slice((offset - base) as usize..(end - base) as usize))
     }
 
     /// Reads and checks blocks of one group into the zeroed `buffer`, which begins with the first one.

@@ -4,6 +4,7 @@
 //! [`Call`]s into bytes, `vice` executes them, `model` executes them in the obvious way.
 
 mod answer;
+pub mod buffer;
 mod call;
 mod caller;
 mod fault;

@@ -1,4 +1,10 @@
-//! Read-ahead: who reads a file from front to back finds the next blocks here already.
+//! Read-ahead: who reads a file from front to back, or in equal steps, finds the next bytes here already.
+//!
+//! A stream's *window* is how far ahead of it has been asked for. It doubles while reads follow each other, up to what is plenty when the
+//! server is near; beyond that only while the reader still has to wait for bytes that are on their way: so it grows to what the
+//! line holds (its bandwidth times its delay), and no further.
+//!
+//! A reader that skips by the same distance three times reads in *steps*: the blocks of the next steps are fetched.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,35 +20,64 @@ use crate::reads::{Ahead, BLOCK, Block};
 use crate::shared::{Core, as_caller};
 
 /// The first window.
-const WINDOW_MIN: u64 = 256 << 10;
+const WINDOW_MIN: u64 = BLOCK;
+/// Up to here a window grows by itself.
+const WINDOW_NEAR: u64 = 4 << 20;
 /// Reads of one stream may overtake each other in the kernel by so much.
 const SLACK: u64 = 1 << 20;
+/// Equal steps in a row after which the next ones are fetched, and how many.
+const STEPS: u32 = 2;
+const STEPS_AHEAD: u64 = 4;
+/// Bytes that wait for the disk cache.
+const FILLING_BYTES_MAX: usize = 32 << 20;
 
-/// Whether one handle reads from front to back, and how far ahead of it has been asked for.
+/// How one handle reads, and how far ahead of it has been asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     next: u64,
     window: u64,
     until: u64,
+    /// Where the last run of reads began, how far behind the one before, and how often in a row.
+    run: u64,
+    step: u64,
+    steps: u32,
 }
 
 impl Sequence {
-    /// A read of `start..end`; what to fetch now, in whole blocks.
-    fn observe(&mut self, start: u64, end: u64, size: u64, window_max: u64) -> Option<(u64, u64)> {
+    /// A read of `start..end`, which had to wait for bytes on their way or not; which ranges of whole
+    /// blocks to fetch now.
+    fn observe(&mut self, start: u64, end: u64, size: u64, window_max: u64, waited: bool) -> Vec<(u64, u64)> {
         let slack = if self.window == 0 { 0 } else { SLACK };
         if start + slack < self.next || start > self.next + slack {
-            *self = Sequence { next: end, window: 0, until: 0 };
-            return None;
+            return self.skip(start, end, size);
         }
         self.next = self.next.max(end);
-        self.window = (self.window * 2).clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
+        if self.window < WINDOW_NEAR || waited {
+            self.window = (self.window * 2).clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
+        }
         let from = self.until.max(self.next.next_multiple_of(BLOCK));
         let to = (self.next + self.window).min(size).next_multiple_of(BLOCK);
         if to <= from || (to - from) * 2 < self.window && to < size {
-            return None;
+            return Vec::new();
         }
         self.until = to;
-        Some((from, to))
+        vec![(from, to)]
+    }
+
+    /// A read that does not follow the last one.
+    fn skip(&mut self, start: u64, end: u64, size: u64) -> Vec<(u64, u64)> {
+        let step = start.saturating_sub(self.run);
+        let steps = if step > BLOCK && step == self.step { self.steps + 1 } else { 0 };
+        *self = Sequence { next: end, window: 0, until: 0, run: start, step, steps };
+        if steps < STEPS {
+            return Vec::new();
+        }
+        // At first all of the next steps, then the farthest one each time.
+        let nearest = if steps == STEPS { 1 } else { STEPS_AHEAD };
+        let runs = (nearest..=STEPS_AHEAD).map(|ahead| (start + ahead * step, end + ahead * step));
+        runs.filter(|(from, _)| *from < size)
+            .map(|(from, to)| (from / BLOCK * BLOCK, to.min(size).next_multiple_of(BLOCK)))
+            .collect()
     }
 }
 
@@ -51,7 +86,7 @@ impl Core {
         self.ahead_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// Reads `start..end`, which lies in the file, out of what was read ahead.
+    /// Reads `start..end`, which lies in the file, out of what was read ahead; and whether that had to be waited for.
     pub fn read_blocks(
         &self,
         file: &File,
@@ -59,29 +94,37 @@ impl Core {
         start: u64,
         end: u64,
         cancel: Option<&Cancel>,
-    ) -> Option<Bytes> {
+    ) -> (Option<Bytes>, bool) {
         let mut data = file.data.lock();
+        let mut waited = false;
         loop {
             if data.reads.version != status.data_version || cancel.is_some_and(Cancel::is_cancelled) {
-                return None;
+                return (None, waited);
             }
             let mut freed = 0;
             let found = data.reads.read(start, end, status.size, &mut freed);
             self.drop_ahead(freed);
             match found {
-                Ahead::Data(bytes) => return Some(bytes),
-                Ahead::Missing => return None,
+                Ahead::Data(bytes) => return (Some(bytes), waited),
+                Ahead::Missing => return (None, waited),
                 Ahead::Coming => {
+                    waited = true;
                     file.moved.wait_for(&mut data, std::time::Duration::from_millis(20));
                 }
             }
         }
     }
 
-    /// After a read of `start..end`: asks for what will be read next.
-    pub fn look_ahead(self: &Arc<Self>, open: &Open, status: &Status, start: u64, end: u64) {
+    /// After a read of `start..end`: asks for what will be read next. `waited`: see [`Core::read_blocks`].
+    pub fn look_ahead(self: &Arc<Self>, open: &Open, status: &Status, start: u64, end: u64, waited: bool) {
         let window_max = self.config.read_ahead_bytes_max as u64;
-        let Some((from, to)) = open.sequence.lock().observe(start, end, status.size, window_max) else { return };
+        let ranges = open.sequence.lock().observe(start, end, status.size, window_max, waited);
+        for (from, to) in ranges {
+            self.fetch_range(open, status, from, to);
+        }
+    }
+
+    fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64) {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);
         self.drop_ahead(freed);
@@ -102,18 +145,26 @@ impl Core {
         }
     }
 
-    fn fetch_ahead(&self, file: &File, caller: &Caller, version: u64, first: u64, last: u64, wanted: &[u64]) {
+    fn fetch_ahead(
+        self: &Arc<Self>,
+        file: &File,
+        caller: &Caller,
+        version: u64,
+        first: u64,
+        last: u64,
+        wanted: &[u64],
+    ) {
         let (offset, length) = (first * BLOCK, ((last + 1 - first) * BLOCK) as u32);
         let snapshot = self.begin();
         let answer = self.call(&as_caller(caller, None), Call::Read { fid: file.fid, offset, length });
-        let found = match answer {
+        let answer = match answer {
             Ok(Answer::Data { data, status, .. }) => {
                 self.tables.lock().put(snapshot, status);
-                self.store(&status, offset, &data);
-                (status.data_version == version).then_some(data)
+                Some((data, status))
             }
             _ => None,
         };
+        let found = answer.as_ref().filter(|(_, status)| status.data_version == version).map(|(data, _)| data);
         let mut data = file.data.lock();
         for index in wanted {
             if !matches!(data.reads.blocks.get(index), Some(Block::Coming)) {
@@ -121,20 +172,34 @@ impl Core {
             }
             data.reads.blocks.remove(index);
             let at = ((index - first) * BLOCK) as usize;
-            let part = found.as_ref().filter(|bytes| at < bytes.len() && data.reads.version == version);
+            let part = found.filter(|bytes| at < bytes.len() && data.reads.version == version);
             if let Some(part) = part.map(|bytes| bytes.slice(at..bytes.len().min(at + BLOCK as usize))) {
                 self.ahead_bytes.fetch_add(part.len(), Ordering::AcqRel);
                 data.reads.blocks.insert(*index, Block::Here { left: part.len(), data: part });
             }
         }
         file.moved.notify_all();
+        drop(data);
+        if let Some((data, status)) = answer {
+            self.store(&status, offset, &data);
+        }
     }
 
-    /// Keeps fetched bytes on disk.
-    pub fn store(&self, status: &Status, offset: u64, bytes: &Bytes) {
-        if let Some(disk) = &self.disk {
-            disk.store(status.fid, status.data_version, status.size, offset, bytes);
+    /// Keeps fetched bytes on disk, soon; not if the disk is slower than the line.
+    pub fn store(self: &Arc<Self>, status: &Status, offset: u64, bytes: &Bytes) {
+        let length = bytes.len();
+        if self.disk.is_none() || self.filling.fetch_add(length, Ordering::AcqRel) > FILLING_BYTES_MAX {
+            self.filling.fetch_sub(length, Ordering::AcqRel);
+            return;
         }
+        let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
+        self.fillers.run(move || {
+            if let Some(disk) = &core.disk {
+                disk.store(status.fid, status.data_version, status.size, offset, &bytes);
+            }
+            drop(bytes);
+            core.filling.fetch_sub(length, Ordering::AcqRel);
+        });
     }
 }
 
@@ -150,7 +215,7 @@ mod tests {
         let size = 100 << 20;
         let mut fetched = Vec::new();
         for i in 0..200 {
-            fetched.extend(sequence.observe(i * 128 * K, (i + 1) * 128 * K, size, 4 << 20));
+            fetched.extend(sequence.observe(i * 128 * K, (i + 1) * 128 * K, size, 16 << 20, false));
         }
         assert!(fetched.windows(2).all(|pair| pair[0].1 == pair[1].0), "each block once, without gaps");
         assert!(fetched.iter().all(|(from, to)| from % BLOCK == 0 && to % BLOCK == 0));
@@ -162,16 +227,41 @@ mod tests {
     fn random_reads_fetch_nothing_ahead() {
         let mut sequence = Sequence::default();
         for offset in [50 << 20, 3 << 20, 70 << 20, 9 << 20] {
-            assert_eq!(sequence.observe(offset, offset + 4 * K, 100 << 20, 4 << 20), None);
+            assert_eq!(sequence.observe(offset, offset + 4 * K, 100 << 20, 4 << 20, false), []);
         }
+    }
+
+    #[test]
+    fn who_waits_is_given_a_larger_window_and_who_does_not_keeps_his() {
+        let (size, most) = (1 << 30, 16 << 20);
+        for (waited, least, largest) in [(false, 4 << 20, 4 << 20), (true, 16 << 20, 16 << 20)] {
+            let mut sequence = Sequence::default();
+            for i in 0..64 {
+                sequence.observe(i << 20, (i + 1) << 20, size, most, waited);
+            }
+            assert!((least..=largest).contains(&sequence.window), "{}", sequence.window);
+        }
+    }
+
+    #[test]
+    fn equal_steps_are_foreseen() {
+        let mut sequence = Sequence::default();
+        let (size, step) = (1 << 30, 10 << 20);
+        let fetched: Vec<_> =
+            (1..6u64).map(|i| sequence.observe(i * step, i * step + 64 * K, size, 4 << 20, false)).collect();
+        assert!(fetched[..2].iter().all(Vec::is_empty), "{fetched:?}");
+        let first: Vec<u64> = fetched[2].iter().map(|(from, _)| *from).collect();
+        assert_eq!(first, [4 * step, 5 * step, 6 * step, 7 * step]);
+        assert_eq!(fetched[3], [(8 * step, 8 * step + BLOCK)]);
+        assert_eq!(sequence.observe(7 * step, 7 * step + 64 * K, size, 4 << 20, false), [], "another step");
     }
 
     #[test]
     fn nothing_is_fetched_past_the_end() {
         let mut sequence = Sequence::default();
-        assert_eq!(sequence.observe(0, 4 * K, 4 * K, 4 << 20), None);
+        assert_eq!(sequence.observe(0, 4 * K, 4 * K, 4 << 20, false), []);
         let mut sequence = Sequence::default();
-        assert_eq!(sequence.observe(0, 128 * K, BLOCK + 1, 4 << 20), Some((BLOCK, 2 * BLOCK)));
-        assert_eq!(sequence.observe(128 * K, 256 * K, BLOCK + 1, 4 << 20), None);
+        assert_eq!(sequence.observe(0, 128 * K, BLOCK + 1, 4 << 20, false), [(BLOCK, 2 * BLOCK)]);
+        assert_eq!(sequence.observe(128 * K, 256 * K, BLOCK + 1, 4 << 20, false), []);
     }
 }

@@ -26,7 +26,7 @@ use types::Fid;
 const PIECE: u64 = 64 << 10;
 /// First bytes of a map.
 const MAGIC: &[u8; 8] = b"RIALTOC1";
-/// A map is written when so many pieces came since the last time.
+/// A map is written when so many pieces came since the last time, or a quarter of all.
 const MAP_EVERY: usize = 64;
 /// Bytes of a map before its pieces: magic, version, count.
 const HEAD: usize = 24;
@@ -135,16 +135,13 @@ impl DiskCache {
             return;
         }
         let Some(file) = self.file_for(fid, version) else { return };
-        let mut stored = Vec::new();
-        for index in first..last {
-            let (lo, hi) = ((index * PIECE - offset) as usize, ((index + 1) * PIECE).min(end) - offset);
-            let piece = &bytes[lo..hi as usize];
-            if let Err(error) = file.write_all_at(piece, index * PIECE) {
-                tracing::debug!(%fid, %error, "not cached on disk");
-                break;
-            }
-            stored.push((index, Piece { bytes: piece.len() as u32, sum: crc32c::crc32c(piece) }));
+        let whole = &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
+        if let Err(error) = file.write_all_at(whole, first * PIECE) {
+            tracing::debug!(%fid, %error, "not cached on disk");
+            return;
         }
+        let sum = |piece: &[u8]| Piece { bytes: piece.len() as u32, sum: crc32c::crc32c(piece) };
+        let stored: Vec<_> = (first..last).zip(whole.chunks(PIECE as usize).map(sum)).collect();
         self.enter(fid, version, &stored);
         self.evict(Some(fid));
     }
@@ -185,7 +182,7 @@ impl DiskCache {
         }
         item.bytes += grown;
         item.unwritten += stored.len();
-        let map = (item.unwritten >= MAP_EVERY).then(|| map_of(item));
+        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item));
         if map.is_some() {
             item.unwritten = 0;
         }

@@ -40,10 +40,10 @@ impl Core {
             }
             return self.read_server(request, open, start, length).map(|(data, _)| data);
         }
-        let here = self.read_blocks(&open.file, &status, start, end, request.cancel);
+        let (here, waited) = self.read_blocks(&open.file, &status, start, end, request.cancel);
         let here = here.or_else(|| self.disk.as_ref()?.read(fid, status.data_version, status.size, start, end));
         // Ask for the next blocks before waiting for this one.
-        self.look_ahead(open, &status, start, end);
+        self.look_ahead(open, &status, start, end, waited);
         match here {
             Some(data) => Ok(data),
             None => self.read_server(request, open, start, length).map(|(data, _)| data),
@@ -58,7 +58,7 @@ impl Core {
     }
 
     fn read_server(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         open: &Open,
         offset: u64,

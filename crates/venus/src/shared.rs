@@ -58,6 +58,9 @@ pub(crate) struct Core {
     pub space: Space,
     pub senders: Pool,
     pub readers: Pool,
+    /// Writes the disk cache; `filling` bytes wait for it.
+    pub fillers: Pool,
+    pub filling: AtomicUsize,
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
     pub disk: Option<DiskCache>,
@@ -86,6 +89,8 @@ impl Core {
             space: Space::default(),
             senders: Pool::new("venus-send", config.flusher_threads)?,
             readers: Pool::new("venus-read", config.reader_threads)?,
+            fillers: Pool::new("venus-fill", 1)?,
+            filling: AtomicUsize::new(0),
             chores: Mutex::default(),
             poke: Condvar::new(),
             disk,

@@ -107,6 +107,7 @@ impl Venus {
         }
         core.senders.stop();
         core.readers.stop();
+        core.fillers.stop();
         if let Some(disk) = &core.disk {
             disk.rest_all();
         }

@@ -1,0 +1,79 @@
+//! Memory for the largest payloads, used again. An allocator gives a mebibyte back to the kernel when it is freed, and the next
+//! one is zeroed page by page at a fault each: more work than the copy that it is needed for.
+
+use bytes::Bytes;
+use std::sync::Mutex;
+
+use crate::limits::PAYLOAD_BYTES_MAX;
+
+/// Buffers kept, each of [`PAYLOAD_BYTES_MAX`].
+const KEPT_MAX: usize = 16;
+
+static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// An empty buffer with room for `length` bytes: exactly so much, unless it is larger than a payload.
+pub fn take(length: usize) -> Vec<u8> {
+    let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
+    kept.unwrap_or_else(|| Vec::with_capacity(length))
+}
+
+/// The buffer's bytes; its memory comes back when the last part of them is dropped.
+pub fn freeze(buffer: Vec<u8>) -> Bytes {
+    if buffer.capacity() == PAYLOAD_BYTES_MAX { Bytes::from_owner(Owner(buffer)) } else { Bytes::from(buffer) }
+}
+
+/// A copy of `bytes`, in such memory.
+pub fn copied(bytes: &[u8]) -> Bytes {
+    let mut buffer = take(bytes.len());
+    buffer.extend_from_slice(bytes);
+    freeze(buffer)
+}
+
+struct Owner(Vec<u8>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.0);
+        buffer.clear();
+        let mut kept = lock();
+        if kept.len() < KEPT_MAX {
+            kept.push(buffer);
+        }
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Vec<u8>>> {
+    // A list of empty buffers is whole at every moment.
+    KEPT.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payloads_memory_comes_back_when_its_last_part_goes() {
+        let mut buffer = take(PAYLOAD_BYTES_MAX);
+        buffer.resize(PAYLOAD_BYTES_MAX, 7);
+        let address = buffer.as_ptr();
+        let whole = freeze(buffer);
+        let part = whole.slice(5..9);
+        drop(whole);
+        assert_eq!(&part[..], [7; 4]);
+        drop(part);
+        let kept: Vec<Vec<u8>> = (0..=KEPT_MAX).map(|_| take(PAYLOAD_BYTES_MAX)).collect();
+        assert!(kept.iter().any(|buffer| buffer.as_ptr() == address && buffer.is_empty()));
+    }
+
+    #[test]
+    fn other_sizes_are_exact_and_not_kept() {
+        assert_eq!(take(1000).capacity(), 1000);
+        assert_eq!(&freeze(vec![1, 2, 3])[..], [1, 2, 3]);
+    }
+}
