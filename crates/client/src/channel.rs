@@ -131,7 +131,7 @@ fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
 }
 
 fn hello(config: &SessionConfig) -> Hello {
-    let mut features = Features::NONE;
+    let mut features = Features::DELEGATIONS;
     if matches!(config.endpoint, Endpoint::Unix(_)) {
         features = features.with(Features::DESCRIPTORS);
     }

@@ -307,6 +307,7 @@ impl Link {
 
 /// Whether the answer becomes the chain's current file (see [`types::Answer::current`]).
 fn names_a_file(call: &Call) -> bool {
+    let call = if let Call::Delegated { call, .. } = call { call } else { call };
     !matches!(
         call,
         Call::ReadDir { .. }
@@ -326,6 +327,7 @@ fn names_a_file(call: &Call) -> bool {
             | Call::Hold { .. }
             | Call::Unhold { .. }
             | Call::ReclaimDone
+            | Call::Return { .. }
             | Call::ServerReport
             | Call::Scrub { .. }
     )
@@ -341,6 +343,8 @@ fn is_question(call: &Call) -> bool {
                 | Call::Hold { .. }
                 | Call::Unhold { .. }
                 | Call::ReclaimDone
+                | Call::Delegate { .. }
+                | Call::Return { .. }
                 | Call::Scrub { .. }
         )
 }

@@ -84,6 +84,8 @@ fn status(fid: Fid, kind: Kind) -> Status {
 fn calls() -> Vec<(&'static str, Call)> {
     let (file, dir) = (FID, DIR);
     let (owner, range) = (LockOwner(77), ByteRange { start: 5, end: 9 });
+    let at = Timestamp { secs: -1, nanos: 999_999_999 };
+    let delegated = |slot, call| Call::Delegated { at, slot, call: Box::new(call) };
     let make = |kind, how| Call::Make { dir, name: name("new"), kind, mode: 0o644, how };
     vec![
         ("root", Call::Root { volume: name("home") }),
@@ -188,6 +190,52 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("hold", Call::Hold { fids: vec![file, dir] }),
         ("unhold", Call::Unhold { fids: Vec::new() }),
         ("reclaim-done", Call::ReclaimDone),
+        ("delegate", Call::Delegate { fid: dir }),
+        ("return", Call::Return { fids: vec![dir] }),
+        ("delegated-make", delegated(9, make(NewKind::File, CreateHow::Guarded))),
+        ("delegated-remove", delegated(0, Call::Remove { dir, name: name("file"), directory: false, hold: false })),
+        ("delegated-link", delegated(0, Call::Link { fid: file, dir, name: name("other") })),
+        ("delegated-status", delegated(0, Call::SetStatus { fid: file, change: StatusChange::default() })),
+        (
+            "delegated-rename",
+            delegated(
+                0,
+                Call::Rename {
+                    from_dir: dir,
+                    from: name("a"),
+                    to_dir: dir,
+                    to: name("bc"),
+                    mode: RenameMode::Replace,
+                    hold: true,
+                },
+            ),
+        ),
+        (
+            "delegated-write",
+            delegated(
+                0,
+                Call::Write {
+                    fid: file,
+                    offset: Some(17),
+                    data: Bytes::from_static(b"data"),
+                    stable: false,
+                    kill_privileges: false,
+                },
+            ),
+        ),
+        (
+            "delegated-xattr-set",
+            delegated(
+                0,
+                Call::XattrSet {
+                    fid: file,
+                    name: Bytes::from_static(b"user.a"),
+                    value: Bytes::from_static(b"value"),
+                    mode: XattrMode::Either,
+                },
+            ),
+        ),
+        ("delegated-xattr-remove", delegated(0, Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") })),
         ("server-report", Call::ServerReport),
         ("scrub", Call::Scrub { start: true }),
     ]
@@ -195,11 +243,22 @@ fn calls() -> Vec<(&'static str, Call)> {
 
 fn answers() -> Vec<(&'static str, Answer)> {
     let (file, dir) = (status(FID, Kind::File), status(DIR, Kind::Directory));
-    let entry = |text: &str, status| DirEntry { name: name(text), fid: FID, kind: Kind::File, cookie: 17, status };
+    let entry =
+        |text: &str, status| DirEntry { name: name(text), fid: FID, kind: Kind::File, cookie: 17, status, sole: false };
     vec![
         ("done", Answer::Done),
         ("status", Answer::Status(file)),
-        ("entry", Answer::Entry { status: file, dir_version: 44 }),
+        ("entry", Answer::Entry { status: file, dir_version: 44, sole: false }),
+        ("entry-sole", Answer::Entry { status: file, dir_version: 44, sole: true }),
+        (
+            "entries-sole",
+            Answer::Entries {
+                entries: vec![DirEntry { sole: true, ..entry("a", Some(file)) }],
+                end: true,
+                dir_version: 44,
+            },
+        ),
+        ("delegation", Answer::Delegation { status: dir, slots: VnodeSlots { first: 0x1000, count: 64 } }),
         (
             "entries",
             Answer::Entries { entries: vec![entry("a", None), entry("bc", Some(file))], end: true, dir_version: 44 },
@@ -292,6 +351,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 ],
             },
         ),
+        ("recall", Message::Break { id: BreakId(13), items: vec![item(BreakReason::Recall, None)] }),
         ("renewed", Message::Renewed { number: 5, renewed: true }),
         ("credits", Message::Credits { credits: 16, grant: 3 }),
         ("goodbye", Message::Goodbye { fault: Some(Fault::Expired), reason: "the session ends".into() }),

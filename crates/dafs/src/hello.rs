@@ -31,6 +31,8 @@ impl Features {
     pub const DESCRIPTORS: Features = Features(1 << 2);
     /// Requests may name a region that their reply's payload is placed into.
     pub const DIRECT: Features = Features(1 << 3);
+    /// Directories can be delegated: `docs/delegation.md`.
+    pub const DELEGATIONS: Features = Features(1 << 4);
 
     /// Whether all of `other` is in here.
     pub const fn has(self, other: Features) -> bool {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, CreateHow,
     DirEntry, Fault, Fid, Kind, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, SeekWhat,
-    SessionId, SetTime, Status, StatusChange, Timestamp, VolumeStatus, XattrMode,
+    SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeStatus, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -134,7 +134,20 @@ fn lock_mode() -> impl Strategy<Value = LockMode> {
 
 /// Any call outside a chain.
 pub fn call() -> impl Strategy<Value = Call> {
-    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls()]
+    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls(), delegation_calls()]
+}
+
+fn delegation_calls() -> impl Strategy<Value = Call> {
+    let changes = prop_oneof![name_calls(), file_calls(), data_calls()].prop_filter("delegable", Call::delegable);
+    prop_oneof![
+        fid().prop_map(|fid| Call::Delegate { fid }),
+        vec(fid(), 0..50).prop_map(|fids| Call::Return { fids }),
+        (timestamp(), any::<u64>(), changes).prop_map(|(at, slot, call)| Call::Delegated {
+            at,
+            slot,
+            call: Box::new(call)
+        }),
+    ]
 }
 
 fn name_calls() -> impl Strategy<Value = Call> {
@@ -253,13 +266,12 @@ fn lock_calls() -> impl Strategy<Value = Call> {
 }
 
 fn dir_entry() -> impl Strategy<Value = DirEntry> {
-    (name(), fid(), kind(), any::<u64>(), of(status())).prop_map(|(name, fid, kind, cookie, status)| DirEntry {
-        name,
-        fid,
-        kind,
-        cookie,
-        status,
-    })
+    (name(), fid(), kind(), any::<u64>(), of((status(), any::<bool>()))).prop_map(
+        |(name, fid, kind, cookie, status)| {
+            let (status, sole) = status.map_or((None, false), |(status, sole)| (Some(status), sole));
+            DirEntry { name, fid, kind, cookie, status, sole }
+        },
+    )
 }
 
 fn verifier() -> impl Strategy<Value = BootVerifier> {
@@ -274,7 +286,13 @@ pub fn answer() -> impl Strategy<Value = Answer> {
 fn status_answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         status().prop_map(Answer::Status),
-        (status(), any::<u64>()).prop_map(|(status, dir_version)| Answer::Entry { status, dir_version }),
+        (status(), any::<u64>(), any::<bool>()).prop_map(|(status, dir_version, sole)| Answer::Entry {
+            status,
+            dir_version,
+            sole
+        }),
+        (status(), any::<u64>(), any::<u32>())
+            .prop_map(|(status, first, count)| Answer::Delegation { status, slots: VnodeSlots { first, count } }),
         (vec(dir_entry(), 0..20), any::<bool>(), any::<u64>())
             .prop_map(|(entries, end, dir_version)| Answer::Entries { entries, end, dir_version }),
         (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made { status, dir, existed }),
@@ -327,7 +345,8 @@ fn break_item() -> impl Strategy<Value = BreakItem> {
         Just(BreakReason::Data),
         Just(BreakReason::Status),
         Just(BreakReason::Removed),
-        Just(BreakReason::Pressure)
+        Just(BreakReason::Pressure),
+        Just(BreakReason::Recall)
     ];
     (fid(), reason, of(name())).prop_map(|(fid, reason, name)| BreakItem { fid, reason, name })
 }

@@ -465,7 +465,7 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
         BreakReason::Removed => 3,
         BreakReason::Data => 2,
         BreakReason::Status => 1,
-        BreakReason::Pressure => 0,
+        BreakReason::Pressure | BreakReason::Recall => 0,
     };
     if strength(other) > strength(one) { other } else { one }
 }

@@ -9,7 +9,7 @@ impl Tree {
     pub(crate) fn lookup(&self, ask: Ask<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
-        Ok(Answer::Entry { status: self.node(fid)?.status, dir_version: node.status.data_version })
+        Ok(Answer::Entry { status: self.node(fid)?.status, dir_version: node.status.data_version, sole: false })
     }
 
     /// All that is left, in the order of names; a cookie is the entry's place.
@@ -21,7 +21,14 @@ impl Tree {
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
             let status = self.node(*fid)?.status;
             let shown = plus.then_some(status);
-            entries.push(DirEntry { name: name.clone(), fid: *fid, kind: status.kind, cookie, status: shown });
+            entries.push(DirEntry {
+                name: name.clone(),
+                fid: *fid,
+                kind: status.kind,
+                cookie,
+                status: shown,
+                sole: false,
+            });
         }
         Ok(Answer::Entries { entries, end: true, dir_version: node.status.data_version })
     }

@@ -126,12 +126,16 @@ impl Tree {
             Call::Hold { fids } => self.hold(ask, fids),
             Call::Unhold { fids } => self.unhold(ask, fids),
             Call::ReclaimDone => Ok(Answer::Done),
+            // A delegated change is the change, at its own time.
+            Call::Delegated { at, call, .. } => self.apply(session, *at, caller, call),
             Call::SetQuota { .. }
             | Call::OpenBody { .. }
             | Call::ReadSums { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }
             | Call::TestLock { .. }
+            | Call::Delegate { .. }
+            | Call::Return { .. }
             | Call::ServerReport
             | Call::Scrub { .. } => Err(Fault::Unsupported),
         }

@@ -32,8 +32,8 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Medium => Errno::IO,
         Fault::Unsupported => Errno::OPNOTSUPP,
         Fault::Busy => Errno::BUSY,
-        // These three are for the client's machinery: an application sees them only if that has failed.
-        Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential => Errno::IO,
+        // These are for the client's machinery: an application sees them only if that has failed.
+        Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential | Fault::NotDelegated => Errno::IO,
         Fault::Expired => Errno::IO,
         Fault::NoVolume => Errno::NODEV,
         Fault::NothingThere => Errno::NXIO,
@@ -101,6 +101,7 @@ mod tests {
             (Fault::NothingThere, Errno::NXIO),
             (Fault::NoCredential, Errno::IO),
             (Fault::NameTooLong, Errno::NAMETOOLONG),
+            (Fault::NotDelegated, Errno::IO),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

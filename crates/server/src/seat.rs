@@ -194,6 +194,7 @@ fn data_bytes(call: &Call) -> usize {
         Call::Read { length, .. } => *length as usize,
         Call::Write { data, .. } => data.len(),
         Call::ReadDir { bytes_max, .. } => *bytes_max as usize,
+        Call::Delegated { call, .. } => data_bytes(call),
         _ => 0,
     }
 }

@@ -139,11 +139,8 @@ impl Worker {
     /// A connection came in.
     fn welcome(&mut self, id: ChannelId, connection: Connection) {
         let process = connection.peer().and_then(Process::of);
-        let features = if connection.passes_descriptors() {
-            Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DESCRIPTORS)
-        } else {
-            Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS)
-        };
+        let always = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS);
+        let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
             return;

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{BootVerifier, Fid, Kind, LockConflict, Name, Status};
+use crate::{BootVerifier, Fid, Kind, LockConflict, Name, Status, VnodeSlots};
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,10 @@ pub struct DirEntry {
     pub kind: Kind,
     /// Where to go on behind this entry. Stable while the directory changes; never 0.
     pub cookie: u64,
-    /// With `plus`: the status, promised.
+    /// With `plus`: the status, promised. Not given for what is delegated to another session.
     pub status: Option<Status>,
+    /// With the status, in a directory that is delegated to the asker: nobody else was promised it, so the delegation covers it.
+    pub sole: bool,
 }
 
 /// What `statfs` shows, and quota.
@@ -48,8 +50,8 @@ pub enum Answer {
     Done,
     /// A file's status.
     Status(Status),
-    /// A found entry; `dir_version` is the directory's data version at that moment.
-    Entry { status: Status, dir_version: u64 },
+    /// A found entry; `dir_version` is the directory's data version at that moment. `sole` as in [`DirEntry`].
+    Entry { status: Status, dir_version: u64, sole: bool },
     /// Entries; `dir_version` as above, `end`: no more behind the last.
     Entries { entries: Vec<DirEntry>, end: bool, dir_version: u64 },
     /// What was made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
@@ -79,6 +81,8 @@ pub enum Answer {
     Body { status: Status },
     /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they belong to.
     Sums { version: u64, sums: Vec<u32> },
+    /// The directory is delegated to the asker, with these slots for new files in its volume.
+    Delegation { status: Status, slots: VnodeSlots },
     /// The lock in the way, if any.
     LockTest(Option<LockConflict>),
     /// JSON.
@@ -95,7 +99,8 @@ impl Answer {
             | Answer::Renamed { status, .. }
             | Answer::Data { status, .. }
             | Answer::Written { status, .. }
-            | Answer::Body { status } => Some(status.fid),
+            | Answer::Body { status }
+            | Answer::Delegation { status, .. } => Some(status.fid),
             _ => None,
         }
     }

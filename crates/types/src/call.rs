@@ -201,6 +201,15 @@ pub enum Call {
     Unhold { fids: Vec<Fid> },
     /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
     ReclaimDone,
+
+    /// An exclusive promise of a directory (`docs/delegation.md`), and slots for new files. Answer: `Delegation`.
+    Delegate { fid: Fid },
+    /// A change that this session answered itself, at the time `at`, under a delegation. `slot`: which its new file has; 0: it makes
+    /// none, or leaves the choice to the server. Inside is a call that [`Call::delegable`] says yes to. Answer: that of `call`.
+    Delegated { at: Timestamp, slot: u64, call: Box<Call> },
+    /// Delegations that this session gives back, with all that they covered. Answer: `Done`.
+    Return { fids: Vec<Fid> },
+
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
     /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
@@ -221,7 +230,8 @@ impl Call {
             | Call::XattrRemove { .. }
             | Call::SetQuota { .. }
             | Call::Write { .. }
-            | Call::Allocate { .. } => true,
+            | Call::Allocate { .. }
+            | Call::Delegated { .. } => true,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -242,9 +252,26 @@ impl Call {
             | Call::Hold { .. }
             | Call::Unhold { .. }
             | Call::ReclaimDone
+            | Call::Delegate { .. }
+            | Call::Return { .. }
             | Call::ServerReport
             | Call::Scrub { .. } => false,
         }
+    }
+
+    /// Whether it may travel inside [`Call::Delegated`].
+    pub const fn delegable(&self) -> bool {
+        matches!(
+            self,
+            Call::Make { .. }
+                | Call::Remove { .. }
+                | Call::Rename { .. }
+                | Call::Link { .. }
+                | Call::SetStatus { .. }
+                | Call::Write { .. }
+                | Call::XattrSet { .. }
+                | Call::XattrRemove { .. }
+        )
     }
 
     /// Every fid that the call names, for chains to put the current file in place of [`Fid::CURRENT`].
@@ -276,8 +303,10 @@ impl Call {
             | Call::ReadSums { fid, .. }
             | Call::Lock { fid, .. }
             | Call::Unlock { fid, .. }
-            | Call::TestLock { fid, .. } => vec![fid],
-            Call::Hold { fids } | Call::Unhold { fids } => fids.iter_mut().collect(),
+            | Call::TestLock { fid, .. }
+            | Call::Delegate { fid } => vec![fid],
+            Call::Delegated { call, .. } => call.fids_mut(),
+            Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.iter_mut().collect(),
             Call::Root { .. } | Call::ReclaimDone | Call::ServerReport | Call::Scrub { .. } => Vec::new(),
         }
     }

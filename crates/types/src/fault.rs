@@ -97,11 +97,14 @@ pub enum Fault {
     /// Text or data that does not fit where it must.
     #[error("name is too long")]
     NameTooLong = 31,
+    /// A change that no delegation of this session covers. Never reaches an application.
+    #[error("not delegated to this session")]
+    NotDelegated = 32,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 32] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -133,6 +136,7 @@ impl Fault {
         Fault::NothingThere,
         Fault::NoCredential,
         Fault::NameTooLong,
+        Fault::NotDelegated,
     ];
 
     /// The fault with the given wire value.
@@ -152,6 +156,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(32), None);
+        assert_eq!(Fault::from_wire(33), None);
     }
 }

@@ -47,9 +47,35 @@ impl Fid {
         Fid { volume: VolumeId(volume), vnode: VnodeNo(vnode), unique: Uniquifier(unique) }
     }
 
+    /// The file that a new vnode slot holds; slot 0 is the root's.
+    pub const fn of_slot(volume: VolumeId, slot: u64, directory: bool) -> Self {
+        Fid { volume, vnode: VnodeNo(2 * slot + directory as u64), unique: Uniquifier(slot + 1) }
+    }
+
+    /// The slot that the vnode takes.
+    pub const fn slot(self) -> u64 {
+        self.vnode.0 / 2
+    }
+
     /// The root directory of `volume`.
     pub const fn root(volume: VolumeId) -> Self {
         Fid { volume, vnode: VnodeNo::ROOT, unique: Uniquifier(1) }
+    }
+}
+
+/// Slots of one volume that a session may give to new files itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VnodeSlots {
+    /// The first one.
+    pub first: u64,
+    /// How many follow each other.
+    pub count: u32,
+}
+
+impl VnodeSlots {
+    /// Whether the slot is one of them.
+    pub const fn contains(self, slot: u64) -> bool {
+        slot >= self.first && slot - self.first < self.count as u64
     }
 }
 

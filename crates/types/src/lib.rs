@@ -20,7 +20,7 @@ pub use answer::{Answer, DirEntry, VolumeStatus};
 pub use call::{AllocateMode, Call, CreateHow, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode};
 pub use caller::Caller;
 pub use fault::Fault;
-pub use fid::{Fid, Uniquifier, VnodeNo, VolumeId};
+pub use fid::{Fid, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use name::{Name, NameError};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};

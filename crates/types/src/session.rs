@@ -41,6 +41,8 @@ pub enum BreakReason {
     Removed = 3,
     /// The server needs the room.
     Pressure = 4,
+    /// No promise ends: a delegation of the directory is wanted back (`docs/delegation.md`).
+    Recall = 5,
 }
 
 /// One ended promise.

@@ -69,7 +69,7 @@ impl Venus {
         }
         let before = core.tables.lock().before(dir);
         match core.call(request, Call::Lookup { dir, name: name.clone() }) {
-            Ok(Answer::Entry { status, dir_version }) => {
+            Ok(Answer::Entry { status, dir_version, .. }) => {
                 let mut tables = core.tables.lock();
                 let (status, cacheable) = tables.put(before.snapshot, status);
                 let named = tables.put_name(&before, dir, dir_version, name, status.fid);

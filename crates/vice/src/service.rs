@@ -309,6 +309,7 @@ impl Vice {
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
             Call::SetStatus { change, .. } => change.size.is_some(),
+            Call::Delegated { call, .. } => self.may_block(call),
             _ => false,
         }
     }

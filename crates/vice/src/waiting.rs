@@ -22,10 +22,18 @@ impl Waiting {
 
     fn bytes(&self) -> usize {
         match self {
-            Waiting::Execute { call: Call::Write { data, .. }, .. } => data.len(),
-            Waiting::Execute { call: Call::XattrSet { value, .. }, .. } => value.len(),
-            _ => 0,
+            Waiting::Execute { call, .. } => data_bytes(call),
+            Waiting::Reply { .. } => 0,
         }
+    }
+}
+
+fn data_bytes(call: &Call) -> usize {
+    match call {
+        Call::Write { data, .. } => data.len(),
+        Call::XattrSet { value, .. } => value.len(),
+        Call::Delegated { call, .. } => data_bytes(call),
+        _ => 0,
     }
 }
 

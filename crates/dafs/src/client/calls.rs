@@ -185,7 +185,7 @@ impl ClientSession {
         let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
         let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
         let header = Header {
-            procedure: flight.ready.procedure as u16,
+            procedure: flight.ready.number,
             flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
             credits: u16::try_from(wanted).unwrap_or(u16::MAX),
             request,
@@ -253,6 +253,7 @@ fn bytes_of(call: &Call) -> &Bytes {
     static NONE: Bytes = Bytes::new();
     match call {
         Call::Write { data, .. } => data,
+        Call::Delegated { call, .. } => bytes_of(call),
         _ => &NONE,
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Ready {
     pub call: Call,
     pub region: Option<Region>,
     pub procedure: Procedure,
+    /// As it travels: [`Procedure::DELEGATED`] may be in it.
+    pub number: u16,
     pub message: Bytes,
     pub payload: Bytes,
 }
@@ -30,13 +32,13 @@ impl Ready {
         region: Option<Region>,
         first: bool,
     ) -> Result<Ready, WireError> {
-        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. });
+        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. } | Call::Return { .. });
         if (first || listed) && uses_current(&mut call) {
             return Err(WireError::BadValue { what: "fid", value: u64::MAX });
         }
         let procedure = Procedure::of(&call);
-        let EncodedCall { message, payload, .. } = encode_call(&call)?;
-        Ok(Ready { id, caller, call, region, procedure, message: message.into(), payload })
+        let EncodedCall { procedure: number, message, payload } = encode_call(&call)?;
+        Ok(Ready { id, caller, call, region, procedure, number, message: message.into(), payload })
     }
 
     /// The kind of answer that belongs to it.
@@ -57,6 +59,8 @@ impl Ready {
                 | Call::Hold { .. }
                 | Call::Unhold { .. }
                 | Call::ReclaimDone
+                | Call::Delegated { .. }
+                | Call::Return { .. }
                 | Call::Lock { reclaim: true, .. }
         )
     }

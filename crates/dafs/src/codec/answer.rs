@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use types::{Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Status, VolumeStatus};
+use types::{Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Status, VnodeSlots, VolumeStatus};
 
 use super::choice::lock_mode;
 use super::status::{STATUS_BYTES, get_status, put_status};
@@ -34,9 +34,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
     match answer {
         Answer::Done => {}
         Answer::Status(status) | Answer::Body { status } => put_status(to, status),
-        Answer::Entry { status, dir_version } => {
+        Answer::Entry { status, dir_version, sole } => {
             put_status(to, status);
-            to.u64(*dir_version);
+            to.u64(*dir_version).bool(*sole);
         }
         Answer::Entries { entries, end, dir_version } => put_entries(to, entries, *end, *dir_version),
         Answer::Made { status, dir, existed } => {
@@ -87,6 +87,10 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
                 to.u32(*sum);
             }
         }
+        Answer::Delegation { status, slots } => {
+            put_status(to, status);
+            to.u64(slots.first).u32(slots.count);
+        }
         Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
@@ -108,7 +112,7 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
             .u64(entry.cookie)
             .name_length(&entry.name)
             .u8(entry.kind as u8)
-            .bool(entry.status.is_some())
+            .u8(entry_flags(entry))
             .raw(name);
         if let Some(status) = &entry.status {
             put_status(to, status);
@@ -117,6 +121,11 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
     }
     to.patch_u32(8, put as u32);
     to.patch_u8(12, u8::from(end && put == entries.len()));
+}
+
+/// Bit 0: a status follows; bit 1: it is the asker's alone.
+fn entry_flags(entry: &DirEntry) -> u8 {
+    u8::from(entry.status.is_some()) | u8::from(entry.sole && entry.status.is_some()) << 1
 }
 
 fn put_xattr_names(to: &mut Writer, names: &[Bytes]) {
@@ -161,7 +170,9 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
     Ok(match kind {
         AnswerKind::Done => Answer::Done,
         AnswerKind::Status => Answer::Status(get_status(from)?),
-        AnswerKind::Entry => Answer::Entry { status: get_status(from)?, dir_version: from.u64()? },
+        AnswerKind::Entry => {
+            Answer::Entry { status: get_status(from)?, dir_version: from.u64()?, sole: from.bool("sole")? }
+        }
         AnswerKind::Entries => get_entries(from)?,
         AnswerKind::Made => {
             Answer::Made { status: get_status(from)?, dir: get_status(from)?, existed: from.bool("existed")? }
@@ -184,6 +195,10 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Committed => Answer::Committed { verifier: BootVerifier(from.u64()?) },
         AnswerKind::Body => Answer::Body { status: get_status(from)? },
         AnswerKind::Sums => get_sums(from)?,
+        AnswerKind::Delegation => {
+            let status = get_status(from)?;
+            Answer::Delegation { status, slots: VnodeSlots { first: from.u64()?, count: from.u32()? } }
+        }
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
@@ -205,10 +220,15 @@ fn get_entry(from: &mut Reader<'_>) -> Result<DirEntry, WireError> {
     let (fid, cookie) = (from.fid()?, from.u64()?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
-    let with_status = from.bool("with status")?;
+    let (with_status, sole) = match from.u8()? {
+        0 => (false, false),
+        1 => (true, false),
+        3 => (true, true),
+        other => return Err(WireError::BadValue { what: "with status", value: other.into() }),
+    };
     let name = from.name(length)?;
     let status = with_status.then(|| get_status(from)).transpose()?;
-    Ok(DirEntry { name, fid, kind, cookie, status })
+    Ok(DirEntry { name, fid, kind, cookie, status, sole })
 }
 
 fn get_renamed(from: &mut Reader<'_>) -> Result<Answer, WireError> {

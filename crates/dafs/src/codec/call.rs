@@ -20,8 +20,16 @@ use crate::wire::{Reader, Writer, limit};
 pub fn encode_call(call: &Call) -> Result<EncodedCall, WireError> {
     let mut to = Writer::new();
     let mut payload = Bytes::new();
-    put_call(&mut to, call, &mut payload);
-    Ok(EncodedCall { procedure: Procedure::of(call) as u16, message: to.end()?, payload })
+    let (flag, inner) = match call {
+        Call::Delegated { at, slot, call } => {
+            to.require(call.delegable(), "delegated call", Procedure::of(call) as u64);
+            to.timestamp(*at).u64(*slot);
+            (Procedure::DELEGATED, &**call)
+        }
+        call => (0, call),
+    };
+    put_call(&mut to, inner, &mut payload);
+    Ok(EncodedCall { procedure: Procedure::of(call) as u16 | flag, message: to.end()?, payload })
 }
 
 fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
@@ -63,7 +71,8 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         | Call::VolumeStatus { fid }
         | Call::Commit { fid }
         | Call::CommitVolume { fid }
-        | Call::OpenBody { fid } => to.fid(*fid),
+        | Call::OpenBody { fid }
+        | Call::Delegate { fid } => to.fid(*fid),
         Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
         Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => {
             to.fid(*fid).length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name)
@@ -101,9 +110,13 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         Call::TestLock { fid, owner, family, range, mode } => {
             put_range(to.fid(*fid), *owner, *range).u8(*family as u8).u8(*mode as u8)
         }
-        Call::Hold { fids } | Call::Unhold { fids } => to.length32("fids", fids.len(), FIDS_MAX).fids(fids),
+        Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {
+            to.length32("fids", fids.len(), FIDS_MAX).fids(fids)
+        }
         Call::ReclaimDone | Call::ServerReport => to,
         Call::Scrub { start } => to.bool(*start),
+        // Nor is it taken: there is no number for one inside another.
+        Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
 }
 
@@ -113,14 +126,21 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
 /// [`WireError`]: they are none.
 pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Call, WireError> {
     let unknown = WireError::BadValue { what: "procedure", value: procedure.into() };
-    let procedure = Procedure::from_wire(procedure).ok_or(unknown)?;
+    let delegated = procedure & Procedure::DELEGATED != 0;
+    let procedure = Procedure::from_wire(procedure & !Procedure::DELEGATED).ok_or(unknown)?;
     if procedure != Procedure::Write && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
     let mut from = Reader::new(message);
+    let head = delegated.then(|| Ok::<_, WireError>((from.timestamp()?, from.u64()?))).transpose()?;
     let call = get_call(&mut from, procedure, payload)?;
-    from.end().map(|()| call)
+    from.end()?;
+    match head {
+        None => Ok(call),
+        Some((at, slot)) if call.delegable() => Ok(Call::Delegated { at, slot, call: Box::new(call) }),
+        Some(_) => Err(unknown),
+    }
 }
 
 fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Result<Call, WireError> {
@@ -180,6 +200,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::Unhold => Call::Unhold { fids: get_fids(from)? },
         Procedure::ReclaimDone => Call::ReclaimDone,
         Procedure::ServerReport => Call::ServerReport,
+        Procedure::Delegate => Call::Delegate { fid: from.fid()? },
+        Procedure::Return => Call::Return { fids: get_fids(from)? },
         Procedure::Scrub => Call::Scrub { start: from.bool("start")? },
     })
 }
@@ -425,12 +447,15 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::ReadSums { fid, .. }
         | Call::Lock { fid, .. }
         | Call::Unlock { fid, .. }
-        | Call::TestLock { fid, .. } => [Some(fid), None],
+        | Call::TestLock { fid, .. }
+        | Call::Delegate { fid } => [Some(fid), None],
+        Call::Delegated { call, .. } => chained_fids(call),
         Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
         Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
         Call::Root { .. }
         | Call::Hold { .. }
         | Call::Unhold { .. }
+        | Call::Return { .. }
         | Call::ReclaimDone
         | Call::ServerReport
         | Call::Scrub { .. } => [None, None],
@@ -450,7 +475,7 @@ pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
 /// Whether the call names its chain's current file (or, where it may not, a list does).
 pub(crate) fn uses_current(call: &mut Call) -> bool {
     match call {
-        Call::Hold { fids } | Call::Unhold { fids } => fids.contains(&Fid::CURRENT),
+        Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.contains(&Fid::CURRENT),
         _ => chained_fids(call).into_iter().flatten().any(|fid| *fid == Fid::CURRENT),
     }
 }
@@ -460,6 +485,7 @@ pub(crate) fn payload_bytes(call: &Call) -> usize {
     match call {
         Call::Read { length, .. } => *length as usize,
         Call::Write { data, .. } => data.len(),
+        Call::Delegated { call, .. } => payload_bytes(call),
         _ => 0,
     }
 }

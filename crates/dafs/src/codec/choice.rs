@@ -18,5 +18,5 @@ from_wire! {
     xattr_mode: XattrMode { Either, Create, Replace }
     lock_family: LockFamily { Posix, Flock }
     lock_mode: LockMode { Shared, Exclusive }
-    break_reason: BreakReason { Data, Status, Removed, Pressure }
+    break_reason: BreakReason { Data, Status, Removed, Pressure, Recall }
 }

@@ -62,6 +62,8 @@ wire_numbers! {
         ReclaimDone = 31,
         ServerReport = 32,
         Scrub = 33,
+        Delegate = 34,
+        Return = 35,
     }
 }
 
@@ -88,12 +90,16 @@ wire_numbers! {
         Sums = 17,
         LockTest = 18,
         Report = 19,
+        Delegation = 20,
     }
 }
 
 impl Procedure {
-    /// The procedure of a call.
-    pub const fn of(call: &Call) -> Procedure {
+    /// Set in the number of a request whose call is [`Call::Delegated`]; the rest is the number of the call inside.
+    pub const DELEGATED: u16 = 1 << 15;
+
+    /// The procedure of a call; of a delegated one that of the call inside.
+    pub fn of(call: &Call) -> Procedure {
         match call {
             Call::Root { .. } => Procedure::Root,
             Call::Lookup { .. } => Procedure::Lookup,
@@ -128,6 +134,9 @@ impl Procedure {
             Call::ReclaimDone => Procedure::ReclaimDone,
             Call::ServerReport => Procedure::ServerReport,
             Call::Scrub { .. } => Procedure::Scrub,
+            Call::Delegate { .. } => Procedure::Delegate,
+            Call::Delegated { call, .. } => Procedure::of(call),
+            Call::Return { .. } => Procedure::Return,
         }
     }
 
@@ -156,9 +165,13 @@ impl Procedure {
             Procedure::OpenBody => AnswerKind::Body,
             Procedure::ReadSums => AnswerKind::Sums,
             Procedure::TestLock => AnswerKind::LockTest,
-            Procedure::Lock | Procedure::Unlock | Procedure::Hold | Procedure::Unhold | Procedure::ReclaimDone => {
-                AnswerKind::Done
-            }
+            Procedure::Lock
+            | Procedure::Unlock
+            | Procedure::Hold
+            | Procedure::Unhold
+            | Procedure::ReclaimDone
+            | Procedure::Return => AnswerKind::Done,
+            Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }
     }
@@ -187,6 +200,7 @@ impl AnswerKind {
             Answer::Sums { .. } => AnswerKind::Sums,
             Answer::LockTest(_) => AnswerKind::LockTest,
             Answer::Report(_) => AnswerKind::Report,
+            Answer::Delegation { .. } => AnswerKind::Delegation,
         }
     }
 
@@ -199,7 +213,8 @@ impl AnswerKind {
             | AnswerKind::Renamed
             | AnswerKind::Data
             | AnswerKind::Written
-            | AnswerKind::Body => true,
+            | AnswerKind::Body
+            | AnswerKind::Delegation => true,
             AnswerKind::Done
             | AnswerKind::Entries
             | AnswerKind::Removed

@@ -333,16 +333,20 @@ impl ServerSession {
         let mut call = decode_call(header.procedure, &frame.message, frame.payload)?;
         check_payload(&call, line.terms.payload_bytes_max)?;
         let first = !chained || header.flags.has(Flags::CHAIN_START);
-        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. });
+        let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. } | Call::Return { .. });
         if (first || listed) && uses_current(&mut call) {
             return Err(PeerError::NoCurrent);
         }
         let caller = self.credentials.get(&header.credential);
         let no_descriptors = !line.terms.features.has(Features::DESCRIPTORS);
+        let no_delegations = !line.terms.features.has(Features::DELEGATIONS);
         let refuse = match (caller, &call) {
             _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),
             (None, _) => Some(Fault::NoCredential),
             (_, Call::OpenBody { .. }) if no_descriptors => Some(Fault::Unsupported),
+            (_, Call::Delegate { .. } | Call::Delegated { .. } | Call::Return { .. }) if no_delegations => {
+                Some(Fault::Unsupported)
+            }
             _ => None,
         };
         let caller = caller.cloned().unwrap_or(NOBODY);

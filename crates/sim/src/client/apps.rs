@@ -307,7 +307,7 @@ impl Client {
                 }
                 Ok(())
             }
-            (Op::Lookup(name) | Op::Open(name), Answer::Entry { status, dir_version }) => {
+            (Op::Lookup(name) | Op::Open(name), Answer::Entry { status, dir_version, .. }) => {
                 let dir = running.dir;
                 if promised(up, dir) {
                     up.cache.put_name(dir, dir_version, name, status.fid);

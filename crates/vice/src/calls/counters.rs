@@ -50,6 +50,9 @@ call_names! {
     ReclaimDone => "reclaim_done",
     ServerReport => "server_report",
     Scrub => "scrub",
+    Delegate => "delegate",
+    Delegated => "delegated",
+    Return => "return",
 }
 
 /// Calls begun, by kind; repetitions count too.

@@ -52,7 +52,7 @@ impl Vice {
         let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
         self.promise(ask, &[fid])?;
         let status = volume.vnode(fid)?.status;
-        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version }))
+        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole: false }))
     }
 
     pub(super) fn read_dir(
@@ -110,7 +110,14 @@ fn list(
             }
             cookie = entry.cookie;
             let fid = Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
-            entries.push(DirEntry { name: entry.name, fid, kind: entry.target.kind, cookie, status: None });
+            entries.push(DirEntry {
+                name: entry.name,
+                fid,
+                kind: entry.target.kind,
+                cookie,
+                status: None,
+                sole: false,
+            });
         }
         if end || bytes >= bytes_max {
             return Ok((entries, end));

@@ -70,6 +70,11 @@ impl Vice {
             Call::Unhold { fids } => self.unhold(ask, fids),
             Call::ReclaimDone => self.reclaim_done(ask),
 
+            // No directory is delegated yet, and always saying so is within the rules.
+            Call::Delegate { .. } => Err(Fault::Busy),
+            Call::Delegated { .. } => Err(Fault::NotDelegated),
+            Call::Return { .. } => Ok(Outcome::Answer(Answer::Done)),
+
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
