@@ -1,9 +1,10 @@
 #!/bin/bash
-# run.sh [--quick] [--bin DIR] [--on DIR] [PART...]: people's real work on a cell with two mounts, and what must not hurt it.
+# run.sh [--quick] [--bin DIR] [--on DIR] [--transport T] [PART...]: people's real work on a cell with two mounts, and what must not hurt it.
 #
 #   --quick   short forms, for every change; without it the long ones, for hours
 #   --bin     where rialto and examples/ were built [default: target/release]
 #   --on      no cell: run the parts that need only a directory there, to see that they test what they say
+#   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT, or auto]
 #   PART      cli git sqlite random build crash hostile full conformance; default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
@@ -16,6 +17,7 @@ while [ $# -gt 0 ]; do
         --quick) QUICK=yes ;;
         --bin) BIN=$2; shift ;;
         --on) ON=$2; shift ;;
+        --transport) export RIALTO_TRANSPORT=$2; shift ;;
         -*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
         *) parts+=("$1") ;;
     esac

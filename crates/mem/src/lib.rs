@@ -4,3 +4,4 @@ pub mod fuse;
 pub mod lock;
 pub mod map;
 pub mod tun;
+pub mod uring;

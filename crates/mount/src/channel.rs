@@ -1,7 +1,8 @@
 //! The way requests come from the kernel and replies go back.
 //!
-//! A [`Channel`] is one queue end: a request must be answered through the channel that it came by. [`Device`] is the
-//! `/dev/fuse` kind, one descriptor each, cloned as often as there are readers; an io_uring kind fits behind the same trait.
+//! A request must be answered where it came from: its [`Requester`]. A [`Channel`] is one end of the kernel's queue behind
+//! `/dev/fuse`: [`Device`], one descriptor each, cloned as often as there are readers. What comes by io_uring has requesters of
+//! its own (`rings`), and needs the device still for what the kernel sends no other way.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,19 +23,22 @@ pub enum Received {
     End,
 }
 
-/// One end of the kernel's queue.
-pub trait Channel: Send + Sync {
-    /// Waits for the next request; replaces what is in `into`, whose capacity must be that of [`buffer`].
-    ///
-    /// # Errors
-    /// What the kernel says when it is neither a request nor the end.
-    fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno>;
-
+/// Where a request came from.
+pub trait Requester: Send + Sync {
     /// Answers request `unique` with success and `parts`, or with an error and no parts.
     ///
     /// # Errors
     /// `ENOENT` if nobody waits for it any more.
     fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno>;
+}
+
+/// One end of the kernel's queue.
+pub trait Channel: Requester {
+    /// Waits for the next request; replaces what is in `into`, whose capacity must be that of [`buffer`].
+    ///
+    /// # Errors
+    /// What the kernel says when it is neither a request nor the end.
+    fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno>;
 
     /// Tells the kernel something unasked.
     ///
@@ -62,7 +66,7 @@ pub fn buffer() -> Vec<u8> {
 
 /// `/dev/fuse`, joined to a mount.
 pub struct Device {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
 }
 
 impl Device {
@@ -71,7 +75,12 @@ impl Device {
 
     /// Around a descriptor that is, or is about to be, joined to a mount.
     pub fn new(fd: OwnedFd) -> Self {
-        Device { fd }
+        Device { fd: Arc::new(fd) }
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     /// A fresh descriptor.
@@ -100,6 +109,15 @@ impl AsFd for Device {
     }
 }
 
+impl Requester for Device {
+    fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+        match result {
+            Ok(parts) => self.send(unique, 0, parts),
+            Err(errno) => self.send(unique, -errno.raw_os_error(), &[]),
+        }
+    }
+}
+
 impl Channel for Device {
     fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
         loop {
@@ -111,13 +129,6 @@ impl Channel for Device {
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(other) => return Err(other),
             }
-        }
-    }
-
-    fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
-        match result {
-            Ok(parts) => self.send(unique, 0, parts),
-            Err(errno) => self.send(unique, -errno.raw_os_error(), &[]),
         }
     }
 

@@ -14,7 +14,7 @@ use venus::Venus;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{self, opcode};
-use crate::channel::Channel;
+use crate::channel::Requester;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::locks::Locks;
@@ -67,7 +67,7 @@ impl From<NameError> for Refusal {
 pub struct Task<'a> {
     pub(crate) on: &'a Dispatch,
     pub(crate) header: abi::InHeader,
-    channel: &'a dyn Channel,
+    requester: &'a dyn Requester,
     caller: Caller,
     cancel: &'a Cancel,
     groups: &'a (dyn Fn() -> Box<[u32]> + Sync),
@@ -97,7 +97,7 @@ impl Task<'_> {
 
     /// Replies. A requester that is gone by now hears nothing, and that is no error of ours.
     pub(crate) fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
-        self.log(self.channel.reply(self.header.unique, Ok(parts)))
+        self.log(self.requester.reply(self.header.unique, Ok(parts)))
     }
 
     pub(crate) fn value<T: IntoBytes + Immutable>(&self, value: &T) -> Result<(), Errno> {
@@ -109,7 +109,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn refuse(&self, errno: Errno) {
-        let _ = self.log(self.channel.reply(self.header.unique, Err(errno)));
+        let _ = self.log(self.requester.reply(self.header.unique, Err(errno)));
     }
 
     fn log(&self, sent: Result<(), Errno>) -> Result<(), Errno> {
@@ -119,7 +119,7 @@ impl Task<'_> {
                 tracing::error!(%error, opcode = self.header.opcode, "kernel does not take the reply");
                 // Whoever waits must not wait for ever.
                 if error != Errno::IO {
-                    let _ = self.channel.reply(self.header.unique, Err(Errno::IO));
+                    let _ = self.requester.reply(self.header.unique, Err(Errno::IO));
                 }
             }
         }
@@ -185,13 +185,13 @@ impl Dispatch {
     fn see_through(
         &self,
         header: abi::InHeader,
-        channel: &dyn Channel,
+        requester: &dyn Requester,
         run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
     ) {
         let running = self.interrupts.running(header.unique);
         let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
         let groups = move || groups::of_process(header.pid);
-        let task = Task { on: self, header, channel, caller, cancel: &running.cancel, groups: &groups };
+        let task = Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
         if let Err(Refusal(errno)) = run(&task) {
             task.refuse(errno);
         }
@@ -215,12 +215,12 @@ impl Dispatch {
     }
 }
 
-fn refuse_undecoded(bytes: &[u8], error: DecodeError, channel: &dyn Channel) {
+fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester) {
     tracing::error!(%error, "request of the kernel not understood");
     let Ok(header) = Request::header(bytes) else { return };
     if !matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
         let errno = if matches!(error, DecodeError::Unknown(_)) { Errno::NOSYS } else { Errno::IO };
-        let _ = channel.reply(header.unique, Err(errno));
+        let _ = requester.reply(header.unique, Err(errno));
     }
 }
 
@@ -233,24 +233,26 @@ impl Handler for Dispatch {
         }
     }
 
-    fn handle(&self, bytes: &mut Vec<u8>, channel: &dyn Channel) {
+    fn handle(&self, bytes: &mut Vec<u8>, requester: &dyn Requester) {
         let (header, of, length) = match Request::decode(bytes) {
-            Err(error) => return refuse_undecoded(bytes, error, channel),
+            Err(error) => return refuse_undecoded(bytes, error, requester),
             Ok(request) if self.take_notice(&request) => return,
             Ok(Request { header, operation: Operation::Write { of, data } }) if data.len() >= KEPT_BYTES_MIN => {
                 (header, of, data.len())
             }
-            Ok(Request { header, operation }) => return self.see_through(header, channel, |task| task.run(operation)),
+            Ok(Request { header, operation }) => {
+                return self.see_through(header, requester, |task| task.run(operation));
+            }
         };
         // The data is the end of the request: what is written keeps the buffer, and nothing is copied.
         let whole = Bytes::from(std::mem::take(bytes));
         let data = whole.slice(whole.len() - length..);
-        self.see_through(header, channel, |task| task.write(&of, data));
+        self.see_through(header, requester, |task| task.write(&of, data));
     }
 
-    fn refuse(&self, request: &[u8], channel: &dyn Channel) {
+    fn refuse(&self, request: &[u8], requester: &dyn Requester) {
         if let Ok(header) = Request::header(request) {
-            let _ = channel.reply(header.unique, Err(Errno::NOLCK));
+            let _ = requester.reply(header.unique, Err(Errno::NOLCK));
         }
     }
 }

@@ -52,13 +52,18 @@ impl Agreement {
     pub fn has_epochs(&self) -> bool {
         self.minor >= abi::MINOR_INC_EPOCH
     }
+
+    /// Whether the kernel waits for rings.
+    pub fn has_rings(&self) -> bool {
+        self.flags & init::OVER_IO_URING != 0
+    }
 }
 
-/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
+/// Answers the kernel's offer; `rings`: whether io_uring is to be used if it is offered. `Ok(None)`: it speaks a newer major version and will ask again with ours.
 ///
 /// # Errors
 /// `EPROTO` if it is too old.
-pub fn negotiate(of: abi::InitIn, flags2: u32) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
+pub fn negotiate(of: abi::InitIn, flags2: u32, rings: bool) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
     let mut out = abi::InitOut { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
     if of.major > abi::MAJOR {
         return Ok((out, None));
@@ -68,7 +73,8 @@ pub fn negotiate(of: abi::InitIn, flags2: u32) -> Result<(abi::InitOut, Option<A
         tracing::error!(of.major, of.minor, flags = format!("{offered:#x}"), "kernel's FUSE is too old");
         return Err(Errno::PROTO);
     }
-    let flags = offered & WANTED;
+    let wanted = WANTED | if rings { init::OVER_IO_URING } else { 0 };
+    let flags = offered & wanted;
     out.max_readahead = of.max_readahead;
     out.flags = flags as u32;
     out.flags2 = (flags >> 32) as u32;
@@ -87,11 +93,14 @@ mod tests {
     #[test]
     fn takes_what_is_wanted_of_what_is_offered() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 131_072, flags: u32::MAX };
-        let (out, agreed) = negotiate(of, u32::MAX).unwrap();
+        let (out, agreed) = negotiate(of, u32::MAX, false).unwrap();
         assert_eq!(agreed.unwrap().flags, WANTED);
+        assert!(!agreed.unwrap().has_rings());
+        assert!(negotiate(of, u32::MAX, true).unwrap().1.unwrap().has_rings());
+        assert!(!negotiate(of, 0, true).unwrap().1.unwrap().has_rings(), "not offered");
         assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
         assert!(agreed.unwrap().has_epochs());
-        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0).unwrap();
+        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, true).unwrap();
         assert_eq!(u64::from(out.flags), NEEDED);
         assert!(!agreed.unwrap().has_epochs());
     }
@@ -99,10 +108,10 @@ mod tests {
     #[test]
     fn refuses_old_kernels_and_lets_newer_majors_ask_again() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };
-        assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0), Err(Errno::PROTO));
-        assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0), Err(Errno::PROTO));
-        assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0), Err(Errno::PROTO));
-        let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0).unwrap();
+        assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0, true), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0, true), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0, true), Err(Errno::PROTO));
+        let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0, true).unwrap();
         assert_eq!((out.major, agreed), (7, None));
     }
 }

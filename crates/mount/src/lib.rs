@@ -1,6 +1,6 @@
 //! FUSE: the kernel's requests to venus, venus's invalidations to the kernel, and the only errno table.
 //!
-//! A request's way: [`channel`] (a `read` of `/dev/fuse`), `workers` (whose thread), `request` (bytes to an [`abi`] struct
+//! A request's way: [`channel`] (a `read` of `/dev/fuse`) and `workers` (whose thread), or `rings` (io_uring), `request` (bytes to an [`abi`] struct
 //! that is checked), `dispatch` (which operation of venus), one of `names`, `files`, `directories`, `status`, `locks` and
 //! `xattrs`, and back through the channel. `notify` goes the other way.
 
@@ -21,10 +21,12 @@ mod names;
 mod nodes;
 mod notify;
 pub mod request;
+mod rings;
 mod status;
 mod workers;
 mod xattrs;
 
-pub use mount::{Mount, MountConfig};
+pub use mount::{Mount, MountConfig, Transport};
 pub use mounting::MountError;
+pub use rings::{URING_SWITCH, offers_uring};
 pub use workers::WorkersConfig;

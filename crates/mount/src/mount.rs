@@ -17,6 +17,7 @@ use crate::mounting::{self, MountError, Target};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::request::{Operation, Request};
+use crate::rings::{self, Rings};
 use crate::workers::{Workers, WorkersConfig};
 
 /// What is to be mounted, and where.
@@ -32,6 +33,20 @@ pub struct MountConfig {
     pub allow_other: bool,
     /// Its threads.
     pub workers: WorkersConfig,
+    /// How requests come.
+    pub transport: Transport,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// By io_uring if the kernel offers it, otherwise through the device.
+    #[default]
+    Auto,
+    /// Through `/dev/fuse`.
+    Device,
+    /// By io_uring, and not at all if the kernel does not offer it.
+    Uring,
 }
 
 impl MountConfig {
@@ -44,6 +59,7 @@ impl MountConfig {
             source: source.into(),
             allow_other: rustix::process::geteuid().is_root(),
             workers: WorkersConfig::for_cores(cores),
+            transport: Transport::default(),
         }
     }
 }
@@ -51,7 +67,13 @@ impl MountConfig {
 /// A mounted volume. Dropping it unmounts.
 pub struct Mount {
     mountpoint: PathBuf,
+    served: Served,
+}
+
+/// Who serves it.
+struct Served {
     workers: Arc<Workers<Dispatch>>,
+    rings: Option<Arc<Rings<Dispatch>>>,
 }
 
 impl Mount {
@@ -63,11 +85,11 @@ impl Mount {
     pub fn start(config: MountConfig, venus: Arc<Venus>) -> Result<Mount, MountError> {
         let root = venus.root(&venus::Request::of(&Caller::ROOT), &config.volume)?.status.fid;
         let target = Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other };
-        let device: Arc<dyn Channel> = Arc::new(Device::new(mounting::mount(&target)?));
-        match Self::serve(&device, root, venus, config.workers) {
-            Ok(workers) => {
+        let device = Device::new(mounting::mount(&target)?);
+        match Self::serve(device, root, venus, config.workers, config.transport) {
+            Ok(served) => {
                 mounting::raise_read_ahead(&target.path);
-                Ok(Mount { mountpoint: target.path, workers })
+                Ok(Mount { mountpoint: target.path, served })
             }
             Err(error) => {
                 let _ = mounting::unmount(&target.path);
@@ -77,18 +99,40 @@ impl Mount {
     }
 
     fn serve(
-        device: &Arc<dyn Channel>,
+        device: Device,
         root: Fid,
         venus: Arc<Venus>,
-        config: WorkersConfig,
-    ) -> Result<Arc<Workers<Dispatch>>, MountError> {
-        let agreement = agree(&**device).map_err(MountError::Negotiation)?;
+        mut config: WorkersConfig,
+        transport: Transport,
+    ) -> Result<Served, MountError> {
+        let descriptor = device.descriptor();
+        let device: Arc<dyn Channel> = Arc::new(device);
+        let wants_rings = transport != Transport::Device && rings::available(&descriptor);
+        let agreement = agree(&*device, wants_rings).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(Nodes::new(root));
         let notifying = device.another().map_err(MountError::Device)?;
         venus.set_invalidate(Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement)));
         let dispatch = Dispatch { venus, nodes, interrupts: Interrupts::default(), locks: Locks::default(), agreement };
-        Workers::start(dispatch, config, device).map_err(MountError::Threads)
+        let dispatch = Arc::new(dispatch);
+        let mut rings = None;
+        if agreement.has_rings() {
+            rings = Rings::start(Arc::clone(&dispatch), config, descriptor).map_err(MountError::Threads)?;
+        }
+        if transport == Transport::Uring && rings.is_none() {
+            return Err(MountError::NoUring);
+        }
+        if rings.is_some() {
+            // What still comes through the device never blocks.
+            config.receiving = 1;
+        }
+        let workers = Workers::start(dispatch, config, &device).map_err(MountError::Threads)?;
+        Ok(Served { workers, rings })
+    }
+
+    /// How requests come: never [`Transport::Auto`].
+    pub fn transport(&self) -> Transport {
+        if self.served.rings.is_some() { Transport::Uring } else { Transport::Device }
     }
 
     /// Where it is.
@@ -98,7 +142,10 @@ impl Mount {
 
     /// Waits until it is unmounted and every request is seen through.
     pub fn wait(&self) {
-        self.workers.wait();
+        self.served.workers.wait();
+        if let Some(rings) = &self.served.rings {
+            rings.wait();
+        }
     }
 
     /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place and serves its users until
@@ -107,7 +154,8 @@ impl Mount {
     /// # Errors
     /// What the kernel says.
     pub fn unmount(&self) -> std::io::Result<()> {
-        if self.workers.is_over() {
+        let rings_over = self.served.rings.as_ref().is_none_or(|rings| rings.is_over());
+        if self.served.workers.is_over() && rings_over {
             return Ok(());
         }
         mounting::unmount(&self.mountpoint)
@@ -123,7 +171,7 @@ impl Drop for Mount {
 }
 
 /// Takes the kernel's first request, which is always `INIT`.
-fn agree(channel: &dyn Channel) -> Result<Agreement, Errno> {
+fn agree(channel: &dyn Channel, rings: bool) -> Result<Agreement, Errno> {
     let mut bytes = buffer();
     loop {
         if channel.receive(&mut bytes)? == Received::End {
@@ -132,7 +180,7 @@ fn agree(channel: &dyn Channel) -> Result<Agreement, Errno> {
         let request = Request::decode(&bytes).map_err(|_| Errno::PROTO)?;
         let Operation::Init { of, flags2 } = request.operation else { return Err(Errno::PROTO) };
         let unique = request.header.unique;
-        match negotiate(of, flags2) {
+        match negotiate(of, flags2, rings) {
             Ok((out, agreement)) => {
                 channel.reply(unique, Ok(&[std::io::IoSlice::new(out.as_bytes())]))?;
                 if let Some(agreement) = agreement {

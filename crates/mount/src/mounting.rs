@@ -47,6 +47,9 @@ pub enum MountError {
     /// The kernel's FUSE is too old, or speaks otherwise.
     #[error("kernel and Rialto do not agree on a FUSE version: {0}")]
     Negotiation(Errno),
+    /// It was asked for, and is not to be had.
+    #[error("the kernel does not offer FUSE over io_uring; as root: echo 1 > /sys/module/fuse/parameters/enable_uring")]
+    NoUring,
     /// The volume cannot be had.
     #[error("cannot reach the volume: {0}")]
     Volume(#[from] venus::Error),

@@ -107,7 +107,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::channel::Received;
+    use crate::channel::{Received, Requester};
 
     /// A kernel that knows one node only after a few notifications, and writes down what it hears.
     struct Kernel {
@@ -115,13 +115,15 @@ mod tests {
         heard: Mutex<Vec<(i32, Vec<u8>)>>,
     }
 
+    impl Requester for Kernel {
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
     impl Channel for Kernel {
         fn receive(&self, _: &mut Vec<u8>) -> Result<Received, Errno> {
             Ok(Received::End)
-        }
-
-        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
-            Ok(())
         }
 
         fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {

@@ -19,16 +19,16 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::channel::{self, Channel, Received};
+use crate::channel::{self, Channel, Received, Requester};
 
 /// What is done with requests.
 pub trait Handler: Send + Sync + 'static {
     /// How a request is to be run. Looks at its header only.
     fn urgency(&self, request: &[u8]) -> Urgency;
     /// Sees it through, its reply included. May take the buffer's contents; leaves any vector.
-    fn handle(&self, request: &mut Vec<u8>, channel: &dyn Channel);
+    fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester);
     /// Refuses it because there is no room to wait.
-    fn refuse(&self, request: &[u8], channel: &dyn Channel);
+    fn refuse(&self, request: &[u8], requester: &dyn Requester);
 }
 
 /// How a request is to be run.
@@ -79,7 +79,7 @@ struct Counts {
 
 /// The workers of one mount.
 pub struct Workers<H> {
-    handler: H,
+    handler: Arc<H>,
     config: WorkersConfig,
     counts: Mutex<Counts>,
     /// A place in the backlog, or an end.
@@ -93,7 +93,7 @@ impl<H: Handler> Workers<H> {
     ///
     /// # Errors
     /// If not even one thread can be started.
-    pub fn start(handler: H, config: WorkersConfig, first: &Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
+    pub fn start(handler: Arc<H>, config: WorkersConfig, first: &Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
         let workers = Arc::new(Workers {
             handler,
             config,
@@ -298,6 +298,12 @@ mod tests {
         }
     }
 
+    impl Requester for Kernel {
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
     impl Channel for Kernel {
         fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
             assert!(into.capacity() >= channel::BUFFER_BYTES);
@@ -311,10 +317,6 @@ mod tests {
             let Some(request) = queue.requests.pop_front() else { return Ok(Received::End) };
             into.push(request);
             Ok(Received::Request)
-        }
-
-        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
-            Ok(())
         }
 
         fn notify(&self, _: i32, _: &[IoSlice<'_>]) -> Result<(), Errno> {
@@ -368,7 +370,7 @@ mod tests {
             }
         }
 
-        fn handle(&self, request: &mut Vec<u8>, _: &dyn Channel) {
+        fn handle(&self, request: &mut Vec<u8>, _: &dyn Requester) {
             let mut seen = self.0.0.lock();
             if std::mem::take(request) == [URGENT] {
                 seen.urgent += 1;
@@ -383,7 +385,7 @@ mod tests {
             self.0.1.notify_all();
         }
 
-        fn refuse(&self, _: &[u8], _: &dyn Channel) {
+        fn refuse(&self, _: &[u8], _: &dyn Requester) {
             self.0.0.lock().refused += 1;
             self.0.1.notify_all();
         }
@@ -391,7 +393,7 @@ mod tests {
 
     fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers<Gate>>) {
         let (kernel, gate) = (Kernel::default(), Gate::default());
-        let workers = Workers::start(gate.clone(), config, &(Arc::new(kernel.clone()) as _)).unwrap();
+        let workers = Workers::start(Arc::new(gate.clone()), config, &(Arc::new(kernel.clone()) as _)).unwrap();
         (kernel, gate, workers)
     }
 

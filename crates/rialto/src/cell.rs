@@ -6,7 +6,7 @@
 //!   vicep/         the partition
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
-//!   mounts/        one pid file for each running mount, named for its mount point
+//!   mounts/        for each running mount a pid file and what it tells about itself, named for its mount point
 //!   cache/         one disk cache for each mount
 //!   logs/          what daemons say
 //!   mnt/           where `rialto up` mounts unless told otherwise
@@ -230,6 +230,11 @@ impl MountRecords {
     /// The pid file of the mount at `at`.
     pub fn pid_file(&self, at: &Path) -> PathBuf {
         self.dir.join("mounts").join(format!("{}.pid", file_name(at)))
+    }
+
+    /// What the mount at `at` tells about itself while it runs.
+    pub fn facts_file(&self, at: &Path) -> PathBuf {
+        self.dir.join("mounts").join(format!("{}.json", file_name(at)))
     }
 
     /// The disk cache of the mount at `at`.

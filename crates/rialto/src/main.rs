@@ -16,6 +16,7 @@ mod mounts;
 mod scrubbing;
 mod show;
 mod stopping;
+mod transport;
 mod unmounting;
 
 use std::process::ExitCode;

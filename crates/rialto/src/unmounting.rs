@@ -46,7 +46,7 @@ pub fn unmount(records: &MountRecords, at: &Path, lazy: bool) -> Result<Outcome,
     drop(progress);
     match process {
         Some(process) if !ended => return Ok(Outcome::StillWorking(process.pid)),
-        _ => remove_leftover(&pid_file).doing(what)?,
+        _ => [pid_file, records.facts_file(at)].iter().try_for_each(|file| remove_leftover(file)).doing(what)?,
     }
     Ok(if there { Outcome::Gone } else { Outcome::WasNotThere })
 }
@@ -68,8 +68,8 @@ fn busy_text(error: &io::Error, at: &Path) -> String {
     }
 }
 
-fn remove_leftover(pid_file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(pid_file) {
+fn remove_leftover(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -86,8 +86,9 @@ mod tests {
         records.prepare().unwrap();
         let at = dir.path().join("mnt");
         std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
+        std::fs::write(records.facts_file(&at), "{}").unwrap();
         assert_eq!(unmount(&records, &at, false).unwrap(), Outcome::WasNotThere);
-        assert!(!records.pid_file(&at).exists());
+        assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{CallError, Cancel, Events, Remote, Reply};
-use mount::{Mount, MountConfig};
+use mount::{Mount, MountConfig, Transport};
 use server::Loopback;
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
@@ -46,6 +46,10 @@ impl Cell {
             eprintln!("skipped: mounting needs root and /dev/fuse");
             return None;
         }
+        if crate::TRANSPORT == Transport::Uring && !mount::offers_uring() {
+            eprintln!("skipped: io_uring for FUSE is off; as root: echo 1 > {}", mount::URING_SWITCH);
+            return None;
+        }
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("partition");
         let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
@@ -65,16 +69,26 @@ impl Cell {
 
     /// Mounts once more, in a client of its own.
     pub fn mount(&self) -> Client {
-        self.mount_through(self.session())
+        self.mount_over(crate::TRANSPORT)
     }
 
     /// Mounts a client that asks through `remote`.
     pub fn mount_through(&self, remote: Arc<dyn Remote>) -> Client {
+        self.mount_as(remote, crate::TRANSPORT)
+    }
+
+    /// Mounts once more, over a transport of one's choice.
+    pub fn mount_over(&self, transport: Transport) -> Client {
+        self.mount_as(self.session(), transport)
+    }
+
+    fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
         let venus = Arc::new(Venus::new(remote, VenusConfig::default()).unwrap());
-        let config = MountConfig::new(&path, volume(), "rialto:test");
+        let config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
         let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
+        assert_eq!(mount.transport(), transport);
         Client { mount, venus, path }
     }
 }

@@ -12,3 +12,5 @@ mod listings;
 mod locks;
 mod names;
 mod xattrs;
+
+const TRANSPORT: mount::Transport = mount::Transport::Device;

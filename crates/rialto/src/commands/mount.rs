@@ -18,6 +18,7 @@ use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::Progress;
+use crate::transport::{MountFacts, Transport};
 use crate::{logging, stopping};
 
 const AFTER_HELP: &str = "\
@@ -60,6 +61,9 @@ pub struct Mount {
     /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
+    /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT, or auto]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
     #[command(flatten)]
     place: Where,
 }
@@ -71,6 +75,7 @@ impl Mount {
         let records = MountRecords::of(&dir);
         records.prepare()?;
         refuse_second(&at)?;
+        Transport::choose(self.transport)?;
         if self.daemon {
             self.spawn(&dir, &records, &at)?;
         } else {
@@ -98,6 +103,9 @@ impl Mount {
         if let Some(cache) = &self.cache_dir {
             arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
         }
+        if let Some(transport) = self.transport {
+            arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
+        }
         arguments.extend([server.as_ref(), at.as_os_str()]);
         let log = records.log(at);
         let _progress = Progress::start(format!("mounting {server} on {}", at.display()));
@@ -118,11 +126,16 @@ impl Mount {
         let session = Arc::new(self.session(records, at)?);
         let venus = Arc::new(self.venus(records, at, session)?);
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-        let config = MountConfig::new(at, volume, format!("rialto:{}", self.server));
+        let transport = Transport::choose(self.transport)?.into();
+        let config = MountConfig { transport, ..MountConfig::new(at, volume, format!("rialto:{}", self.server)) };
         let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
-        tracing::info!(server = %self.server, at = %at.display(), "mounted");
+        let facts = MountFacts { transport: mounted.transport().into() };
+        tracing::info!(server = %self.server, at = %at.display(), transport = facts.transport.name(), "mounted");
+        let file = records.facts_file(at);
+        let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
         wait_for_end(&mounted)?;
         tracing::info!(at = %at.display(), "unmounted");
+        drop(told);
         drop(mounted);
         drop(venus);
         drop(pid_file);

@@ -14,6 +14,7 @@ use crate::daemon::Process;
 use crate::failure::{Doing, Failure, NOTHING_THERE};
 use crate::mounts::{self, Health};
 use crate::show;
+use crate::transport::{MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -41,6 +42,8 @@ struct MountState {
     at: String,
     pid: Option<i32>,
     state: &'static str,
+    /// How its requests come.
+    transport: Option<Transport>,
     cache_bytes: u64,
 }
 
@@ -98,7 +101,14 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
             },
         };
         let cache_bytes = size_on_disk(&cell.mounts().cache(at));
-        MountState { at: at.display().to_string(), pid: process.map(|process| process.pid), state, cache_bytes }
+        let transport = process.and_then(|_| MountFacts::read(&cell.mounts().facts_file(at)));
+        MountState {
+            at: at.display().to_string(),
+            pid: process.map(|process| process.pid),
+            state,
+            transport: transport.map(|facts| facts.transport),
+            cache_bytes,
+        }
     };
     Ok(points.iter().map(state).collect())
 }
@@ -154,10 +164,15 @@ fn print(
     if !mounts.is_empty() {
         let row = |mount: &MountState| {
             let pid = mount.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-            vec![mount.at.clone(), mount.state.to_owned(), pid, show::bytes(mount.cache_bytes)]
+            let transport = mount.transport.map_or("-", Transport::name).to_owned();
+            vec![mount.at.clone(), mount.state.to_owned(), transport, pid, show::bytes(mount.cache_bytes)]
         };
         let rows = mounts.iter().map(row).collect();
-        println!("\n{}", show::table(&["mount", "state", "pid", "cache"], &[2, 3], rows));
+        let by_device = mounts.iter().any(|mount| mount.transport == Some(Transport::Dev));
+        println!("\n{}", show::table(&["mount", "state", "transport", "pid", "cache"], &[3, 4], rows));
+        if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring() {
+            println!("transport dev: io_uring would take fewer wake-ups; 'rialto doctor' says how to turn it on");
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::{self, Progress};
+use crate::transport::Transport;
 use crate::unmounting::unmount;
 
 const AFTER_HELP: &str = "\
@@ -56,6 +57,9 @@ pub struct Up {
     /// 7620 on [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
     /// Only the cell and its server: for machines that serve others.
     #[arg(long, conflicts_with = "at")]
     no_mount: bool,
@@ -72,7 +76,7 @@ impl Up {
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
         let at = if self.no_mount { None } else { Some(self.mount_point(&cell)?) };
-        let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at))?;
+        let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
         match &at {
             _ if self.json => show::json(&json!({
                 "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
@@ -175,7 +179,7 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
 }
 
 /// Tells whether it had to be mounted.
-fn ensure_mounted(cell: &CellDir, at: &Path) -> Result<bool, Failure> {
+fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Result<bool, Failure> {
     let what = || format!("mounting on {}", at.display());
     let process = Process::recorded(&cell.mounts().pid_file(at)).doing(what)?;
     if let Some(mounted) = mounts::at(at).doing(what)?.filter(mounts::Mounted::is_rialto) {
@@ -198,7 +202,11 @@ fn ensure_mounted(cell: &CellDir, at: &Path) -> Result<bool, Failure> {
     let program = std::env::current_exe().doing(what)?;
     let server = format!("unix:{}", cell.socket().display());
     let mut mount = std::process::Command::new(program);
-    mount.args(["mount", "--daemon", "--dir"]).arg(cell.dir()).arg(server).arg(at);
+    mount.args(["mount", "--daemon", "--dir"]).arg(cell.dir());
+    if let Some(transport) = transport {
+        mount.args(["--transport", transport.name()]);
+    }
+    mount.arg(server).arg(at);
     let status = mount.status().doing(what)?;
     if status.success() { Ok(true) } else { Err(Failure::new(what(), "see the message above")) }
 }

@@ -23,6 +23,7 @@ pub fn examine() -> Vec<Finding> {
     if !root {
         findings.push(fusermount());
     }
+    findings.extend(uring(std::fs::read_to_string(mount::URING_SWITCH)));
     findings.extend([engine(), clock(SystemTime::now()), open_files()]);
     findings
 }
@@ -79,6 +80,22 @@ fn fusermount() -> Finding {
     }
 }
 
+/// A kernel without the switch cannot do it; that is told by its version.
+fn uring(switch: io::Result<String>) -> Option<Finding> {
+    const CHECK: &str = "fuse by io_uring";
+    let on = switch.ok()?.trim() == "Y";
+    Some(if on {
+        Finding::ok(CHECK, "on: mounts made from now on use it")
+    } else {
+        let mend = format!(
+            "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse enable_uring=1' in \
+             /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each start",
+            mount::URING_SWITCH
+        );
+        Finding::warn(CHECK, "off: requests go through /dev/fuse, which takes more wake-ups", mend)
+    })
+}
+
 /// That this binary runs shows that the library is there; which one it is helps when something else is odd.
 fn engine() -> Finding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -122,6 +139,14 @@ mod tests {
         assert_eq!(kernel("10.0").level, Level::Ok);
         assert_eq!(kernel("6.1.0-31-amd64").level, Level::Warn);
         assert_eq!(kernel("odd").level, Level::Warn);
+    }
+
+    #[test]
+    fn the_switch_of_io_uring_is_read_where_there_is_one() {
+        assert_eq!(uring(Ok("Y\n".into())).unwrap().level, Level::Ok);
+        let off = uring(Ok("N\n".into())).unwrap();
+        assert!(off.level == Level::Warn && off.mend.unwrap().contains(mount::URING_SWITCH));
+        assert_eq!(uring(Err(io::ErrorKind::NotFound.into())), None);
     }
 
     #[test]

@@ -1,0 +1,349 @@
+//! FUSE over io_uring: memory that the kernel puts requests into, and rings that it goes through.
+//!
+//! Model. An [`Entry`] is room for one request and its reply. It is in one of two hands. Handed to a [`Ring`] (registered,
+//! or committed with a reply in it) it belongs to the kernel, which writes the next request into it at any time. The ring
+//! hands it back, with a request or because the connection ended, and from then on the kernel neither reads nor writes it
+//! until it is handed over again. So whoever has an `Entry` may use its memory, and a ring that is dropped while the kernel
+//! still has entries leaks their memory rather than freeing it.
+//!
+//! An entry belongs to one of the connection's queues (one a processor) for ever, and to no ring: it may be committed
+//! through any. Source: `Documentation/filesystems/fuse-io-uring.rst`, `linux/fuse.h` (7.42), `fs/fuse/dev_uring.c`.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, opcode, types};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of the request's header, and again of the operation's own.
+pub const HEADER_BYTES: usize = 128;
+
+/// `struct fuse_uring_req_header`.
+#[repr(C)]
+struct Header {
+    /// The request's header; before a commit the reply's.
+    in_out: [u8; HEADER_BYTES],
+    /// The operation's fixed part.
+    operation: [u8; HEADER_BYTES],
+    flags: u64,
+    commit_id: u64,
+    payload_bytes: u32,
+    padding: u32,
+    reserved: u64,
+}
+
+const _: () = assert!(size_of::<Header>() == 288);
+
+/// The header's page also has the two address ranges that a registration names.
+#[repr(C)]
+struct Head {
+    header: Header,
+    ranges: [libc::iovec; 2],
+}
+
+const HEAD_BYTES: usize = 4096;
+const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
+
+/// Room for one request and its reply, on one of the connection's queues.
+#[derive(Debug)]
+pub struct Entry {
+    queue: u16,
+    /// [`HEAD_BYTES`], then the payload.
+    start: NonNull<u8>,
+    payload_bytes_max: usize,
+    /// Left by the kernel with the request that is in it.
+    commit_id: u64,
+}
+
+// SAFETY: the mapping belongs to this value alone, and the kernel lets any thread use it.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    /// For `queue`, with a payload of up to `payload_bytes_max`. Memory is taken only once it is touched.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(queue: u16, payload_bytes_max: usize) -> rustix::io::Result<Entry> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES + payload_bytes_max, protection, flags) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Entry { queue, start, payload_bytes_max, commit_id: 0 })
+    }
+
+    /// The queue that it belongs to.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the mapping starts with room for a `Head`, is aligned to a page, zeroed at first, and any bytes are a `Head`
+        // (numbers and pointers). The kernel does not write while we have the entry; `&mut self` is needed to.
+        unsafe { self.start.cast::<Head>().as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        // SAFETY: as in `head`, and `&mut self` is the only way to it.
+        unsafe { self.start.cast::<Head>().as_mut() }
+    }
+
+    fn payload_start(&self) -> *mut u8 {
+        // SAFETY: the mapping is longer than `HEAD_BYTES`.
+        unsafe { self.start.as_ptr().add(HEAD_BYTES) }
+    }
+
+    /// The request's header, and behind it zeros or the past.
+    pub fn header(&self) -> &[u8; HEADER_BYTES] {
+        &self.head().header.in_out
+    }
+
+    /// The operation's fixed part; how much of it counts depends on the operation.
+    pub fn operation(&self) -> &[u8; HEADER_BYTES] {
+        &self.head().header.operation
+    }
+
+    /// What came with the request besides: names, data.
+    pub fn payload(&self) -> &[u8] {
+        let length = (self.head().header.payload_bytes as usize).min(self.payload_bytes_max);
+        // SAFETY: the payload's memory is that long, initialised (the kernel zeroes fresh pages), and only `&mut self` writes.
+        unsafe { std::slice::from_raw_parts(self.payload_start(), length) }
+    }
+
+    /// Puts a reply in place of the request: its header, and its parts one behind the other.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if the parts do not fit; the entry then still has the request, or a part of the reply.
+    pub fn put_reply(&mut self, header: &[u8], parts: &[io::IoSlice<'_>]) -> rustix::io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if header.len() > HEADER_BYTES || length > self.payload_bytes_max {
+            return Err(Errno::OVERFLOW);
+        }
+        let mut to = self.payload_start();
+        for part in parts {
+            // SAFETY: all parts together fit the payload's memory, which nobody else has: `&mut self`. A part cannot lie in it, for
+            // it would borrow `self`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        let head = &mut self.head_mut().header;
+        head.in_out[..header.len()].copy_from_slice(header);
+        head.payload_bytes = length as u32;
+        Ok(())
+    }
+
+    /// Gives the payload's memory behind what is in it back to the system, until it is used again.
+    pub fn release_unused_memory(&mut self) {
+        let used = self.payload().len().next_multiple_of(HEAD_BYTES);
+        if used >= self.payload_bytes_max {
+            return;
+        }
+        // SAFETY: the range lies in the payload and holds plain bytes: reading zeros afterwards breaks nothing.
+        let _ = unsafe {
+            let start = self.payload_start().add(used).cast::<c_void>();
+            madvise(start, self.payload_bytes_max - used, Advice::LinuxDontNeed)
+        };
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // SAFETY: start and length are those of the mapping; nobody can use it after its owner, and the kernel does not have it.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), HEAD_BYTES + self.payload_bytes_max) };
+    }
+}
+
+/// What a ring has to tell.
+#[derive(Debug)]
+pub enum Event {
+    /// A request is in the entry.
+    Request(Entry),
+    /// The kernel gives the entry back: the connection ended (`ENOTCONN`), or it did not take it.
+    Returned(Entry, Errno),
+    /// What [`Ring::watch`] watches became readable; it is not watched any more.
+    Readable,
+}
+
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+const WATCHED: u64 = u64::MAX;
+
+/// `struct fuse_uring_cmd_req` as the command's bytes.
+fn command(queue: u16, commit_id: u64) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    bytes[8..16].copy_from_slice(&commit_id.to_ne_bytes());
+    bytes[16..18].copy_from_slice(&queue.to_ne_bytes());
+    bytes
+}
+
+/// Offset of `len` in a `struct io_uring_sqe`.
+const SQE_LEN_AT: usize = 24;
+
+/// One thread's ring: the thread that made it is the only one that can use it (others are refused with `EEXIST`).
+pub struct Ring {
+    ring: IoUring<Entry128>,
+    device: Arc<OwnedFd>,
+    /// What the kernel has, by the number that its completion carries.
+    inside: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    watched: Option<Arc<OwnedFd>>,
+}
+
+impl Ring {
+    /// A ring to the connection behind `device`, a `/dev/fuse` descriptor joined to a mount, with room to hand over
+    /// `entries` at once.
+    ///
+    /// # Errors
+    /// What `io_uring_setup` says: `ENOSYS` or `EPERM` where it is not there or not allowed, `ENOMEM`, `EMFILE`.
+    pub fn new(device: Arc<OwnedFd>, entries: u32) -> io::Result<Ring> {
+        let ring = IoUring::<Entry128>::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_cqsize(entries * 4)
+            .build(entries)?;
+        Ok(Ring { ring, device, inside: Vec::new(), free: Vec::new(), watched: None })
+    }
+
+    fn take_in(&mut self, entry: Entry) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.inside.push(None);
+            self.inside.len() - 1
+        });
+        self.inside[slot] = Some(entry);
+        slot as u64
+    }
+
+    /// Hands a fresh entry to the kernel with the next [`Self::submit`] or [`Self::next`].
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says, if room had to be made.
+    pub fn register(&mut self, mut entry: Entry) -> io::Result<()> {
+        let (start, bytes) = (entry.start.as_ptr(), entry.payload_bytes_max);
+        let payload = entry.payload_start();
+        entry.head_mut().ranges = [
+            libc::iovec { iov_base: start.cast(), iov_len: size_of::<Header>() },
+            libc::iovec { iov_base: payload.cast(), iov_len: bytes },
+        ];
+        let ranges = entry.head().ranges.as_ptr() as u64;
+        let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), REGISTER)
+            .cmd(command(entry.queue, 0))
+            .addr(Some(ranges));
+        let mut code = code.build();
+        // SAFETY: `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes (`repr(C)`), in which `len` is a `u32` at that
+        // offset, aligned. The library has no way to set it for this command.
+        unsafe { std::ptr::from_mut(&mut code).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write(2) };
+        let number = self.take_in(entry);
+        self.push(&code.user_data(number))
+    }
+
+    /// Hands an entry with a reply in it to the kernel with the next [`Self::submit`] or [`Self::next`].
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says, if room had to be made.
+    pub fn commit(&mut self, entry: Entry) -> io::Result<()> {
+        let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), COMMIT_AND_FETCH)
+            .cmd(command(entry.queue, entry.commit_id))
+            .build();
+        let number = self.take_in(entry);
+        self.push(&code.user_data(number))
+    }
+
+    /// Tells once when `event` becomes readable.
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says, if room had to be made.
+    pub fn watch(&mut self, event: Arc<OwnedFd>) -> io::Result<()> {
+        let code = opcode::PollAdd::new(types::Fd(event.as_raw_fd()), libc::POLLIN as u32).build();
+        self.watched = Some(event);
+        self.push(&Entry128::from(code).user_data(WATCHED))
+    }
+
+    fn push(&mut self, code: &Entry128) -> io::Result<()> {
+        if self.ring.submission().is_full() {
+            self.submit()?;
+        }
+        // SAFETY: what the command points to lives until its completion: an entry's memory belongs to `inside` from now on (and is
+        // leaked if the ring goes first), a watched descriptor to `watched`, the device to `self`.
+        unsafe { self.ring.submission().push(code) }.map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Hands over what was put in, and does not wait.
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says.
+    pub fn submit(&mut self) -> io::Result<()> {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                result => return result.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries that the kernel has, or will have with the next [`Self::submit`].
+    pub fn held(&self) -> usize {
+        self.inside.len() - self.free.len()
+    }
+
+    /// Whether the kernel has something for this ring that it would give out without a wait. Asks no system call.
+    pub fn is_ready(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// What is there already, without a system call.
+    pub fn poll(&mut self) -> Option<Event> {
+        let completed = self.ring.completion().next()?;
+        Some(self.hand_back(&completed))
+    }
+
+    /// Hands over what was put in, and waits for what is next.
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says.
+    pub fn wait(&mut self) -> io::Result<Event> {
+        loop {
+            // What was put in goes in at once even if something is there already: its reply must not wait for us.
+            let wanted = usize::from(self.ring.completion().is_empty());
+            if wanted == 1 || !self.ring.submission().is_empty() {
+                match self.ring.submit_and_wait(wanted) {
+                    Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+                    result => result?,
+                };
+            }
+            if let Some(event) = self.poll() {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn hand_back(&mut self, completed: &cqueue::Entry) -> Event {
+        if completed.user_data() == WATCHED {
+            self.watched = None;
+            return Event::Readable;
+        }
+        let slot = completed.user_data() as usize;
+        let mut entry = self.inside[slot].take().expect("the kernel completes what it has, once");
+        self.free.push(slot);
+        if completed.result() < 0 {
+            return Event::Returned(entry, Errno::from_raw_os_error(-completed.result()));
+        }
+        entry.commit_id = entry.head().header.commit_id;
+        Event::Request(entry)
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel may still write into what it has, until it is done with the ring behind our back.
+    fn drop(&mut self) {
+        self.inside.drain(..).flatten().for_each(std::mem::forget);
+    }
+}

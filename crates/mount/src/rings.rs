@@ -1,0 +1,530 @@
+//! Requests through io_uring: one queue a processor in the kernel, and a ring for every thread.
+//!
+//! Model. An [`Entry`] is room for one request and its reply; as many requests of a queue are under way as it has entries,
+//! and the kernel prefers the one that it was given last. Committing a reply gives its entry back to the kernel through the
+//! ring of whoever commits, whatever ring it came from. That is all that the design needs:
+//!
+//! - A *worker* has a ring of its own and one entry. It waits for a request, answers it on the spot, and commits and waits
+//!   again in one system call. While it is busy (perhaps blocked on the server) the kernel has nothing of it, so no request can
+//!   be stuck behind it.
+//! - The *keeper* is one thread with all other entries, [`RESERVE`] or so of each queue. The kernel turns to them only when
+//!   no worker of the queue is free. The keeper never blocks: it starts a worker with the request, whose entry becomes that
+//!   worker's for good; with [`WorkersConfig::threads_max`] busy it parks the request for whoever is done first.
+//! - A worker that is done stays if its queue has fewer than [`IDLE_MAX`] idle ones. Otherwise it hands its entry, reply inside,
+//!   to the keeper, and ends. A thread must not end while the kernel has an entry of its ring.
+//! - A lock waiter is a worker that is not counted among them while it waits.
+//!
+//! A reply is committed when its worker waits for the next request, a few instructions after it was given. What changes
+//! elsewhere in between is told to the kernel *before* that reply. The kernel refuses what is stale in such a reply by itself
+//! (it compares attribute versions and epochs from before it asked), but for two operations: these commit at once.
+//!
+//! Forgets, interrupts, and our notifications go through `/dev/fuse` as ever. So does everything if the kernel does not
+//! take the entries.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use mem::uring::{Entry, Event, Ring};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{self, opcode};
+use crate::channel::Requester;
+use crate::workers::{Handler, Urgency, WorkersConfig};
+
+/// Entries of each queue that the keeper starts with, and adds when fewer than [`RESERVE_LOW`] are left. An entry costs an
+/// address range and no memory until it is used.
+const RESERVE: usize = 16;
+/// A queue without any entry left would hold its requests until one is answered: a lock's owner might wait for its waiters.
+const RESERVE_LOW: usize = 6;
+/// Idle workers of a queue that stay. Bursts (read-ahead, several programs) come again.
+const IDLE_MAX: usize = 4;
+/// A worker's ring has one entry under way, and its commit.
+const WORKER_RING: u32 = 2;
+/// What the keeper hands over at once. More goes in several turns.
+const KEEPER_RING: u32 = 64;
+
+/// Processors that the kernel has a queue for: all that could ever be there.
+fn queues() -> usize {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    count(possible.trim()).unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// How many numbers there are in a list such as `0-3,8`.
+fn count(list: &str) -> Option<usize> {
+    list.split(',').try_fold(0, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(sum + last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    })
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Threads, without the keeper and those that wait for locks.
+    workers: usize,
+    waiters: usize,
+    /// Workers of each queue that wait for a request.
+    idle: Vec<usize>,
+    /// Requests that no thread is there for.
+    parked: VecDeque<Entry>,
+    /// Replies for the keeper to commit; nowhere to go once it has ended.
+    returned: Option<Vec<Entry>>,
+    keeper: bool,
+}
+
+impl Counts {
+    fn busy(&self) -> usize {
+        self.workers - self.idle.iter().sum::<usize>()
+    }
+}
+
+/// The threads that serve one mount by io_uring.
+pub struct Rings<H> {
+    handler: Arc<H>,
+    config: WorkersConfig,
+    device: Arc<OwnedFd>,
+    /// Rung when something is in `returned`.
+    bell: Arc<OwnedFd>,
+    counts: Mutex<Counts>,
+    over: Condvar,
+}
+
+/// Where root turns FUSE over io_uring on for mounts that are made from then on.
+pub const URING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether this kernel offers FUSE over io_uring to new mounts.
+pub fn offers_uring() -> bool {
+    std::fs::read_to_string(URING_SWITCH).is_ok_and(|switch| switch.trim() == "Y")
+}
+
+/// Whether rings can be had here at all: to be known before the kernel is told that we want to use them.
+pub fn available(device: &Arc<OwnedFd>) -> bool {
+    Ring::new(Arc::clone(device), WORKER_RING).inspect_err(|error| tracing::info!(%error, "no io_uring here")).is_ok()
+}
+
+impl<H: Handler> Rings<H> {
+    /// Hands the kernel entries for all its queues, from when on requests come by them. `Ok(None)`: it does not take them, and
+    /// requests go on coming through the device.
+    ///
+    /// # Errors
+    /// If threads or rings cannot be had. The kernel then waits for rings: the mount is of no use.
+    pub fn start(handler: Arc<H>, config: WorkersConfig, device: Arc<OwnedFd>) -> std::io::Result<Option<Arc<Self>>> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let queues = queues();
+        let counts = Counts { idle: vec![0; queues], returned: Some(Vec::new()), keeper: true, ..Counts::default() };
+        let rings = Arc::new(Rings { handler, config, device, bell, counts: Mutex::new(counts), over: Condvar::new() });
+        let (tell, told) = mpsc::channel();
+        let this = Arc::clone(&rings);
+        thread::Builder::new().name("mount-keeper".into()).spawn(move || {
+            match Keeper::new(&this, queues) {
+                Ok(None) => drop(tell.send(Ok(false))),
+                Err(error) => drop(tell.send(Err(error))),
+                Ok(Some(keeper)) => {
+                    let _ = tell.send(Ok(true));
+                    keeper.keep();
+                }
+            }
+            this.keeper_ended();
+        })?;
+        let taken = told.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)??;
+        Ok(taken.then_some(rings))
+    }
+
+    /// Waits until the connection is over and every request is seen through.
+    pub fn wait(&self) {
+        let mut counts = self.counts.lock();
+        while counts.keeper || counts.workers > 0 || counts.waiters > 0 {
+            self.over.wait(&mut counts);
+        }
+    }
+
+    /// Whether there is nothing to wait for.
+    pub fn is_over(&self) -> bool {
+        let counts = self.counts.lock();
+        !counts.keeper && counts.workers == 0 && counts.waiters == 0
+    }
+
+    fn keeper_ended(&self) {
+        let mut counts = self.counts.lock();
+        counts.keeper = false;
+        // The kernel has ended what these wait for.
+        counts.returned = None;
+        counts.parked.clear();
+        self.over.notify_all();
+    }
+
+    /// A thread for a request that the keeper has, which becomes a worker of its queue.
+    fn spawn(self: &Arc<Self>, entry: Entry) -> Result<(), Entry> {
+        let seat = Arc::new(Mutex::new(Some(entry)));
+        let (this, its_seat) = (Arc::clone(self), Arc::clone(&seat));
+        let run = move || {
+            let entry = its_seat.lock().take();
+            if let Some(entry) = entry {
+                Worker::run(&this, entry);
+            }
+            let mut counts = this.counts.lock();
+            counts.workers -= 1;
+            this.over.notify_all();
+        };
+        self.counts.lock().workers += 1;
+        let Err(error) = thread::Builder::new().name("mount".into()).spawn(run) else { return Ok(()) };
+        tracing::warn!(%error, "cannot start another worker of the mount");
+        self.counts.lock().workers -= 1;
+        let entry = seat.lock().take();
+        entry.map_or(Ok(()), Err)
+    }
+
+    /// A worker is about to wait for other applications: it does not count as one meanwhile. Says no if too many do.
+    fn start_waiting(&self) -> bool {
+        let mut counts = self.counts.lock();
+        let room = counts.waiters < self.config.waiters_max;
+        if room {
+            counts.waiters += 1;
+            counts.workers -= 1;
+        }
+        room
+    }
+
+    fn stop_waiting(&self) {
+        let mut counts = self.counts.lock();
+        counts.waiters -= 1;
+        counts.workers += 1;
+    }
+
+    /// Lets the keeper commit.
+    fn give_back(&self, mut entry: Entry) {
+        entry.release_unused_memory();
+        let mut counts = self.counts.lock();
+        let Some(returned) = &mut counts.returned else { return };
+        returned.push(entry);
+        drop(counts);
+        self.ring_bell();
+    }
+
+    fn ring_bell(&self) {
+        if let Err(error) = rustix::io::write(&self.bell, &1u64.to_ne_bytes()) {
+            tracing::error!(%error, "cannot wake the keeper");
+        }
+    }
+}
+
+/// The request in an entry, as `/dev/fuse` would have given it.
+fn read_request(entry: &Entry, into: &mut Vec<u8>) -> Result<abi::InHeader, Errno> {
+    into.clear();
+    let (header, _) = abi::InHeader::read_from_prefix(entry.header()).map_err(|_| Errno::PROTO)?;
+    let payload = entry.payload();
+    let fixed = (header.len as usize).checked_sub(size_of::<abi::InHeader>() + payload.len());
+    let operation = fixed.and_then(|fixed| entry.operation().get(..fixed)).ok_or(Errno::PROTO)?;
+    into.reserve(header.len as usize);
+    for part in [header.as_bytes(), operation, payload] {
+        into.extend_from_slice(part);
+    }
+    Ok(header)
+}
+
+/// The requester behind an entry.
+struct Slot<'a> {
+    header: abi::InHeader,
+    state: Mutex<SlotState<'a>>,
+}
+
+struct SlotState<'a> {
+    entry: Option<Entry>,
+    answered: bool,
+    /// To commit at once.
+    ring: &'a mut Ring,
+}
+
+impl<'a> Slot<'a> {
+    fn new(entry: Entry, header: abi::InHeader, ring: &'a mut Ring) -> Self {
+        Slot { header, state: Mutex::new(SlotState { entry: Some(entry), answered: false, ring }) }
+    }
+
+    /// The two replies whose attributes the kernel takes in without looking whether they were invalidated meanwhile.
+    fn is_urgent(&self) -> bool {
+        matches!(self.header.opcode, opcode::SETATTR | opcode::LINK)
+    }
+
+    /// The entry with the reply in it, if it is not committed yet. Whoever waits must not wait for ever.
+    fn finish(self) -> Option<Entry> {
+        let state = self.state.into_inner();
+        if state.answered {
+            return state.entry;
+        }
+        tracing::error!(opcode = self.header.opcode, "a request was left without a reply");
+        state.entry.map(|entry| refused(entry, Errno::IO))
+    }
+}
+
+impl Requester for Slot<'_> {
+    fn reply(&self, unique: u64, result: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+        let (error, parts) = match result {
+            Ok(parts) => (0, parts),
+            Err(errno) => (-errno.raw_os_error(), &[][..]),
+        };
+        let length = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u32::try_from(length).map_err(|_| Errno::OVERFLOW)?;
+        let header = abi::OutHeader { len, error, unique };
+        let mut state = self.state.lock();
+        if state.answered || unique != self.header.unique {
+            return Err(Errno::NOENT);
+        }
+        let Some(entry) = &mut state.entry else { return Err(Errno::NOENT) };
+        entry.put_reply(header.as_bytes(), parts)?;
+        state.answered = true;
+        if self.is_urgent()
+            && let Some(entry) = state.entry.take()
+        {
+            let committed = state.ring.commit(entry).and_then(|()| state.ring.submit());
+            committed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        Ok(())
+    }
+}
+
+/// A thread with a ring of its own and one entry.
+struct Worker<'a, H> {
+    of: &'a Arc<Rings<H>>,
+    ring: Ring,
+    buffer: Vec<u8>,
+}
+
+impl<H: Handler> Worker<'_, H> {
+    fn run(of: &Arc<Rings<H>>, first: Entry) {
+        let ring = match Ring::new(Arc::clone(&of.device), WORKER_RING) {
+            Ok(ring) => ring,
+            Err(error) => {
+                tracing::error!(%error, "no ring for another worker of the mount");
+                return of.give_back(refused(first, Errno::NOMEM));
+            }
+        };
+        let mut worker = Worker { of, ring, buffer: Vec::new() };
+        let mut next = Some(first);
+        while let Some(entry) = next {
+            let queue = usize::from(entry.queue());
+            let done = worker.see_through(entry);
+            next = worker.go_on(queue, done);
+        }
+    }
+
+    /// Handles a request; returns its entry with the reply, unless that is committed already.
+    fn see_through(&mut self, entry: Entry) -> Option<Entry> {
+        let Ok(header) = read_request(&entry, &mut self.buffer) else {
+            tracing::error!("request of the kernel not understood");
+            return Some(refused(entry, Errno::IO));
+        };
+        let waits = self.of.handler.urgency(&self.buffer) == Urgency::Waits;
+        let slot = Slot::new(entry, header, &mut self.ring);
+        if waits && !self.of.start_waiting() {
+            self.of.handler.refuse(&self.buffer, &slot);
+        } else {
+            self.of.handler.handle(&mut self.buffer, &slot);
+            if waits {
+                self.of.stop_waiting();
+            }
+        }
+        slot.finish()
+    }
+
+    /// The next request: a parked one, or what the kernel sends through an entry of `queue`; none if this worker is to end.
+    fn go_on(&mut self, queue: usize, done: Option<Entry>) -> Option<Entry> {
+        let mut counts = self.of.counts.lock();
+        let Some(done) = done else {
+            // Committed at once: the kernel has this ring's entry already, and nothing else may be begun.
+            counts.idle[queue] += 1;
+            let parked = !counts.parked.is_empty();
+            drop(counts);
+            if parked {
+                self.of.ring_bell();
+            }
+            return self.receive(queue);
+        };
+        let parked = counts.parked.pop_front();
+        if parked.is_some() || counts.idle[queue] >= IDLE_MAX {
+            drop(counts);
+            self.of.give_back(done);
+            return parked;
+        }
+        counts.idle[queue] += 1;
+        drop(counts);
+        if let Err(error) = self.ring.commit(done) {
+            tracing::error!(%error, "cannot commit a reply");
+        }
+        self.receive(queue)
+    }
+
+    fn receive(&mut self, queue: usize) -> Option<Entry> {
+        let event = self.ring.wait();
+        self.of.counts.lock().idle[queue] -= 1;
+        match event {
+            Ok(Event::Request(entry)) => return Some(entry),
+            Ok(Event::Returned(_, errno)) => log_return(errno),
+            Ok(Event::Readable) => {}
+            Err(error) => tracing::error!(%error, "cannot receive from the kernel"),
+        }
+        None
+    }
+}
+
+fn log_return(errno: Errno) {
+    if !matches!(errno, Errno::NOTCONN | Errno::CONNABORTED) {
+        tracing::error!(%errno, "kernel does not take an entry");
+    }
+}
+
+/// An entry with an error for a reply, whatever was asked.
+fn refused(mut entry: Entry, errno: Errno) -> Entry {
+    let unique = abi::InHeader::read_from_prefix(entry.header()).map_or(0, |(header, _)| header.unique);
+    let len = size_of::<abi::OutHeader>() as u32;
+    let header = abi::OutHeader { len, error: -errno.raw_os_error(), unique };
+    entry.put_reply(header.as_bytes(), &[]).expect("a header alone fits");
+    entry
+}
+
+/// The thread with the entries that no worker has.
+struct Keeper<'a, H> {
+    of: &'a Arc<Rings<H>>,
+    ring: Ring,
+    /// Of each queue: entries that the kernel has through this ring.
+    reserve: Vec<usize>,
+    /// Requests that came while there was no time for them.
+    early: Vec<Entry>,
+}
+
+impl<'a, H: Handler> Keeper<'a, H> {
+    /// One that the kernel has taken all queues from; `None` if it does not take them.
+    fn new(of: &'a Arc<Rings<H>>, queues: usize) -> std::io::Result<Option<Self>> {
+        let ring = Ring::new(Arc::clone(&of.device), KEEPER_RING)?;
+        let mut keeper = Keeper { of, ring, reserve: vec![0; queues], early: Vec::new() };
+        // The kernel uses the rings once each queue has an entry.
+        for queue in 0..queues {
+            keeper.add(queue, 1)?;
+        }
+        keeper.ring.submit()?;
+        if let Some(errno) = keeper.look_for_returned() {
+            tracing::warn!(%errno, "the kernel does not take io_uring for the mount after all");
+            return Ok(None);
+        }
+        for queue in 0..queues {
+            keeper.add(queue, RESERVE - 1)?;
+        }
+        keeper.ring.watch(Arc::clone(&of.bell))?;
+        keeper.ring.submit()?;
+        Ok(Some(keeper))
+    }
+
+    /// Hands the kernel some more entries of a queue.
+    fn add(&mut self, queue: usize, more: usize) -> std::io::Result<()> {
+        for _ in 0..more {
+            let entry = Entry::new(queue as u16, types::limits::PAYLOAD_BYTES_MAX)?;
+            self.ring.register(entry)?;
+            self.reserve[queue] += 1;
+        }
+        Ok(())
+    }
+
+    fn look_for_returned(&mut self) -> Option<Errno> {
+        while let Some(event) = self.ring.poll() {
+            match event {
+                Event::Request(entry) => self.early.push(entry),
+                Event::Returned(_, errno) => return Some(errno),
+                Event::Readable => {}
+            }
+        }
+        None
+    }
+
+    /// Until the connection is over.
+    fn keep(mut self) {
+        for entry in std::mem::take(&mut self.early) {
+            self.take(entry);
+        }
+        while self.ring.held() > 0 {
+            match self.ring.wait() {
+                Ok(Event::Request(entry)) => self.take(entry),
+                Ok(Event::Returned(entry, errno)) => {
+                    self.reserve[usize::from(entry.queue())] -= 1;
+                    log_return(errno);
+                }
+                Ok(Event::Readable) => self.hear_bell(),
+                Err(error) => return tracing::error!(%error, "the keeper cannot wait for the kernel"),
+            }
+        }
+    }
+
+    fn take(&mut self, entry: Entry) {
+        let queue = usize::from(entry.queue());
+        self.reserve[queue] -= 1;
+        self.place(entry);
+        if self.reserve[queue] < RESERVE_LOW
+            && let Err(error) = self.add(queue, RESERVE)
+        {
+            tracing::warn!(%error, "no more room for requests");
+        }
+    }
+
+    /// Finds a thread for a request.
+    fn place(&mut self, entry: Entry) {
+        let waits = self.of.handler.urgency(entry.header()) == Urgency::Waits;
+        if !waits {
+            let mut counts = self.of.counts.lock();
+            if counts.busy() >= self.of.config.threads_max {
+                return counts.parked.push_back(entry);
+            }
+        }
+        let Err(entry) = self.of.spawn(entry) else { return };
+        let mut counts = self.of.counts.lock();
+        if counts.busy() > 0 {
+            // Whoever is done first takes it.
+            return counts.parked.push_back(entry);
+        }
+        drop(counts);
+        self.commit(refused(entry, Errno::NOMEM));
+    }
+
+    fn commit(&mut self, entry: Entry) {
+        self.reserve[usize::from(entry.queue())] += 1;
+        if let Err(error) = self.ring.commit(entry) {
+            tracing::error!(%error, "cannot commit a reply");
+        }
+    }
+
+    /// Commits what workers left, and places parked requests as far as there is room again.
+    fn hear_bell(&mut self) {
+        let _ = rustix::io::read(&self.of.bell, &mut [0; 8]);
+        let returned = self.of.counts.lock().returned.as_mut().map(std::mem::take).unwrap_or_default();
+        for entry in returned {
+            self.commit(entry);
+        }
+        loop {
+            let mut counts = self.of.counts.lock();
+            let room = counts.busy() < self.of.config.threads_max;
+            let Some(parked) = room.then(|| counts.parked.pop_front()).flatten() else { break };
+            drop(counts);
+            self.place(parked);
+        }
+        if let Err(error) = self.ring.watch(Arc::clone(&self.of.bell)) {
+            tracing::error!(%error, "the keeper cannot watch for replies");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-1"), Some(2));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        assert_eq!(count(""), None);
+        assert_eq!(count("3-1"), None);
+        assert!(queues() >= 1);
+    }
+}

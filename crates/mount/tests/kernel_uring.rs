@@ -1,0 +1,24 @@
+//! The same tests as `kernel`, with requests that come by io_uring.
+//!
+//! Needs root, `/dev/fuse`, and a kernel that offers it; says so and passes without them.
+
+#![allow(clippy::unwrap_used)] // All of it is tests.
+
+#[path = "kernel/cell.rs"]
+mod cell;
+#[path = "kernel/coherence.rs"]
+mod coherence;
+#[path = "kernel/data.rs"]
+mod data;
+#[path = "kernel/helper.rs"]
+mod helper;
+#[path = "kernel/listings.rs"]
+mod listings;
+#[path = "kernel/locks.rs"]
+mod locks;
+#[path = "kernel/names.rs"]
+mod names;
+#[path = "kernel/xattrs.rs"]
+mod xattrs;
+
+const TRANSPORT: mount::Transport = mount::Transport::Uring;
