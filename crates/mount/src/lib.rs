@@ -20,6 +20,7 @@ mod mounting;
 mod names;
 mod nodes;
 mod notify;
+pub mod null;
 pub mod request;
 mod rings;
 mod status;

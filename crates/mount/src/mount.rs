@@ -1,5 +1,6 @@
 //! A mounted volume: from `mount(2)` to the last request.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::request::{Operation, Request};
 use crate::rings::{self, Rings};
-use crate::workers::{Workers, WorkersConfig};
+use crate::workers::{Handler, Workers, WorkersConfig};
 
 /// What is to be mounted, and where.
 #[derive(Clone, Debug)]
@@ -67,13 +68,52 @@ impl MountConfig {
 /// A mounted volume. Dropping it unmounts.
 pub struct Mount {
     mountpoint: PathBuf,
-    served: Served,
+    served: Served<Dispatch>,
 }
 
-/// Who serves it.
-struct Served {
-    workers: Arc<Workers<Dispatch>>,
-    rings: Option<Arc<Rings<Dispatch>>>,
+/// Who serves a mount.
+pub(crate) struct Served<H> {
+    workers: Arc<Workers<H>>,
+    rings: Option<Arc<Rings<H>>>,
+}
+
+impl<H: Handler> Served<H> {
+    /// Starts the threads, on rings if that is agreed.
+    ///
+    /// # Errors
+    /// `Threads`; `NoUring` if rings are wanted and cannot be had.
+    pub(crate) fn start(
+        handler: Arc<H>,
+        mut config: WorkersConfig,
+        agreement: Agreement,
+        transport: Transport,
+        (device, descriptor): (&Arc<dyn Channel>, Arc<OwnedFd>),
+    ) -> Result<Self, MountError> {
+        let mut rings = None;
+        if agreement.has_rings() {
+            rings = Rings::start(Arc::clone(&handler), config, descriptor).map_err(MountError::Threads)?;
+        }
+        if transport == Transport::Uring && rings.is_none() {
+            return Err(MountError::NoUring);
+        }
+        if rings.is_some() {
+            // What still comes through the device never blocks.
+            config.receiving = 1;
+        }
+        let workers = Workers::start(handler, config, device).map_err(MountError::Threads)?;
+        Ok(Served { workers, rings })
+    }
+
+    pub(crate) fn wait(&self) {
+        self.workers.wait();
+        if let Some(rings) = &self.rings {
+            rings.wait();
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.workers.is_over() && self.rings.as_ref().is_none_or(|rings| rings.is_over())
+    }
 }
 
 impl Mount {
@@ -102,9 +142,9 @@ impl Mount {
         device: Device,
         root: Fid,
         venus: Arc<Venus>,
-        mut config: WorkersConfig,
+        config: WorkersConfig,
         transport: Transport,
-    ) -> Result<Served, MountError> {
+    ) -> Result<Served<Dispatch>, MountError> {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
@@ -114,20 +154,7 @@ impl Mount {
         let notifying = device.another().map_err(MountError::Device)?;
         venus.set_invalidate(Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement)));
         let dispatch = Dispatch { venus, nodes, interrupts: Interrupts::default(), locks: Locks::default(), agreement };
-        let dispatch = Arc::new(dispatch);
-        let mut rings = None;
-        if agreement.has_rings() {
-            rings = Rings::start(Arc::clone(&dispatch), config, descriptor).map_err(MountError::Threads)?;
-        }
-        if transport == Transport::Uring && rings.is_none() {
-            return Err(MountError::NoUring);
-        }
-        if rings.is_some() {
-            // What still comes through the device never blocks.
-            config.receiving = 1;
-        }
-        let workers = Workers::start(dispatch, config, &device).map_err(MountError::Threads)?;
-        Ok(Served { workers, rings })
+        Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))
     }
 
     /// How requests come: never [`Transport::Auto`].
@@ -142,10 +169,7 @@ impl Mount {
 
     /// Waits until it is unmounted and every request is seen through.
     pub fn wait(&self) {
-        self.served.workers.wait();
-        if let Some(rings) = &self.served.rings {
-            rings.wait();
-        }
+        self.served.wait();
     }
 
     /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place and serves its users until
@@ -154,8 +178,7 @@ impl Mount {
     /// # Errors
     /// What the kernel says.
     pub fn unmount(&self) -> std::io::Result<()> {
-        let rings_over = self.served.rings.as_ref().is_none_or(|rings| rings.is_over());
-        if self.served.workers.is_over() && rings_over {
+        if self.served.is_over() {
             return Ok(());
         }
         mounting::unmount(&self.mountpoint)
@@ -171,7 +194,7 @@ impl Drop for Mount {
 }
 
 /// Takes the kernel's first request, which is always `INIT`.
-fn agree(channel: &dyn Channel, rings: bool) -> Result<Agreement, Errno> {
+pub(crate) fn agree(channel: &dyn Channel, rings: bool) -> Result<Agreement, Errno> {
     let mut bytes = buffer();
     loop {
         if channel.receive(&mut bytes)? == Received::End {

@@ -8,68 +8,109 @@ use std::process::Command;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::scenario::{create_in, noise, write_file};
-use super::{Scenario, Size};
+use super::side::Side;
+use super::work::{create_in, text, unpack, write_file};
+use super::{Place, Scenario, Size};
 
 /// Files a directory holds where there are many.
 const FILES_A_DIRECTORY: usize = 100;
 
 /// What one side has.
+#[derive(Clone)]
 pub struct Fixture {
     /// How much there is of each.
     pub size: Size,
-    /// A large file.
-    pub large: PathBuf,
+    root: PathBuf,
     /// 4 KiB files.
     pub small: Vec<PathBuf>,
-    /// A directory with many entries.
-    pub listed: PathBuf,
+    /// Names beside them that are not there.
+    pub absent: Vec<PathBuf>,
     /// An archive, outside the side.
     pub archive: PathBuf,
-    /// A path that does not exist: for what a scenario makes.
-    pub fresh: PathBuf,
 }
 
 impl Fixture {
-    /// Makes what `scenarios` need below `root`.
-    pub fn make(root: &Path, size: Size, scenarios: &[Scenario], archive: &Path) -> io::Result<Fixture> {
-        let needs = |wanted: &[Scenario]| scenarios.iter().any(|scenario| wanted.contains(scenario));
-        let mut fixture = Fixture {
-            size,
-            large: root.join("large"),
-            small: Vec::new(),
-            listed: root.join("listed"),
-            archive: archive.to_owned(),
-            fresh: root.join("fresh"),
-        };
-        use Scenario::{ListCold, MmapReadWarm, RandReadWarm, ReadSmallCold, ReadSmallWarm, SeqReadCold, SeqReadWarm};
-        if needs(&[SeqReadWarm, SeqReadCold, MmapReadWarm, RandReadWarm]) {
-            write_file(&fixture.large, size.file_bytes)?;
+    /// A large file.
+    pub fn large(&self) -> PathBuf {
+        self.root.join("large")
+    }
+
+    /// A directory with many entries.
+    pub fn listed(&self) -> PathBuf {
+        self.root.join("listed")
+    }
+
+    /// What the archive holds.
+    pub fn tree(&self) -> PathBuf {
+        self.root.join("tree")
+    }
+
+    /// A path that does not exist: for what a scenario makes.
+    pub fn fresh(&self) -> PathBuf {
+        self.root.join("fresh")
+    }
+
+    /// The directory of empty files that `scenario` needs.
+    pub fn empty_files(&self, scenario: Scenario) -> PathBuf {
+        self.root.join(empty_directory(scenario.empty_files().unwrap_or(0)))
+    }
+
+    /// How many there are.
+    pub fn empty_count(&self, scenario: Scenario) -> f64 {
+        scenario.empty_files().unwrap_or(0) as f64
+    }
+
+    /// The same files seen from elsewhere.
+    pub fn seen_at(&self, root: &Path) -> Fixture {
+        Fixture { root: root.to_owned(), ..self.clone() }
+    }
+
+    /// Makes on `side` what those of `scenarios` need that it takes part in.
+    pub fn make(side: &mut dyn Side, size: Size, scenarios: &[Scenario], archive: &Path) -> io::Result<Fixture> {
+        let taken: Vec<Scenario> = scenarios.iter().copied().filter(|scenario| side.takes(*scenario).is_ok()).collect();
+        let needs = |wanted: &[Scenario]| taken.iter().any(|scenario| wanted.contains(scenario));
+        let root = side.root(Place::Local).to_owned();
+        let mut fixture = Fixture { size, root, small: Vec::new(), absent: Vec::new(), archive: archive.to_owned() };
+        use Scenario as S;
+        if needs(&[S::SeqReadWarm, S::SeqReadCold, S::MmapReadWarm, S::RandReadWarm, S::RemoteSeqRead]) {
+            write_file(&fixture.large(), size.file_bytes, true)?;
         }
-        if needs(&[ReadSmallWarm, ReadSmallCold, Scenario::StatWarm, Scenario::StatFirst]) {
-            fixture.small = small_files(&root.join("small"), size.files)?;
+        let small = [S::ReadSmallWarm, S::ReadSmallFirst, S::ReadSmallCold, S::StatWarm, S::StatAbsent, S::StatFirst];
+        if needs(&small) || needs(&[S::MemoryInode]) {
+            fixture.make_small()?;
         }
-        if needs(&[ListCold]) {
-            fs::create_dir(&fixture.listed)?;
-            create_in(&fixture.listed, size.entries)?;
+        if needs(&[S::ListCold]) {
+            fs::create_dir(fixture.listed())?;
+            create_in(&fixture.listed(), size.entries)?;
         }
+        if needs(&[S::DuCold, S::DuWarm, S::GrepCold, S::GrepWarm]) {
+            unpack(archive, &fixture.tree())?;
+        }
+        let mut counts: Vec<usize> = taken.iter().filter_map(|scenario| scenario.empty_files()).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts.into_iter().try_for_each(|count| side.fill(&empty_directory(count), count))?;
         Ok(fixture)
     }
-}
 
-fn small_files(root: &Path, count: usize) -> io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::with_capacity(count);
-    for first in (0..count).step_by(FILES_A_DIRECTORY) {
-        let dir = root.join(format!("dir-{first:06}"));
-        fs::create_dir_all(&dir)?;
-        let here = FILES_A_DIRECTORY.min(count - first);
-        create_in(&dir, here)?;
-        paths.extend((0..here).map(|number| dir.join(format!("file-{number:06}"))));
+    fn make_small(&mut self) -> io::Result<()> {
+        for first in (0..self.size.files).step_by(FILES_A_DIRECTORY) {
+            let dir = self.root.join(format!("small/dir-{first:06}"));
+            fs::create_dir_all(&dir)?;
+            let here = FILES_A_DIRECTORY.min(self.size.files - first);
+            create_in(&dir, here)?;
+            self.small.extend((0..here).map(|number| dir.join(format!("file-{number:06}"))));
+            self.absent.extend((0..here).map(|number| dir.join(format!("absent-{number:06}"))));
+        }
+        Ok(())
     }
-    Ok(paths)
 }
 
-/// An archive shaped like a source tree: most files small, a few long, several levels of directories.
+fn empty_directory(count: usize) -> String {
+    format!("empty-{count}")
+}
+
+/// An archive shaped like a source tree: text, most files small, a few long, several levels of directories.
 pub fn archive(scratch: &Path, files: usize) -> io::Result<PathBuf> {
     let tree = scratch.join("archive-tree");
     let mut random = SmallRng::seed_from_u64(3);
@@ -78,7 +119,7 @@ pub fn archive(scratch: &Path, files: usize) -> io::Result<PathBuf> {
         fs::create_dir_all(&dir)?;
         // Between 256 bytes and 256 KiB, evenly on a logarithmic scale: a median of 8 KiB, as in real source trees.
         let length = 2f64.powf(random.random_range(8.0..18.0)) as usize;
-        fs::write(dir.join(format!("source-{number:05}.c")), noise(length, number as u64))?;
+        fs::write(dir.join(format!("source-{number:05}.c")), text(length, number as u64))?;
     }
     let archive = scratch.join("archive.tar");
     let status = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg(".").status()?;

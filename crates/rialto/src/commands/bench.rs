@@ -1,13 +1,14 @@
-//! `rialto bench`: measures a mount against the disk below it and against a plain pass-through.
+//! `rialto bench`: measures a mount against the disk below it, a plain pass-through, and its peers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::bench::{
-    Given, Line, LoopDisk, Machine, Native, Passthrough, Plan, Rialto, Scenario, Side, Size, State, markdown, run,
-    table, waits_for_trim,
+    Circumstances, Form, Given, Line, LoopDisk, Machine, Missing, Native, Null, Passthrough, Peer, Place, Plan,
+    Profile, Rialto, Room, Scenario, Side, Size, State, Stream, counters, interrupts, list, markdown, null, run,
+    scripts, sizes, stream, tables, waits_for_trim,
 };
 use crate::failure::{Doing, Failure};
 use crate::show;
@@ -15,44 +16,53 @@ use crate::show;
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto bench --quick
-    rialto bench --scenario create-4k --scenario unlink --runs 9
+    rialto bench --list
+    rialto bench --scenario create-5000 --scenario unlink --runs 9
     rialto bench --against ~/bin/passthrough_ll --results bench/RESULTS.md
+    rialto bench --peer gluster --scenario unpack
+    rialto bench --null mount --null server --scenario create-5000
     rialto bench --json | jq -r '[.scenario, .ratio] | @tsv'
 
-SCENARIOS
-  One large file:        seq-write, seq-read-warm, seq-read-cold, mmap-read-warm,
-                         rand-read-warm
-  Many small files:      create-4k, read-small-warm, read-small-cold, unlink
-  Names and attributes:  stat-warm, stat-first, list-cold
-  A source tree:         unpack, remove-tree
-  Warm is just touched, first is mounted anew; cold is with servers started anew and
-  the page cache dropped (root only).
+SIDES
+  rialto is a cell of its own below --dir, or what --on names; native is a directory of the
+  disk that it lies on. --against adds a program that passes everything through, or a
+  directory mounted by others; --peer one of bench/peers/; --null the same mount with
+  layers missing; tcp is a bare stream between two processes, for the remote scenarios.
+
+STATES
+  Warm is just touched, first is mounted anew; cold is with servers started anew and the
+  page cache dropped (root only).
 
 JSON
-  One object a line: scenario, unit, better, rialto, native, ratio, runs, passthrough,
-  ratio_passthrough, spread. Figures are medians over the runs; ratios are rialto divided
-  by the other, 1 means as fast; spread is, for each side, (largest - smallest) / median.
+  One object a line: scenario, unit, better, rialto, native, ratio, runs, spread, and SIDE
+  and ratio_SIDE for each other side. Figures are medians over the runs; ratios are rialto
+  divided by the other; spread is, for each side, (largest - smallest) / median. per and
+  cost: for each side and GiB or op, processor time, context switches, system calls, FUSE
+  requests in all and by kind, and what the mount's memory grew by.
 
-It makes a cell of its own below --dir, and removes everything in the end.
+Everything that it makes is removed in the end, also after Ctrl-C. What a killed one left:
+--clean removes it.
 
 EXIT CODES
     0  measured
     1  something failed; nothing is reported then";
 
-/// Bytes of the disk made for measuring: room for all sides.
-const DISK_BYTES: u64 = 12 << 30;
-const DISK_BYTES_QUICK: u64 = 3 << 30;
-
 /// Measures a mount against the disk below it.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Bench {
-    /// Measure only this one; may be given several times [default: all].
+    /// Measure only this one; may be given several times [default: all but the long ones].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// Less of everything, in about two minutes.
+    /// Show the scenarios, one a line.
+    #[arg(long)]
+    list: bool,
+    /// Less of everything, in some minutes.
     #[arg(long)]
     quick: bool,
+    /// The scenarios with a million files too.
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// One JSON object a line.
     #[arg(long)]
     json: bool,
@@ -62,40 +72,91 @@ pub struct Bench {
     /// Where to measure: the disk below this directory is the native side [default: rialto-bench below $XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Compare with this program too: libfuse's passthrough_ll (bench/peers/passthrough.sh builds it).
-    #[arg(long, value_name = "PROGRAM")]
-    against: Option<PathBuf>,
+    /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds it), or with this directory, which
+    /// others mounted; may be given several times.
+    #[arg(long, value_name = "PROGRAM|DIR")]
+    against: Vec<PathBuf>,
+    /// Compare with this file system too, set up by its script in bench/peers; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    peer: Vec<String>,
+    /// Where the scripts of peers are [default: bench/peers here or above]
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Compare with the same mount without what is below it (mount), or without wire, server and disk (server).
+    #[arg(long, value_name = "LAYER")]
+    null: Vec<Missing>,
     /// Measure on an ext4 of its own, in a file below --dir [default where the disk waits for TRIM on every removal, as root]
     #[arg(long = "loop", overrides_with = "no_loop")]
     on_loop: bool,
     /// Measure on the disk as it is.
     #[arg(long)]
     no_loop: bool,
+    /// Do not count system calls and FUSE requests, which takes one more round.
+    #[arg(long)]
+    no_count: bool,
     /// Write a page with the results and this machine's kind.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Measure this directory, which is mounted already, in place of a cell of its own.
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
+    /// Instead of comparing, record where the mount and the server spend their time, with perf, into files in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"])]
+    profile: Option<PathBuf>,
+    /// Remove what measurements below --dir left that were killed.
+    #[arg(long)]
+    clean: bool,
+    /// This is another process of a measurement.
+    #[arg(long, hide = true)]
+    helper: Option<Helper>,
+}
+
+/// What other processes a measurement has.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Helper {
+    Stream,
+    NullMount,
+    NullServer,
+}
+
+/// Which figures there are, and under what circumstances.
+struct Outcome {
+    lines: Vec<Line>,
+    left_out: Vec<String>,
+    uncounted: Option<String>,
 }
 
 impl Bench {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let place = self.place()?;
-        let (root, skipped) = (rustix::process::geteuid().is_root(), self.skipped());
-        if !root && !skipped.is_empty() {
-            eprintln!("rialto bench: leaving out {}: only root can drop caches", skipped.join(", "));
+        if let Some(helper) = self.helper {
+            return self.help(helper).map(|()| ExitCode::SUCCESS);
         }
-        let disk = self.disk(&place)?;
-        let base = disk.as_ref().map_or(place.as_path(), LoopDisk::path);
-        let work = tempfile_in(base)?;
-        let lines = self.measure(&work, root);
-        let machine = Machine::here(&work);
-        let removed = std::fs::remove_dir_all(&work);
-        let lines = lines?;
-        removed.doing(|| format!("removing {}", work.display()))?;
-        self.report(&lines, &machine, disk.is_some())?;
+        if self.list {
+            println!("{}", list());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let place = self.place()?;
+        let left = left_behind(&place).doing(|| format!("looking into {}", place.display()))?;
+        if self.clean {
+            left.iter().try_for_each(|dir| clean(dir))?;
+            println!("removed {} measurements", left.len());
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !left.is_empty() {
+            eprintln!("rialto bench: {} has what a killed measurement left; --clean removes it", place.display());
+        }
+        interrupts::watch().doing(|| "watching for interrupts".to_owned())?;
+        self.measure(&place)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn help(&self, helper: Helper) -> Result<(), Failure> {
+        let at = self.dir.as_deref().unwrap_or(Path::new(""));
+        match helper {
+            Helper::Stream => stream::serve().doing(|| "serving a stream".to_owned()),
+            Helper::NullMount => null::serve(Missing::Mount, at),
+            Helper::NullServer => null::serve(Missing::Server, at),
+        }
     }
 
     fn place(&self) -> Result<PathBuf, Failure> {
@@ -108,71 +169,204 @@ impl Bench {
         std::fs::canonicalize(&place).doing(|| format!("finding {}", place.display()))
     }
 
-    fn scenarios(&self) -> Vec<Scenario> {
-        let all = if self.scenario.is_empty() { Scenario::ALL.to_vec() } else { self.scenario.clone() };
-        Scenario::ALL.into_iter().filter(|scenario| all.contains(scenario)).collect()
+    fn size(&self) -> Size {
+        if self.quick { Size::QUICK } else { Size::FULL }
     }
 
-    fn skipped(&self) -> Vec<&'static str> {
-        self.scenarios().into_iter().filter(|scenario| scenario.state() != State::Warm).map(Scenario::name).collect()
+    /// In the order in which they run, and those that cannot run here.
+    fn scenarios(&self) -> (Vec<Scenario>, Vec<&'static str>) {
+        let root = rustix::process::geteuid().is_root();
+        let wanted = |scenario: &Scenario| match self.scenario.as_slice() {
+            [] => scenario.form() == Form::Usual || self.long,
+            named => named.contains(scenario),
+        };
+        let (can, cannot): (Vec<Scenario>, Vec<Scenario>) =
+            Scenario::ALL.into_iter().filter(wanted).partition(|scenario| root || scenario.state() == State::Warm);
+        (can, cannot.into_iter().map(Scenario::name).collect())
     }
 
-    fn disk(&self, place: &Path) -> Result<Option<LoopDisk>, Failure> {
-        let wanted = self.on_loop || (rustix::process::geteuid().is_root() && waits_for_trim(place));
+    /// In a directory of its own, which goes in the end.
+    fn measure(&self, place: &Path) -> Result<(), Failure> {
+        let (scenarios, without_root) = self.scenarios();
+        if !without_root.is_empty() {
+            eprintln!("rialto bench: leaving out {}: only root can drop caches", without_root.join(", "));
+        }
+        let sides = 2 + self.against.len() + self.peer.len() + self.null.len();
+        let room = Room::needed(self.size(), &scenarios, sides);
+        room.check(place)?;
+        let machine = Machine::here(place);
+        let work = Work::new(place)?;
+        let disk = self.disk(&work.0, room)?;
+        let base = disk.as_ref().map_or(work.0.as_path(), LoopDisk::path);
+        let outcome = self.compare(base, scenarios)?;
+        let own_disk = disk.is_some();
+        drop(disk);
+        drop(work);
+        self.report(&outcome, &machine, own_disk)
+    }
+
+    fn disk(&self, work: &Path, room: Room) -> Result<Option<LoopDisk>, Failure> {
+        let wanted = self.on_loop || (rustix::process::geteuid().is_root() && waits_for_trim(work));
         if !wanted || self.no_loop || self.on.is_some() {
             return Ok(None);
         }
+        eprintln!("rialto bench: measuring on an ext4 in a file, without discard: this disk waits for TRIM");
         let progress = show::Progress::start("making a disk to measure on");
-        let disk = LoopDisk::new(place, if self.quick { DISK_BYTES_QUICK } else { DISK_BYTES });
+        let disk = LoopDisk::new(work, room.0);
         drop(progress);
         disk.map(Some)
     }
 
-    fn measure(&self, work: &Path, root: bool) -> Result<Vec<Line>, Failure> {
-        let (size, runs) = if self.quick { (Size::QUICK, 3) } else { (Size::FULL, 5) };
-        let mut scenarios = self.scenarios();
-        scenarios.retain(|scenario| root || scenario.state() == State::Warm);
-        let runs = self.runs.map_or(runs, usize::from);
-        let plan = Plan { scenarios, runs, size, scratch: work.to_owned() };
-        let mut given = None;
-        let first: Box<dyn Side> = match &self.on {
-            Some(dir) => {
-                let dir = dir.join("rialto-bench");
-                std::fs::create_dir(&dir).doing(|| format!("making {}", dir.display()))?;
-                given = Some(dir.clone());
-                Box::new(Given::new(dir))
-            }
-            None => Box::new(Rialto::new(work)?),
+    fn compare(&self, base: &Path, scenarios: Vec<Scenario>) -> Result<Outcome, Failure> {
+        let mut sides = self.sides(base, &scenarios)?;
+        let uncounted = if self.no_count { Some("--no-count".to_owned()) } else { counters::available().err() };
+        let profile = self.profile.as_deref().map(Profile::new).transpose()?;
+        let runs = self.runs.map_or(if self.quick { 3 } else { 5 }, usize::from);
+        let plan = Plan {
+            runs: if profile.is_some() { 1 } else { runs },
+            count: uncounted.is_none() && profile.is_none(),
+            profile,
+            size: self.size(),
+            scratch: base.to_owned(),
+            scenarios,
         };
-        let mut sides = vec![first, Box::new(Native::new(&work.join("native"))?) as Box<dyn Side>];
-        if let Some(program) = &self.against {
-            sides.push(Box::new(Passthrough::new(program, work)?));
-        }
-        let lines = run(&plan, &mut sides);
-        drop(sides);
-        match given {
-            Some(dir) => std::fs::remove_dir_all(&dir).doing(|| format!("removing {}", dir.display())).and(lines),
-            None => lines,
-        }
+        let left_out = left_out(&plan.scenarios, &sides);
+        left_out.iter().for_each(|what| eprintln!("rialto bench: {what}"));
+        let lines = run(&plan, &mut sides)?;
+        Ok(Outcome { lines, left_out, uncounted })
     }
 
-    fn report(&self, lines: &[Line], machine: &Machine, own_disk: bool) -> Result<(), Failure> {
+    /// Rialto first, the disk second, then whatever was asked for.
+    fn sides(&self, base: &Path, scenarios: &[Scenario]) -> Result<Vec<Box<dyn Side>>, Failure> {
+        let mut sides: Vec<Box<dyn Side>> = Vec::new();
+        match &self.on {
+            Some(dir) => sides.push(Box::new(Given::new("given", dir)?)),
+            None => sides.push(Box::new(Rialto::new(base)?)),
+        }
+        sides.push(Box::new(Native::new(&base.join("native"))?));
+        for against in &self.against {
+            let name = || against.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            if against.is_dir() {
+                sides.push(Box::new(Given::new(&name(), against)?));
+            } else {
+                sides.push(Box::new(Passthrough::new(against, base)?));
+            }
+        }
+        for missing in &self.null {
+            sides.push(Box::new(Null::new(*missing, base)?));
+        }
+        let peers = self.peers.clone().unwrap_or_else(scripts);
+        for peer in &self.peer {
+            let _progress = show::Progress::start(format!("setting up {peer}"));
+            sides.push(Box::new(Peer::new(peer, &peers, base)?));
+        }
+        if scenarios.iter().any(|scenario| scenario.place() == Place::Remote) {
+            sides.push(Box::new(Stream::new()?));
+        }
+        Ok(sides)
+    }
+
+    fn report(&self, outcome: &Outcome, machine: &Machine, own_disk: bool) -> Result<(), Failure> {
+        if let Some(dir) = &self.profile {
+            println!("{}", dir.display());
+            return Ok(());
+        }
+        let Outcome { lines, left_out, uncounted } = outcome;
         if self.json {
             lines.iter().for_each(|line| show::json(&line.to_json()));
         } else {
-            println!("{}\n{}", machine.line(), table(lines));
+            println!("{}\n{}", machine.line(), tables(lines, uncounted.as_deref()));
         }
         let Some(file) = &self.results else { return Ok(()) };
-        let size = if self.quick { "Quick sizes" } else { "Full sizes" };
-        let disk = if own_disk { ", on a preallocated loop device without discard" } else { "" };
-        let how = format!("{size}{disk}; made by `make bench`.");
-        std::fs::write(file, markdown(lines, machine, &how)).doing(|| format!("writing {}", file.display()))
+        let disk = if own_disk { "On a preallocated loop device without discard" } else { "On the disk as it is" };
+        let how = format!("{}. {disk}; made by `make bench`.", sizes(self.size()));
+        let around = Circumstances { machine, how: &how, uncounted: uncounted.as_deref(), left_out };
+        std::fs::write(file, markdown(lines, &around)).doing(|| format!("writing {}", file.display()))
     }
 }
 
-/// A directory of our own below `base`.
-fn tempfile_in(base: &Path) -> Result<PathBuf, Failure> {
-    let work = base.join(format!("work-{}", std::process::id()));
-    std::fs::create_dir(&work).doing(|| format!("making {}", work.display()))?;
-    Ok(work)
+/// Which side takes no part in what, with reasons.
+fn left_out(scenarios: &[Scenario], sides: &[Box<dyn Side>]) -> Vec<String> {
+    let mut all = Vec::new();
+    for side in sides {
+        for scenario in scenarios {
+            match side.takes(*scenario) {
+                Err(why) if !why.is_empty() => {
+                    all.push(format!("{} is left out of {}: {why}", side.name(), scenario.name()));
+                }
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// What the directories of measurements are called, before the number of their process.
+const WORK: &str = "work-";
+
+/// A directory of our own, removed when dropped.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(place: &Path) -> Result<Self, Failure> {
+        let work = place.join(format!("{WORK}{}", std::process::id()));
+        std::fs::create_dir(&work).doing(|| format!("making {}", work.display()))?;
+        Ok(Work(work))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("rialto bench: removing {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Directories of measurements whose process is gone.
+fn left_behind(place: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let dead = |name: &str| {
+        let pid: u32 = name.strip_prefix(WORK)?.parse().ok()?;
+        (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    };
+    let entries = std::fs::read_dir(place)?.flatten();
+    Ok(entries.filter(|entry| entry.file_name().to_str().and_then(dead).is_some()).map(|entry| entry.path()).collect())
+}
+
+/// Ends and unmounts what runs below `dir`, and removes it.
+fn clean(dir: &Path) -> Result<(), Failure> {
+    let what = || format!("removing {}", dir.display());
+    let program = std::env::current_exe().doing(what)?;
+    for cell in [dir.join("cell"), dir.join("disk/cell")].into_iter().filter(|cell| cell.is_dir()) {
+        let _ =
+            std::process::Command::new(&program).args(["down", "--lazy", "--dir"]).arg(cell).output().doing(what)?;
+    }
+    // Deepest first: what is mounted on a disk of ours goes before it.
+    let mounts = crate::mounts::all().doing(what)?;
+    for mounted in mounts.iter().rev().filter(|mounted| mounted.at.starts_with(dir)) {
+        crate::mounts::unmount(&mounted.at, true).doing(what)?;
+    }
+    std::fs::remove_dir_all(dir).doing(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_dead_processes_left_is_cleaned_away() {
+        let place = tempfile::tempdir().unwrap();
+        let ours = Work::new(place.path()).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let dead = place.path().join(format!("{WORK}{}", child.id()));
+        std::fs::create_dir_all(dead.join("cell-not")).unwrap();
+        std::fs::create_dir(place.path().join("other")).unwrap();
+        assert_eq!(left_behind(place.path()).unwrap(), std::slice::from_ref(&dead));
+        clean(&dead).unwrap();
+        assert!(!dead.exists() && ours.0.exists());
+        let path = ours.0.clone();
+        drop(ours);
+        assert!(!path.exists());
+    }
 }
