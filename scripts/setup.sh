@@ -1,10 +1,11 @@
 #!/bin/bash
-# setup.sh run|test|bench: installs the Debian packages that are missing, and only those. Says what it does, and
-# needs no network when nothing is missing.
+# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests also what fuzzing needs,
+# outside the checkout. Says what it does, and needs no network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev fuse3 git)
 test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux e2fsprogs)
+cargo_fuzz=0.13.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux)
 
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -52,3 +53,20 @@ if [ -w "$switch" ] && [ "$(cat "$switch")" = N ]; then
 fi
 [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null ||
     echo "setup: /dev/fuse is not there, so nothing can be mounted; 'rialto doctor' says more" >&2
+
+# The fuzz targets need a nightly compiler and cargo-fuzz. Without them their checks run as property tests, so neither must be had.
+fuzz_tools() {
+    local tools=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/cargo-fuzz
+    command -v rustup > /dev/null || { echo "setup: no rustup, so no nightly compiler: fuzz targets will not run" >&2; return; }
+    rustup toolchain list | grep -q '^nightly' || {
+        echo "setup: installing a nightly compiler, for the fuzz targets alone" >&2
+        rustup toolchain install nightly --profile minimal --no-self-update ||
+            { echo "setup: rustup cannot get a nightly compiler: fuzz targets will not run" >&2; return; }
+    }
+    command -v cargo-fuzz > /dev/null || [ -x "$tools/bin/cargo-fuzz" ] || {
+        echo "setup: installing cargo-fuzz below $tools" >&2
+        cargo install --quiet --locked --version "$cargo_fuzz" --root "$tools" cargo-fuzz ||
+            echo "setup: cargo-fuzz cannot be installed: fuzz targets will not run" >&2
+    }
+}
+[ "${1:-run}" != test ] || fuzz_tools

@@ -8,9 +8,12 @@ export FORCE_UNSAFE_CONFIGURE=1
 
 # Kills the server every so many seconds until told to stop, and counts. Prints a line for each.
 killer() { # killer SECONDS KILLS_MAX
-    local count=0
+    local count=0 nap=''
+    # Nothing of it may stay behind in the tree: a sleeper there would keep the mount busy.
+    cd / && trap 'kill $nap 2>/dev/null; exit' TERM
     while [ "$count" -lt "$2" ]; do
-        sleep "$1"
+        sleep "$1" & nap=$!
+        wait $nap
         kill_server && count=$((count + 1))
         sleep 1
         start_server || { echo "the server did not start again"; return 1; }
@@ -55,6 +58,11 @@ seen_alike() { # seen_alike NAME FILE...: built on A, and the same bytes on B
         "diff <(cd '$A/build/$tree' && sha256sum $*) <(cd '$B/build/$tree' && sha256sum $*)"
 }
 
+# Leaves out what no remote file system, or none with small files in its metadata, can pass: du takes bind mounts into account
+# on local file systems only (a source with a colon counts as remote); threshold.sh takes a directory to have no more blocks
+# than a file of a few bytes.
+applicable() { printf '%s\n' "$@" | grep -vE '^tests/du/(bind-mount-dir-cycle(-v2)?|threshold)\.sh$'; }
+
 coreutils() {
     local archive tests kills=(12 2)
     archive=$(fetch_source coreutils) || { note "coreutils not run: no network?"; return; }
@@ -65,9 +73,8 @@ coreutils() {
     build_with_kills "coreutils: make -j2 goes on while the server dies" "${kills[@]}" make -j2 || finish
     seen_alike coreutils src/ls src/cp src/libcoreutils.a
     if [ "$QUICK" = yes ]; then tests=$(echo tests/{mv,ln,mkdir,rmdir,touch}/*.sh)
-    else tests=$(echo tests/{mv,ln,mkdir,rmdir,touch,rm,cp,ls,du,chmod,chown,chgrp,readlink,dd}/*.sh); fi
-    # Failures in a plain directory on the same machine do not count against us.
-    check "coreutils: its own tests" within 3600 make -j2 check SUBDIRS=. VERBOSE=no TESTS="$tests"
+    else tests=$(applicable tests/{mv,ln,mkdir,rmdir,touch,rm,cp,ls,du,chmod,chown,chgrp,readlink,dd}/*.sh); fi
+    check "coreutils: its own tests" within 3600 make -j2 check SUBDIRS=. VERBOSE=no TESTS="$(echo $tests)"
     cd / && check "coreutils: remove the tree" within 900 rm -rf "$A/build"
     check "coreutils: it is gone on B at once" test ! -e "$B/build"
 }

@@ -8,6 +8,8 @@
 
 mod connection;
 mod endpoint;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod inbox;
 mod listener;
 mod outbox;

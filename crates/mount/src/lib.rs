@@ -11,6 +11,8 @@ mod directories;
 mod dispatch;
 mod errno;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod groups;
 mod init;
 mod interrupts;

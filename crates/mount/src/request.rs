@@ -288,7 +288,6 @@ impl<'a> Body<'a> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
     use super::*;
@@ -337,23 +336,5 @@ mod tests {
             Request::decode(&request(opcode::POLL, b"")).unwrap().operation,
             Operation::Unoffered(opcode::POLL)
         ));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Request::decode(&bytes);
-        }
-
-        #[test]
-        fn any_body_of_any_operation_decodes_or_is_refused(
-            code in 0u32..60, ext in 0u16..4, body in proptest::collection::vec(any::<u8>(), 0..200),
-        ) {
-            let mut bytes = request(code, &body);
-            bytes[36..38].copy_from_slice(&ext.to_ne_bytes());
-            if let Ok(Request { operation: Operation::BatchForget(bytes), .. }) = Request::decode(&bytes) {
-                prop_assert!(forgets(bytes).count() <= body.len());
-            }
-        }
     }
 }

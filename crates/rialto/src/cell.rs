@@ -33,6 +33,8 @@ pub const VOLUME: &str = "root.cell";
 pub const PORT_DEFAULT: u16 = 7620;
 /// How many ports from there on it tries.
 const PORTS: u16 = 20;
+/// Bytes of a cell's name: as of a DNS domain's.
+const CELL_NAME_BYTES_MAX: usize = 253;
 /// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -97,6 +99,31 @@ pub struct CellConfig {
     pub socket: PathBuf,
 }
 
+impl CellConfig {
+    /// What `cell.toml` says, or what is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<CellConfig, String> {
+        let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
+        check_name(&config.name)?;
+        Ok(config)
+    }
+
+    /// As it is written into `cell.toml`.
+    pub(crate) fn text(&self) -> String {
+        toml::to_string(self).expect("strings, paths and an address are valid TOML")
+    }
+}
+
+/// A cell is named like a DNS domain: the name is shown in tables and logs, and becomes a part of paths.
+fn check_name(name: &str) -> Result<(), String> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if (1..=CELL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(letters) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} cannot name a cell: a name has 1 to {CELL_NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
+    ))
+}
+
 /// A cell's directory that exists, and what its `cell.toml` says.
 #[derive(Clone, Debug)]
 pub struct CellDir {
@@ -114,8 +141,8 @@ impl CellDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::new(format!("reading {}", file.display()), error)),
         };
-        let config = toml::from_str(&text).map_err(|error| {
-            Failure::new(format!("reading {}", file.display()), error.to_string().trim().replace('\n', " "))
+        let config = CellConfig::parse(&text).map_err(|why| {
+            Failure::new(format!("reading {}", file.display()), why)
                 .mend("mend that line; the file has name, listen, partition and socket")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
@@ -125,6 +152,7 @@ impl CellDir {
 
     /// Makes a new cell in `dir`. Port 0 in `listen` means the first free one from [`PORT_DEFAULT`] on.
     pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
+        check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
             made.doing(|| format!("making {}", path.display()))
@@ -141,7 +169,7 @@ impl CellDir {
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n{}",
-            toml::to_string(&config).expect("strings, paths and an address are valid TOML")
+            config.text()
         );
         let draft = dir.join("cell.toml.new");
         let file = dir.join("cell.toml");
@@ -264,7 +292,7 @@ impl MountRecords {
 }
 
 /// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be ambiguous.
-fn file_name(at: &Path) -> String {
+pub(crate) fn file_name(at: &Path) -> String {
     let text = at.as_os_str().as_bytes();
     text.iter().fold(String::new(), |mut name, byte| {
         match byte {
@@ -276,7 +304,7 @@ fn file_name(at: &Path) -> String {
     })
 }
 
-fn mount_point(name: &str) -> PathBuf {
+pub(crate) fn mount_point(name: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
@@ -356,6 +384,9 @@ mod tests {
         fs::write(dir.path().join("cell.toml"), "name = \"x\"\nlisten = 5\n").unwrap();
         let message = CellDir::find(dir.path()).unwrap_err().to_string();
         assert!(message.contains("cell.toml") && message.contains("mend that line"), "{message}");
+        let message = CellDir::create(&dir.path().join("new"), "two\nlines", None).unwrap_err().to_string();
+        assert!(message.contains("cannot name a cell") && message.contains("--cell"), "{message}");
+        assert!(!dir.path().join("new").exists());
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub enum Health {
 /// # Errors
 /// When `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<Mounted>> {
-    Ok(std::fs::read_to_string("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+    // Others may have mounted under names that are no text.
+    Ok(std::fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
 /// The topmost mount exactly at `path`, which need not answer.
@@ -119,17 +120,16 @@ fn user(pid: u32, path: &Path) -> Option<String> {
 }
 
 /// `36 35 98:0 /root /at opts optional... - type source super-options`, with octal escapes.
-fn parse(line: &str) -> Option<Mounted> {
-    let (place, what) = line.split_once(" - ")?;
-    let at = place.split(' ').nth(4)?;
-    let mut what = what.split(' ');
-    let kind = what.next()?.to_owned();
-    let source = PathBuf::from(unescape(what.next()?)).to_string_lossy().into_owned();
+pub(crate) fn parse(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let at = fields.nth(4)?;
+    fields.find(|field| *field == b"-")?;
+    let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?).to_string_lossy().into_owned();
     Some(Mounted { at: PathBuf::from(unescape(at)), kind, source })
 }
 
-fn unescape(text: &str) -> OsString {
-    let mut rest = text.as_bytes();
+fn unescape(mut rest: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(rest.len());
     while let [first, tail @ ..] = rest {
         let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -149,17 +149,23 @@ fn unescape(text: &str) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
     fn a_line_of_mountinfo_is_taken_apart() {
         let line =
-            "36 35 0:44 / /mnt/with\\040space rw,noatime shared:1 - fuse.rialto rialto#local\\040cell rw,user_id=0";
+            b"36 35 0:44 / /mnt/with\\040space rw,noatime shared:1 - fuse.rialto rialto#local\\040cell rw,user_id=0";
         let mounted = parse(line).unwrap();
         assert_eq!(mounted.at, Path::new("/mnt/with space"));
         assert_eq!((mounted.kind.as_str(), mounted.source.as_str()), ("fuse.rialto", "rialto#local cell"));
         assert!(mounted.is_rialto());
-        assert_eq!(parse("36 35 0:44 / /mnt rw"), None);
+        assert_eq!(
+            parse(b"1 2 0:3 / /no-text-\xff rw - tmpfs t rw").unwrap().at.as_os_str().as_bytes(),
+            b"/no-text-\xff"
+        );
+        assert_eq!(parse(b"36 35 0:44 / /mnt rw"), None);
     }
 
     #[test]

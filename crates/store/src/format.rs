@@ -31,8 +31,13 @@ fn damaged(path: &Path, why: &str) -> OpenError {
     OpenError::Damaged { path: path.display().to_string(), why: why.to_owned() }
 }
 
-fn text(version: u32, id: u128) -> String {
-    let body = format!("{MAGIC}\nversion {version}\nid {id:032x}\n");
+/// What FORMAT says of this partition.
+pub(crate) fn text(version: u32, id: u128) -> String {
+    summed(&format!("{MAGIC}\nversion {version}\nid {id:032x}\n"))
+}
+
+/// The lines and their sum.
+pub(crate) fn summed(body: &str) -> String {
     format!("{body}crc32c {:08x}\n", crc32c::crc32c(body.as_bytes()))
 }
 
@@ -102,7 +107,7 @@ pub fn check_format(path: &Path) -> Result<Format, OpenError> {
 }
 
 /// The version is read first: a newer layout may sum its text in another way.
-fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     let mut lines = text.lines();
     if lines.next() != Some(MAGIC) {
         return Err(damaged(path, "FORMAT does not begin as it should"));

@@ -12,6 +12,8 @@ mod disk;
 mod engine;
 mod error;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod key;
 mod machine;
 mod media;

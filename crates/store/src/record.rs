@@ -118,7 +118,8 @@ impl<'a> In<'a> {
     }
     fn time(&mut self) -> Option<Timestamp> {
         let secs = self.array().map(i64::from_le_bytes)?;
-        Some(Timestamp::new(secs, self.u32()?))
+        let nanos = self.u32()?;
+        Some(Timestamp::new(secs, nanos)).filter(|time| time.nanos == nanos)
     }
     fn name(&mut self) -> Option<Name> {
         let length = self.u8()?;
@@ -128,6 +129,14 @@ impl<'a> In<'a> {
     fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
+}
+
+/// Fields as a value, with version and sum.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn sealed(key: &[u8], fields: &[u8]) -> Vec<u8> {
+    let mut out = Out::new(fields.len());
+    out.0.extend_from_slice(fields);
+    out.seal(key)
 }
 
 /// Whether a value belongs to its key and is whole.
@@ -193,7 +202,11 @@ pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u
 fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option<Vnode> {
     let unique = Uniquifier(fields.u64()?);
     let kind = Kind::from_wire(fields.u8()?)?;
-    let flags = fields.u8()?;
+    let has_xattr = match fields.u8()? {
+        0 => false,
+        HAS_XATTR => true,
+        _ => return None,
+    };
     let status = Status {
         fid: Fid { volume, vnode, unique },
         kind,
@@ -221,7 +234,7 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option
         (FILE, epoch, generation) => Place::File { epoch, generation },
         _ => return None,
     };
-    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr: flags & HAS_XATTR != 0 })
+    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr })
 }
 
 /// A value that says: gone since this epoch.
@@ -283,7 +296,6 @@ pub(crate) fn decode_sums(key: &[u8], value: &[u8]) -> Result<Sums> {
     fields.end(sums).ok_or_else(|| damaged("checksum", key))
 }
 
-const GONE: u8 = 0;
 const THERE: u8 = 1;
 
 /// Bytes as they are: inline bodies and attributes.
@@ -298,7 +310,7 @@ pub(crate) fn encode_bytes(key: &[u8], bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn decode_bytes(what: &str, key: &[u8], value: Vec<u8>) -> Result<Option<Bytes>> {
     let fields = In::open(key, &value).ok_or_else(|| damaged(what, key))?;
     match fields.0.first() {
-        None | Some(&GONE) => Ok(None),
+        None => Ok(None),
         Some(&THERE) => {
             let end = value.len() - 4;
             Ok(Some(Bytes::from(value).slice(2..end)))

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
-use crate::disk::BodyName;
+use crate::disk::{self, BodyName};
 use crate::engine::prefix_end;
 use crate::key::{self, kind};
 use crate::reader::{body_name, open_file};
@@ -298,8 +298,7 @@ impl Scrub<'_> {
             .map_err(|e| StoreError::from_io("list of bodies", &e))?;
         for name in names {
             let stray = match name {
-                Ok(name) => (!self.is_named(volume, name)?)
-                    .then(|| format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation)),
+                Ok(name) => (!self.is_named(volume, name)?).then(|| disk::file_name(name)),
                 Err(text) => Some(text),
             };
             if let Some(file) = stray {
@@ -470,7 +469,7 @@ impl Look {
 }
 
 /// Whether a record is what its key says.
-fn checks(key: &[u8], value: &[u8]) -> bool {
+pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
     let number = |at| key::number_at(key, at).unwrap_or_default();
     match key.first() {
         Some(&kind::VNODE) => record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok(),

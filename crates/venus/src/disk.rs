@@ -81,8 +81,7 @@ impl DiskCache {
     }
 
     fn path(&self, fid: Fid) -> PathBuf {
-        let name = format!("{:x}.{:x}.{:x}", fid.volume.0, fid.vnode.0, fid.unique.0);
-        self.dir.join(format!("{:02x}", fid.vnode.0 >> 1 & 0xff)).join(name)
+        self.dir.join(format!("{:02x}", fid.vnode.0 >> 1 & 0xff)).join(file_name(fid))
     }
 
     /// The bytes `start..end` of this version of the file, if all of them are here and good.
@@ -108,13 +107,13 @@ impl DiskCache {
         };
         let mut whole = Vec::with_capacity((end - start) as usize + 2 * PIECE as usize);
         for (index, piece) in &pieces {
-            let at = whole.len();
-            whole.resize(at + piece.bytes as usize, 0);
             if u64::from(piece.bytes) != (size - index * PIECE).min(PIECE) {
                 // The file's end was in it, and is elsewhere now.
                 self.drop_piece(fid, version, *index);
                 return None;
             }
+            let at = whole.len();
+            whole.resize(at + piece.bytes as usize, 0);
             let read = file.read_exact_at(&mut whole[at..], index * PIECE);
             if read.is_err() || crc32c::crc32c(&whole[at..]) != piece.sum {
                 tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it again");
@@ -182,7 +181,7 @@ impl DiskCache {
         }
         item.bytes += grown;
         item.unwritten += stored.len();
-        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item));
+        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item.version, &item.pieces));
         if map.is_some() {
             item.unwritten = 0;
         }
@@ -268,7 +267,7 @@ impl DiskCache {
             let mut index = self.index.lock();
             let Some(item) = index.items.get_mut(&fid) else { return };
             item.file = None;
-            (std::mem::take(&mut item.unwritten) > 0).then(|| map_of(item))
+            (std::mem::take(&mut item.unwritten) > 0).then(|| map_of(item.version, &item.pieces))
         };
         if let Some(map) = map {
             self.write_map(fid, &map);
@@ -293,13 +292,44 @@ fn map_path(data: &Path) -> PathBuf {
     name.into()
 }
 
-/// magic, version, count, rows of (index, bytes, sum), crc32c of everything before.
-fn map_of(item: &Item) -> Vec<u8> {
-    let mut map = Vec::with_capacity(HEAD + item.pieces.len() * ROW + 4);
+/// What a map file says: magic, version, count, rows of (index, bytes, sum), crc32c of everything before.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Map {
+    version: u64,
+    pieces: HashMap<u64, Piece>,
+}
+
+impl Map {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        map_of(self.version, &self.pieces)
+    }
+
+    pub(crate) fn parse(map: &[u8]) -> Option<Map> {
+        let (body, sum) = map.split_last_chunk::<4>()?;
+        if body.len() < HEAD || &body[..8] != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+            return None;
+        }
+        let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let short = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let rows = (body.len() - HEAD) / ROW;
+        if long(16)? != rows as u64 || !(body.len() - HEAD).is_multiple_of(ROW) {
+            return None;
+        }
+        let row = |n: usize| {
+            let at = HEAD + n * ROW;
+            Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)? }))
+        };
+        Some(Map { version: long(8)?, pieces: (0..rows).map(row).collect::<Option<_>>()? })
+    }
+}
+
+fn map_of(version: u64, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
+    let mut map = Vec::with_capacity(HEAD + pieces.len() * ROW + 4);
     map.extend_from_slice(MAGIC);
-    map.extend_from_slice(&item.version.to_le_bytes());
-    map.extend_from_slice(&(item.pieces.len() as u64).to_le_bytes());
-    for (index, piece) in &item.pieces {
+    map.extend_from_slice(&version.to_le_bytes());
+    map.extend_from_slice(&(pieces.len() as u64).to_le_bytes());
+    for (index, piece) in pieces {
         map.extend_from_slice(&index.to_le_bytes());
         map.extend_from_slice(&piece.bytes.to_le_bytes());
         map.extend_from_slice(&piece.sum.to_le_bytes());
@@ -307,24 +337,6 @@ fn map_of(item: &Item) -> Vec<u8> {
     let sum = crc32c::crc32c(&map);
     map.extend_from_slice(&sum.to_le_bytes());
     map
-}
-
-fn parse_map(map: &[u8]) -> Option<(u64, HashMap<u64, Piece>)> {
-    let (body, sum) = map.split_last_chunk::<4>()?;
-    if body.len() < HEAD || &body[..8] != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
-        return None;
-    }
-    let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
-    let short = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
-    let rows = (body.len() - HEAD) / ROW;
-    if long(16)? != rows as u64 || !(body.len() - HEAD).is_multiple_of(ROW) {
-        return None;
-    }
-    let row = |n: usize| {
-        let at = HEAD + n * ROW;
-        Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)? }))
-    };
-    Some((long(8)?, (0..rows).map(row).collect::<Option<_>>()?))
 }
 
 /// Takes in one file of the cache directory, or removes it if it is no use.
@@ -341,8 +353,8 @@ fn load(index: &mut Index, path: &Path) {
     if name == data {
         return;
     }
-    match fs::read(path).ok().and_then(|map| parse_map(&map)) {
-        Some((version, pieces)) => {
+    match fs::read(path).ok().and_then(|map| Map::parse(&map)) {
+        Some(Map { version, pieces }) => {
             let bytes = pieces.len() as u64 * PIECE;
             index.bytes += bytes;
             index.items.insert(fid, Item { version, pieces, bytes, used: 0, unwritten: 0, file: None });
@@ -354,10 +366,15 @@ fn load(index: &mut Index, path: &Path) {
     }
 }
 
-fn fid_of(name: &str) -> Option<Fid> {
+pub(crate) fn file_name(fid: Fid) -> String {
+    format!("{:x}.{:x}.{:x}", fid.volume.0, fid.vnode.0, fid.unique.0)
+}
+
+/// The file that the cache keeps under this name; another form of the same numbers is none of ours.
+pub(crate) fn fid_of(name: &str) -> Option<Fid> {
     let mut parts = name.split('.').map(|part| u64::from_str_radix(part, 16).ok());
     let fid = Fid::new(parts.next()??, parts.next()??, parts.next()??);
-    parts.next().is_none().then_some(fid)
+    (file_name(fid) == name).then_some(fid)
 }
 
 #[cfg(test)]
@@ -402,6 +419,25 @@ mod tests {
         assert_eq!(cache.read(FILE, 1, size, 2 * PIECE, size), Some(bytes.slice(2 * PIECE as usize..)));
         cache.store(FILE, 1, size, PIECE, &bytes.slice(PIECE as usize..2 * PIECE as usize));
         assert_eq!(cache.read(FILE, 1, size, 0, size), Some(bytes), "fetched again");
+    }
+
+    /// A map's sum finds accidents, and says nothing about whether what was summed makes sense.
+    #[test]
+    fn lengths_in_a_map_take_no_memory_before_they_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = cache(dir.path());
+        first.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 3));
+        first.rest_all();
+        let pieces = HashMap::from([(0, Piece { bytes: u32::MAX, sum: 0 })]);
+        fs::write(map_path(&first.path(FILE)), map_of(1, &pieces)).unwrap();
+        let second = cache(dir.path());
+        assert_eq!(second.bytes(), PIECE, "the map itself is in order");
+        assert_eq!(second.read(FILE, 1, PIECE, 0, 1), None);
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 1 << 20, "{peak} KiB were taken for a piece of 64");
+        assert_eq!(second.bytes(), 0, "the piece is dropped");
     }
 
     #[test]

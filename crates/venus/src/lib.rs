@@ -25,6 +25,8 @@ mod error;
 mod events;
 mod extents;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod invalidate;
 mod janitor;
 mod list;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
-use types::{VnodeNo, VolumeId};
+use types::VolumeId;
 
-use super::{BodyFile, BodyName, Disk};
+use super::{BodyFile, BodyName, Disk, file_name, parse_name};
 use crate::{Space, StoreError};
 
 /// There while a sync has failed in this boot; its data may never have reached the disk.
@@ -37,7 +37,7 @@ impl Files {
     }
 
     fn path(&self, name: BodyName) -> PathBuf {
-        self.dir(name).join(format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation))
+        self.dir(name).join(file_name(name))
     }
 
     fn open_as(&self, name: BodyName, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>> {
@@ -52,14 +52,6 @@ impl Files {
 
 fn sync_dir(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
-}
-
-fn parse(volume: VolumeId, text: &str) -> Option<BodyName> {
-    let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
-    let vnode = VnodeNo(parts.next()??);
-    let epoch = parts.next()??;
-    let generation = u32::try_from(parts.next()??).ok()?;
-    parts.next().is_none().then_some(BodyName { volume, vnode, epoch, generation })
 }
 
 impl Disk for Files {
@@ -92,7 +84,7 @@ impl Disk for Files {
         for dir in fs::read_dir(self.volume_dir(volume))? {
             for file in fs::read_dir(dir?.path())? {
                 let file = file?;
-                let name = file.file_name().to_str().and_then(|text| parse(volume, text));
+                let name = file.file_name().to_str().and_then(|text| parse_name(volume, text));
                 visit(name.ok_or_else(|| file.path().display().to_string()));
             }
         }

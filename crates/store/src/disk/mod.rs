@@ -22,6 +22,21 @@ pub(crate) struct BodyName {
     pub(crate) generation: u32,
 }
 
+/// Its file's name below the directory that the volume and the vnode choose.
+pub(crate) fn file_name(name: BodyName) -> String {
+    format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation)
+}
+
+/// The body that a file belongs to; `None`: to none. Only the name itself is taken, no other form of the same numbers.
+pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
+    let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+    let vnode = VnodeNo(parts.next()??);
+    let epoch = parts.next()??;
+    let generation = u32::try_from(parts.next()??).ok()?;
+    let name = BodyName { volume, vnode, epoch, generation };
+    (file_name(name) == text).then_some(name)
+}
+
 /// The disk below the bodies. Thread-safe.
 pub(crate) trait Disk: Send + Sync {
     /// Makes room for the bodies of a new volume; stable on return.

@@ -93,14 +93,18 @@ fn vnodes() {
     check("01SUM", &record::tombstone(KEY));
 }
 
-#[test]
-fn entries() {
+fn bucket() -> [BucketEntry; 2] {
     let entry = |index, name: &[u8], vnode, kind| BucketEntry {
         index,
         name: Name::new(name).unwrap(),
         target: Target { vnode: VnodeNo(vnode), unique: Uniquifier(5), kind },
     };
-    let bucket = [entry(0, b"a", 2, Kind::File), entry(3, b"\xff\n", 3, Kind::Directory)];
+    [entry(0, b"a", 2, Kind::File), entry(3, b"\xff\n", 3, Kind::Directory)]
+}
+
+#[test]
+fn entries() {
+    let bucket = bucket();
     let value = record::encode_bucket(KEY, &bucket);
     check("01000102000000000000000500000000000000016103020300000000000000050000000000000002ff0aSUM", &value);
     assert_eq!(record::decode_bucket(KEY, &value).unwrap(), bucket);
@@ -128,9 +132,8 @@ fn sums_and_bytes() {
     assert_eq!(decode(&record::tombstone(KEY)).unwrap(), None);
 }
 
-#[test]
-fn volumes() {
-    let header = VolumeHeader {
+fn header() -> VolumeHeader {
+    VolumeHeader {
         name: Name::new(b"root").unwrap(),
         hash_key: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
         created: Timestamp::new(1, 2),
@@ -138,7 +141,12 @@ fn volumes() {
         next_slot: 5,
         epoch: 9,
         sealed: vec![1, 8],
-    };
+    }
+}
+
+#[test]
+fn volumes() {
+    let header = header();
     let value = record::encode_volume(KEY, &header);
     let golden = concat!(
         "01",
@@ -161,10 +169,14 @@ fn volumes() {
     assert!(record::decode_volume(KEY, &wrong).is_err());
 }
 
+fn session_record(session: SessionId) -> SessionRecord {
+    SessionRecord { session, client: ClientId(0x10 << 120 | 1), incarnation: 2, extra: Bytes::from("x") }
+}
+
 #[test]
 fn sessions_replies_and_numbers() {
     let session = SessionId(4);
-    let stored = SessionRecord { session, client: ClientId(0x10 << 120 | 1), incarnation: 2, extra: Bytes::from("x") };
+    let stored = session_record(session);
     let value = record::encode_session(KEY, &stored);
     check("0101000000000000000000000000000010020000000000000078SUM", &value);
     assert_eq!(record::decode_session(KEY, session, &value).unwrap(), stored);
@@ -187,6 +199,25 @@ fn the_sum_covers_the_key() {
     let value = record::encode_bytes(KEY, b"!");
     assert_eq!(hex(&value), "01012117d81ea6");
     assert!(record::is_sealed(KEY, &value) && !record::is_sealed(b"kez", &value));
+}
+
+/// Values under [`KEY`] with the fuzz target's number of their kind.
+pub(crate) fn values() -> Vec<(u8, Vec<u8>)> {
+    let inline = Vnode { place: Place::Inline, has_xattr: false, ..vnode() };
+    vec![
+        (0, record::encode_vnode(KEY, &vnode())),
+        (0, record::encode_vnode(KEY, &inline)),
+        (0, record::tombstone(KEY)),
+        (1, record::encode_bucket(KEY, &bucket())),
+        (2, record::encode_sums(KEY, &[0x0403_0201; 64])),
+        (2, record::tombstone(KEY)),
+        (3, record::encode_bytes(KEY, b"body")),
+        (4, record::encode_volume(KEY, &header())),
+        (5, record::encode_numbers(KEY, &[1, 0x0203])),
+        (6, record::encode_session(KEY, &session_record(SessionId(1)))),
+        (7, record::encode_reply(KEY, 7, b"done")),
+        (8, [5_i64.to_le_bytes(), (-6_i64).to_le_bytes()].concat()),
+    ]
 }
 
 /// Compares; `SUM` stands for the crc32c of the key and all before.

@@ -3,5 +3,5 @@
 mod crash;
 mod damage;
 mod epochs;
-mod golden;
+pub(crate) mod golden;
 mod world;

@@ -1,0 +1,40 @@
+//! The one binary's commands.
+//!
+//! This file turns what was typed into a call of one command and its outcome into an exit code; a command is one
+//! file below `commands/`. What they share: `cell` (the cell's directory), `daemon` (processes that outlive the
+//! command), `mounts` (what the kernel has mounted), `failure` (how an error reads), `show` (tables and JSON).
+
+mod ask;
+mod bench;
+mod cell;
+mod commands;
+mod daemon;
+mod doctor;
+mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod logging;
+mod mounts;
+mod scrubbing;
+mod show;
+mod stopping;
+mod transport;
+mod unmounting;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use commands::Cli;
+
+/// Runs the command that was typed.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let name = cli.command.name();
+    match cli.command.run() {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("rialto {name}: {failure}");
+            failure.exit_code()
+        }
+    }
+}
