@@ -21,6 +21,9 @@ pub struct LeaseConfig {
     pub locks_per_session_max: usize,
     /// Holds of one session. One more is refused.
     pub holds_per_session_max: usize,
+    /// Delegated directories, and files that go with them, of all sessions. At one more the session that has it is asked for all it has.
+    /// Each takes about 150 bytes.
+    pub delegated_max: usize,
 }
 
 impl Default for LeaseConfig {
@@ -32,6 +35,7 @@ impl Default for LeaseConfig {
             promises_max: 4 << 20,
             locks_per_session_max: 1 << 16,
             holds_per_session_max: 1 << 20,
+            delegated_max: 1 << 20,
         }
     }
 }
@@ -52,6 +56,8 @@ pub struct KnownSession {
     pub client: ClientId,
     /// Which life of that client.
     pub incarnation: u64,
+    /// It may have had delegations, so it alone knows what files are like until it has said so.
+    pub delegated: bool,
 }
 
 /// What is left of the server's earlier life.

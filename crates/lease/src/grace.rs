@@ -13,18 +13,31 @@ pub(crate) struct Grace {
     until: Time,
     /// Known sessions that have not settled. `None`: not all are known, so only time ends it.
     waiting: Option<HashSet<SessionId>>,
+    /// Those of them that may have changed files under delegations: until they have sent what they have, nobody else may read.
+    delegated: HashSet<SessionId>,
 }
 
 impl Grace {
-    pub fn new(until: Time, known: impl Iterator<Item = SessionId>, complete: bool) -> Self {
-        Grace { until, waiting: complete.then(|| known.collect()) }
+    pub fn new(
+        until: Time,
+        known: impl Iterator<Item = SessionId>,
+        delegated: HashSet<SessionId>,
+        complete: bool,
+    ) -> Self {
+        Grace { until, waiting: complete.then(|| known.collect()), delegated }
     }
 
-    /// The session has reclaimed what it had, or is over.
-    pub fn settle(&mut self, session: SessionId) {
+    /// The session has reclaimed what it had, or is over. Whether others may read more now.
+    pub fn settle(&mut self, session: SessionId) -> bool {
         if let Some(waiting) = &mut self.waiting {
             waiting.remove(&session);
         }
+        self.delegated.remove(&session)
+    }
+
+    /// Whether what the session reads is not another's to change. Where not all are known, any unknown one may have delegations.
+    pub fn may_read(&self, session: SessionId) -> bool {
+        self.waiting.is_some() && self.delegated.iter().all(|other| *other == session)
     }
 
     pub fn is_over(&self, now: Time) -> bool {

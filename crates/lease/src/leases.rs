@@ -13,6 +13,7 @@ use types::{
 
 use crate::breaks::{Breaks, PendingBreak};
 use crate::config::{LeaseConfig, Restart};
+use crate::delegation::Delegations;
 use crate::grace::Grace;
 use crate::hold::Holds;
 use crate::lock::{LockOutcome, LockRequest, Locks, Owner};
@@ -37,6 +38,22 @@ pub struct Counts {
     pub locks: usize,
     /// Lock requests that wait.
     pub lock_waits: usize,
+    /// Directories that are delegated.
+    pub delegations: usize,
+    /// Files that go with them.
+    pub delegated_children: usize,
+}
+
+/// What came of a wish to promise a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promised {
+    /// It is promised.
+    Yes,
+    /// It is not: it goes with this directory, which is delegated to another session and has been recalled now. Ask again when
+    /// [`Output::DelegationsOver`] names the directory.
+    Covered(Fid),
+    /// It is not: there is no such session.
+    Gone,
 }
 
 /// Promises, breaks, holds, locks and leases of one server.
@@ -48,6 +65,7 @@ pub struct Leases {
     breaks: Breaks,
     holds: Holds,
     locks: Locks,
+    delegations: Delegations,
     grace: Option<Grace>,
 }
 
@@ -61,7 +79,12 @@ impl Leases {
             for known in &left.known {
                 sessions.insert(known.session, known.client, known.incarnation, until, true);
             }
-            let grace = Grace::new(until, sessions.ids(), left.complete);
+            let marked: HashSet<_> =
+                left.known.iter().filter(|known| known.delegated).map(|known| known.session).collect();
+            for session in &marked {
+                sessions.get_mut(*session).expect("just inserted").marked = true;
+            }
+            let grace = Grace::new(until, sessions.ids(), marked, left.complete);
             (!grace.is_over(now)).then_some(grace)
         });
         Leases {
@@ -71,6 +94,7 @@ impl Leases {
             breaks: Breaks::default(),
             holds: Holds::default(),
             locks: Locks::new(config.locks_per_session_max),
+            delegations: Delegations::default(),
             grace,
         }
     }
@@ -126,7 +150,7 @@ impl Leases {
         let expires = now + self.config.give_up();
         let Some(known) = self.sessions.get_mut(session) else { return Renewal::Gone };
         let overdue = |pending: &PendingBreak| now.since(pending.sent_at) > patience;
-        if known.pending.values().next().is_some_and(overdue) {
+        if known.pending.values().next().is_some_and(overdue) || self.delegations.is_overdue(now, session, patience) {
             return Renewal::Withheld;
         }
         known.expires = known.expires.max(expires);
@@ -173,6 +197,8 @@ impl Leases {
             tickets: self.breaks.tickets(),
             locks: self.locks.len(),
             lock_waits: self.locks.waiting(),
+            delegations: self.delegations.len(),
+            delegated_children: self.delegations.children(),
         }
     }
 
@@ -182,7 +208,7 @@ impl Leases {
             self.promises.forget(*fid, id);
         }
         for pending in session.pending.values() {
-            for item in &pending.items {
+            for item in pending.items.iter().filter(|item| item.reason != BreakReason::Recall) {
                 self.promises.forget(item.fid, id);
             }
         }
@@ -195,9 +221,11 @@ impl Leases {
         for pending in session.pending.values() {
             self.breaks.settle(&pending.tickets, out);
         }
-        if let Some(grace) = &mut self.grace {
-            grace.settle(id);
+        let over = self.delegations.end(now, id);
+        if !over.is_empty() {
+            out.push(Output::DelegationsOver(over));
         }
+        self.settle_session(id, out);
         self.settle_grace(now, out);
     }
 
@@ -213,10 +241,24 @@ impl Leases {
         if let Some(known) = self.sessions.get_mut(session) {
             known.reclaiming = false;
         }
-        if let Some(grace) = &mut self.grace {
-            grace.settle(session);
-        }
+        self.settle_session(session, out);
         self.settle_grace(now, out);
+    }
+
+    fn settle_session(&mut self, session: SessionId, out: &mut Vec<Output>) {
+        if self.grace.as_mut().is_some_and(|grace| grace.settle(session)) {
+            out.push(Output::ReadingAgain);
+        }
+    }
+
+    /// Whether what the session reads now is true: no session of the earlier life has yet to send changes of it.
+    pub fn may_read(&self, session: SessionId) -> bool {
+        self.grace.as_ref().is_none_or(|grace| grace.may_read(session))
+    }
+
+    /// Whether the session may send what it changed under delegations of the earlier life.
+    pub fn reclaims_delegations(&self, session: SessionId) -> bool {
+        self.grace.is_some() && self.sessions.get(session).is_some_and(|known| known.reclaiming && known.marked)
     }
 
     fn settle_grace(&mut self, now: Time, out: &mut Vec<Output>) {
@@ -229,10 +271,17 @@ impl Leases {
 
     // Promises.
 
-    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2). False: no such session, and nothing
-    /// is promised.
-    pub fn promise(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> bool {
-        let Some(known) = self.sessions.get_mut(session) else { return false };
+    /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2), or changing it. What another session has to
+    /// itself is not promised but recalled (DE-1).
+    pub fn promise(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> Promised {
+        match self.delegations.cover(fid) {
+            Some((other, dir)) if other != session => {
+                self.recall(now, &[dir], out);
+                return Promised::Covered(dir);
+            }
+            _ => {}
+        }
+        let Some(known) = self.sessions.get_mut(session) else { return Promised::Gone };
         if let Some(seq) = self.promises.add(fid, session) {
             known.order.push_back((fid, seq));
             known.promises += 1;
@@ -240,7 +289,7 @@ impl Leases {
                 self.relieve(now, out);
             }
         }
-        true
+        Promised::Yes
     }
 
     /// Whether `session` is promised `fid`.
@@ -294,7 +343,10 @@ impl Leases {
     }
 
     /// The file is gone for good: nothing about it will change again, so its promises are dropped without a word.
-    pub fn forget_file(&mut self, fid: Fid) {
+    pub fn forget_file(&mut self, now: Time, fid: Fid, out: &mut Vec<Output>) {
+        if self.delegations.forget(now, fid) {
+            out.push(Output::DelegationsOver(vec![fid]));
+        }
         for holding in self.promises.forget_all(fid) {
             let known = self.sessions.get_mut(holding.session).filter(|_| holding.seq != 0);
             if let Some(known) = known {
@@ -333,16 +385,27 @@ impl Leases {
         let Some(session) = self.sessions.richest() else { return };
         let id = self.breaks.next_break();
         let Some(known) = self.sessions.get_mut(session) else { return };
-        let wanted = (known.promises / 8).clamp(1, PRESSURE_ITEMS_MAX);
+        let wanted = (known.promises / 8).clamp(1, ITEMS_MAX);
         let mut items = Vec::with_capacity(wanted);
-        while items.len() < wanted {
+        for _ in 0..known.order.len() {
+            if items.len() == wanted {
+                break;
+            }
             let Some((fid, seq)) = known.order.pop_front() else { break };
-            if self.promises.is_current(fid, session, seq) {
+            if self.delegations.cover(fid).is_some() {
+                // What the session changes on its own is nobody's to break.
+                known.order.push_back((fid, seq));
+            } else if self.promises.is_current(fid, session, seq) {
                 self.promises.begin_break(fid, session, id);
                 items.push(BreakItem { fid, reason: BreakReason::Pressure, name: None });
             }
         }
-        self.send(now, session, id, items, out);
+        if items.is_empty() {
+            let all = self.delegations.of_session(session);
+            self.recall(now, &all, out);
+        } else {
+            self.send(now, session, id, items, out);
+        }
     }
 
     /// The session has dropped what this break ended. `held` names those files of the break, whatever its reason, that are open
@@ -351,7 +414,7 @@ impl Leases {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let Some(pending) = known.pending.remove(&id) else { return };
         let held: HashSet<Fid> = held.iter().copied().collect();
-        for item in &pending.items {
+        for item in pending.items.iter().filter(|item| item.reason != BreakReason::Recall) {
             self.promises.end_break(item.fid, session, id);
             if held.contains(&item.fid) {
                 self.holds.add(session, item.fid);
@@ -470,8 +533,11 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
     if strength(other) > strength(one) { other } else { one }
 }
 
-/// Promises that one `Pressure` break ends at most: one message must hold them.
-const PRESSURE_ITEMS_MAX: usize = 1024;
+/// Files in one break that the server begins itself: one message must hold them.
+const ITEMS_MAX: usize = 1024;
 
+mod delegating;
 #[cfg(test)]
 mod tests;
+
+pub use delegating::Listed;

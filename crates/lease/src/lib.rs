@@ -10,6 +10,7 @@
 
 mod breaks;
 mod config;
+mod delegation;
 mod grace;
 mod hold;
 mod holder;
@@ -21,7 +22,7 @@ mod session;
 
 pub use config::{KnownSession, LeaseConfig, Restart};
 pub use holder::{Holder, Snapshot};
-pub use leases::{Counts, Leases};
+pub use leases::{Counts, Leases, Listed, Promised};
 pub use lock::{LockOutcome, LockRequest};
 pub use output::{EndReason, Output, Ticket};
 pub use session::{AttachError, Renewal, Resumed};

@@ -53,6 +53,11 @@ pub enum Output {
         /// Files that nobody holds any more. Empty during grace; see `GraceOver`.
         freed: Vec<Fid>,
     },
+    /// These directories are not delegated any more: who waits for one can go on (DE-2).
+    DelegationsOver(Vec<Fid>),
+    /// During grace: one that may have changed files under delegations has settled, and others may be allowed to read now
+    /// ([`crate::Leases::may_read`]).
+    ReadingAgain,
     /// The earlier life is settled: changes and new locks go on, and files without names that nobody holds can go.
     GraceOver,
 }

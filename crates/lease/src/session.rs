@@ -59,6 +59,8 @@ pub(crate) struct Session {
     pub expires: Time,
     /// Of an earlier life, and has not said that its reclaims are done.
     pub reclaiming: bool,
+    /// Its durable record says that it may have delegations.
+    pub marked: bool,
     pub pending: BTreeMap<BreakId, PendingBreak>,
     /// Promises in the order they were made; entries whose sequence number is not the promise's are leftovers.
     pub order: VecDeque<(Fid, u64)>,
@@ -138,6 +140,7 @@ impl Sessions {
             incarnation,
             expires,
             reclaiming,
+            marked: false,
             pending: BTreeMap::new(),
             order: VecDeque::new(),
             promises: 0,

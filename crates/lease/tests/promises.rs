@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease::{LeaseConfig, Leases, Output, Ticket};
+use lease::{LeaseConfig, Leases, Output, Promised, Ticket};
 use proptest::prelude::*;
 use types::{BreakId, BreakItem, BreakReason, ClientId, Fid, SessionId, Time};
 
@@ -97,7 +97,10 @@ impl World {
         let mut out = Vec::new();
         match op {
             Op::Promise { client, file } => {
-                assert!(self.leases.promise(Time::ZERO, self.sessions[*client], fid(*file), &mut out));
+                assert_eq!(
+                    self.leases.promise(Time::ZERO, self.sessions[*client], fid(*file), &mut out),
+                    Promised::Yes
+                );
                 self.clients[*client].promised.insert(fid(*file));
                 self.take_breaks(&out, BreakReason::Pressure);
             }

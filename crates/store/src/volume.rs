@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use types::{Name, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
 use crate::bucket;
 use crate::engine::{Batch, prefix_end};
@@ -137,18 +137,36 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn allocate(&self, directory: bool) -> Result<(VnodeNo, Uniquifier)> {
+        let fid = Fid::of_slot(self.id(), self.allocate_slots(1)?, directory);
+        Ok((fid.vnode, fid.unique))
+    }
+
+    /// The first of `count` slots for new vnodes that follow each other, never used before and never given again, whatever happens to the machine.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn allocate_slots(&self, count: u32) -> Result<u64> {
         let mut header = self.header.lock();
-        if header.next_slot == header.stored.next_slot {
-            let more = VolumeHeader { next_slot: header.next_slot + SLOTS_AT_ONCE, ..header.stored.clone() };
+        let (first, next) = (header.next_slot, header.next_slot + u64::from(count));
+        if next > header.stored.next_slot {
+            let more = VolumeHeader { next_slot: next - 1 + SLOTS_AT_ONCE, ..header.stored.clone() };
             let mut batch = Batch::default();
             put_header(self.id(), &more, &mut batch);
             self.tree.media.apply(&batch)?;
             self.tree.media.sync()?;
             header.stored = more;
         }
-        let slot = header.next_slot;
-        header.next_slot += 1;
-        Ok((VnodeNo(slot * 2 + u64::from(directory)), Uniquifier(slot + 1)))
+        header.next_slot = next;
+        Ok(first)
+    }
+
+    /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes it.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn is_given_slot(&self, slot: u64) -> Result<bool> {
+        let given = (1..self.header.lock().stored.next_slot).contains(&slot);
+        Ok(given && self.vnode(VnodeNo(2 * slot))?.is_none() && self.vnode(VnodeNo(2 * slot + 1))?.is_none())
     }
 
     /// Makes or replaces an entry (a replaced one keeps its cookie) and counts it in `dir.entries`.

@@ -18,6 +18,13 @@ impl Timestamp {
         let nanos = if nanos > 999_999_999 { 999_999_999 } else { nanos };
         Timestamp { secs, nanos }
     }
+
+    /// So much later.
+    pub const fn later(self, by: std::time::Duration) -> Self {
+        let nanos = self.nanos + by.subsec_nanos();
+        let secs = self.secs.saturating_add_unsigned(by.as_secs()).saturating_add((nanos / 1_000_000_000) as i64);
+        Timestamp { secs, nanos: nanos % 1_000_000_000 }
+    }
 }
 
 /// Steady time since some start that only its owner knows. State machines get it as an argument and read no clock.

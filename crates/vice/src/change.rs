@@ -9,6 +9,7 @@
 //! the stripe of the directory that has the name.
 
 use bytes::Bytes;
+use lease::Promised;
 use smallvec::SmallVec;
 use store::{Update, Vnode};
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp};
@@ -27,6 +28,7 @@ pub(crate) struct Change<'v> {
     removed: Option<(Vnode, bool)>,
     room: Room<'v>,
     sync: Option<Vnode>,
+    made: Option<(Fid, Fid)>,
 }
 
 /// A file that lost its last name: kept as an orphan, or dropped.
@@ -47,6 +49,7 @@ impl<'v> Change<'v> {
             removed: None,
             room: None,
             sync: None,
+            made: None,
         }
     }
 
@@ -87,6 +90,11 @@ impl<'v> Change<'v> {
         self.removed = Some((vnode.clone(), hold));
     }
 
+    /// The vnode is new, and has its only name in this directory.
+    pub fn make(&mut self, dir: Fid, fid: Fid) {
+        self.made = Some((dir, fid));
+    }
+
     /// The body is to be on disk before the reply.
     pub fn sync(&mut self, vnode: &Vnode) {
         self.sync = Some(vnode.clone());
@@ -96,12 +104,16 @@ impl<'v> Change<'v> {
 impl Vice {
     /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
     pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<Outcome, Fault> {
+        self.adopt(ask, change.made);
         self.promise(ask, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;
         change.update.reply(ask.origin, Bytes::from((self.config.encode)(&answer)));
         let committed = change.volume.store.commit(change.update);
         drop(change.room);
         let orphan = self.settle_removed(ask, removed, committed.is_ok());
+        if let (Err(_), Some((_, fid))) = (&committed, change.made) {
+            self.core.lock().leases.forget_file(ask.now, fid, &mut ask.events);
+        }
         committed?;
         if let Some(vnode) = &change.sync {
             change.volume.store.sync_body(vnode)?;
@@ -110,15 +122,34 @@ impl Vice {
         Ok(self.break_promises(ask, &change.breaks, orphan, answer))
     }
 
-    /// Promises each of these files to the caller's session.
+    /// Promises each of these files to the caller's session: before they are looked at, and by calls that change before anything else, so
+    /// that nobody gets them to himself meanwhile (DE-1).
     ///
     /// # Errors
-    /// `Expired` if the session is over.
+    /// `Expired` if the session is over; `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that the call
+    /// waits, for what others have to themselves.
     pub(crate) fn promise(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<(), Fault> {
         let mut core = self.core.lock();
         let session = ask.origin.session;
-        let all = fids.iter().all(|fid| core.leases.promise(ask.now, session, *fid, &mut ask.events));
-        if all { Ok(()) } else { Err(Fault::Expired) }
+        let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
+        for fid in fids {
+            if covered && !core.leases.covers(session, *fid) {
+                return Err(Fault::NotDelegated);
+            }
+            match core.leases.promise(ask.now, session, *fid, &mut ask.events) {
+                Promised::Yes => {}
+                Promised::Covered(dir) => ask.waits.push(dir),
+                Promised::Gone => return Err(Fault::Expired),
+            }
+        }
+        if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// A new file goes with its directory, if that is delegated.
+    fn adopt(&self, ask: &mut Ask<'_>, made: Option<(Fid, Fid)>) {
+        let Some((dir, fid)) = made else { return };
+        let at_once = ask.delegated.is_some() && fid.vnode.is_directory();
+        self.core.lock().leases.adopt(ask.now, ask.origin.session, dir, fid, at_once, &mut ask.events);
     }
 
     /// Decides what becomes of a file without names.
@@ -130,7 +161,9 @@ impl Vice {
         if hold {
             core.leases.hold(session, fid)?;
         }
-        let orphan = core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
+        // Before grace is over, others may yet claim that they have it open (HO-1).
+        let orphan =
+            !core.leases.may_change() || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
         drop(core);
         if orphan {
             change.update.put_vnode(&vnode);
@@ -142,12 +175,12 @@ impl Vice {
     }
 
     /// After the commit, or after its failure; the orphan, if there is one now.
-    fn settle_removed(&self, ask: &Ask<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
+    fn settle_removed(&self, ask: &mut Ask<'_>, removed: Option<Removed>, committed: bool) -> Option<Fid> {
         let Removed { fid, hold, orphan } = removed?;
         if !committed && hold {
             self.core.lock().leases.unhold(ask.origin.session, fid);
         } else if committed && !orphan {
-            self.core.lock().leases.forget_file(fid);
+            self.core.lock().leases.forget_file(ask.now, fid, &mut ask.events);
         }
         (committed && orphan).then_some(fid)
     }

@@ -8,6 +8,8 @@ mod change;
 mod config;
 mod effect;
 mod growth;
+mod parked;
+mod room;
 mod service;
 mod settle;
 mod slots;

@@ -14,10 +14,12 @@ use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
 use parking_lot::{Mutex, RwLock};
 use store::{Partition, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Time, Timestamp, VolumeId,
+    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Time, Timestamp, VnodeSlots,
+    VolumeId,
 };
 
 use crate::calls::Counters;
+use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
 use crate::volume::ViceVolume;
@@ -53,6 +55,7 @@ pub struct Vice {
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     volumes: RwLock<HashMap<VolumeId, Arc<ViceVolume>>>,
     attaching: Mutex<()>,
+    pub(crate) marking: Mutex<()>,
 }
 
 /// Everything in memory that calls share.
@@ -60,6 +63,10 @@ pub(crate) struct Core {
     pub leases: Leases,
     pub slots: SlotTable,
     pub queue: Queue,
+    /// Calls that wait for delegations of others.
+    pub parked: ParkedCalls,
+    /// Slots for new files that sessions may give themselves.
+    pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
     /// Changes that are done but not acknowledged.
     pub pending: HashMap<Ticket, Pending>,
     /// How many of them took the last name of a file.
@@ -82,6 +89,11 @@ pub(crate) struct Ask<'a> {
     pub origin: Origin,
     /// To be settled once no lock is held.
     pub events: Vec<Output>,
+    /// The change was answered by the session itself, with this slot for its new file (0: none).
+    pub delegated: Option<u64>,
+    /// Directories that others have to themselves: the call is to be tried again when one of them is back. Whoever adds to it refuses
+    /// the call with `Busy`, which nobody sees then.
+    pub waits: Vec<Fid>,
 }
 
 impl Vice {
@@ -103,6 +115,7 @@ impl Vice {
                 session: record.session,
                 client: record.client,
                 incarnation: record.incarnation,
+                delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
             });
         }
         // Every record was synced before its session was used, so all are known.
@@ -114,6 +127,8 @@ impl Vice {
                 leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
                 slots,
                 queue: Queue::new(config.waiting_calls_max, config.waiting_bytes_max),
+                parked: ParkedCalls::new(config.waiting_calls_max, config.waiting_bytes_max),
+                given: HashMap::new(),
                 pending: HashMap::new(),
                 removing: HashMap::new(),
             }),
@@ -121,11 +136,12 @@ impl Vice {
             scrub: Mutex::new(None),
             volumes: RwLock::new(HashMap::new()),
             attaching: Mutex::new(()),
+            marking: Mutex::new(()),
             config,
             partition,
         };
         if vice.core.lock().leases.may_change() {
-            vice.drop_orphans();
+            vice.drop_orphans(now);
         }
         Ok(vice)
     }
@@ -233,7 +249,7 @@ impl Vice {
         let mut events = Vec::new();
         let mut core = self.core.lock();
         core.leases.cancel(origin, &mut events);
-        let waited = core.queue.cancel(origin);
+        let waited = core.queue.cancel(origin) || core.parked.cancel(origin);
         drop(core);
         if waited {
             self.finish(origin, true, Err(Fault::Cancelled), None, out);
@@ -245,8 +261,11 @@ impl Vice {
     pub fn tick(&self, now: Time, out: &mut Vec<Effect>) -> Time {
         let mut events = Vec::new();
         self.core.lock().leases.tick(now, &mut events);
+        self.look_at_room(now, &mut events);
         self.settle(now, events, out);
-        self.core.lock().leases.wake_at()
+        let core = self.core.lock();
+        let look = if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
+        core.leases.wake_at().min(look)
     }
 
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the end of grace.
@@ -263,9 +282,9 @@ impl Vice {
         self.counters.count(&call);
         let mut core = self.core.lock();
         let begun = core.slots.begin(origin);
-        let settled = core.leases.may_change();
+        let settled = may_run(&core, origin, &call);
         match begun {
-            Begin::Execute if settled || !call.changes() => {
+            Begin::Execute if settled => {
                 drop(core);
                 let mut events = Vec::new();
                 self.run(now, wall, caller, origin, &call, &mut events, out);
@@ -304,6 +323,7 @@ impl Vice {
             Call::Commit { .. }
             | Call::CommitVolume { .. }
             | Call::Allocate { .. }
+            | Call::Delegate { .. }
             | Call::ReadSums { .. }
             | Call::Scrub { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
@@ -327,6 +347,32 @@ impl Vice {
         Ok(Arc::clone(volumes.entry(id).or_insert_with(|| Arc::new(ViceVolume::new(store)))))
     }
 }
+
+/// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5), whoever looks at files for those that may have
+/// changed them on their own, and those may say so at any time.
+pub(crate) fn may_run(core: &Core, origin: Origin, call: &Call) -> bool {
+    match call {
+        Call::Delegated { .. } if core.leases.reclaims_delegations(origin.session) => true,
+        call if call.changes() => core.leases.may_change(),
+        Call::Root { .. }
+        | Call::Lookup { .. }
+        | Call::ReadDir { .. }
+        | Call::ReadLink { .. }
+        | Call::GetStatus { .. }
+        | Call::XattrGet { .. }
+        | Call::XattrList { .. }
+        | Call::Read { .. }
+        | Call::Seek { .. }
+        | Call::OpenBody { .. }
+        | Call::ReadSums { .. } => core.leases.may_read(origin.session),
+        _ => true,
+    }
+}
+
+/// In a session's durable record: it may have had delegations.
+pub(crate) const HAD_DELEGATIONS: u8 = 1;
+/// How often the room that is set aside for delegations is compared with what is there, while there are any.
+const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Up to here a read or write is one copy from or into the page cache.
 const BULK_BYTES: usize = 64 << 10;

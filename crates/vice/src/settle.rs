@@ -8,7 +8,8 @@ use store::Update;
 use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp};
 
 use crate::calls::Outcome;
-use crate::service::Ask;
+use crate::parked::Parked;
+use crate::service::{Ask, may_run};
 use crate::waiting::Waiting;
 use crate::{Effect, Vice};
 
@@ -22,15 +23,27 @@ impl Vice {
         caller: &Caller,
         origin: Origin,
         call: &Call,
-        events: &mut Vec<Output>,
+        events_out: &mut Vec<Output>,
         out: &mut Vec<Effect>,
     ) {
-        let mut ask = Ask { now, wall, caller, origin, events: Vec::new() };
-        let (result, body) = match self.execute(&mut ask, call) {
-            Ok(Outcome::Answer(answer)) => (Some(Ok(answer)), None),
-            Ok(Outcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
-            Ok(Outcome::Waits) => (None, None),
-            Err(fault) => (Some(Err(fault)), None),
+        let (result, body) = loop {
+            let (events, waits) = (Vec::new(), Vec::new());
+            let mut ask = Ask { now, wall, caller, origin, events, delegated: None, waits };
+            let outcome = self.execute(&mut ask, call);
+            events_out.append(&mut ask.events);
+            if !ask.waits.is_empty() {
+                match self.park(&ask, call) {
+                    Ok(true) => return,
+                    Ok(false) => continue,
+                    Err(fault) => break (Some(Err(fault)), None),
+                }
+            }
+            break match outcome {
+                Ok(Outcome::Answer(answer)) => (Some(Ok(answer)), None),
+                Ok(Outcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
+                Ok(Outcome::Waits) => (None, None),
+                Err(fault) => (Some(Err(fault)), None),
+            };
         };
         if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
             tracing::error!(%fault, ?call, "refused");
@@ -38,7 +51,30 @@ impl Vice {
         if let Some(result) = result {
             self.finish(origin, call.changes(), result, body, out);
         }
-        events.append(&mut ask.events);
+    }
+
+    /// Lets a call wait for what it was stopped by. False: that is back already.
+    fn park(&self, ask: &Ask<'_>, call: &Call) -> Result<bool, Fault> {
+        let mut core = self.core.lock();
+        let gone =
+            |dir: &Fid| !core.leases.is_delegated_at_all(*dir) || core.leases.is_delegated(ask.origin.session, *dir);
+        if ask.waits.iter().any(gone) {
+            return Ok(false);
+        }
+        let (came, caller, waits) = ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
+        let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
+        core.parked.push(parked).map(|()| true)
+    }
+
+    /// Executes what waited for these directories anew.
+    fn unpark(&self, now: Time, back: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
+        let go = self.core.lock().parked.take(back);
+        for Parked { came, caller, origin, call, .. } in go {
+            let wall = came.1.later(now.since(came.0));
+            self.run(now, wall, &caller, origin, &call, &mut events, out);
+        }
+        events
     }
 
     /// Remembers the reply of a change and puts it out, unless the session is over.
@@ -62,19 +98,24 @@ impl Vice {
         while let Some(event) = events.pop_front() {
             match event {
                 Output::Break { to, id, items } => out.push(Effect::Break { to, id, items }),
-                Output::TicketDone(ticket) => self.ticket_done(ticket, out),
+                Output::TicketDone(ticket) => events.extend(self.ticket_done(now, ticket, out)),
                 Output::LockDone { origin, result } => {
                     self.finish(origin, false, result.map(|()| Answer::Done), None, out);
                 }
-                Output::SessionEnded { session, freed, .. } => self.session_ended(session, &freed, out),
+                Output::SessionEnded { session, freed, .. } => {
+                    events.extend(self.session_ended(now, session, &freed, out));
+                }
+                Output::DelegationsOver(dirs) => events.extend(self.unpark(now, &dirs, out)),
+                Output::ReadingAgain => events.extend(self.read_again(now, out)),
                 Output::GraceOver => events.extend(self.grace_over(now, out)),
             }
         }
     }
 
-    fn ticket_done(&self, ticket: Ticket, out: &mut Vec<Effect>) {
+    fn ticket_done(&self, now: Time, ticket: Ticket, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
         let mut core = self.core.lock();
-        let Some(pending) = core.pending.remove(&ticket) else { return };
+        let Some(pending) = core.pending.remove(&ticket) else { return events };
         if let Some(fid) = pending.removed {
             let count = core.removing.entry(fid).or_insert(1);
             *count -= 1;
@@ -84,29 +125,52 @@ impl Vice {
         }
         drop(core);
         if let Some(fid) = pending.removed {
-            self.drop_if_free(fid);
+            self.drop_if_free(now, fid, &mut events);
         }
         self.finish(pending.origin, true, Ok(pending.answer), None, out);
+        events
     }
 
-    fn session_ended(&self, session: SessionId, freed: &[Fid], out: &mut Vec<Effect>) {
+    fn session_ended(&self, now: Time, session: SessionId, freed: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
         let mut core = self.core.lock();
         core.slots.remove_session(session);
         core.queue.remove_session(session);
+        core.parked.remove_session(session);
+        core.given.retain(|(owner, _), _| *owner != session);
         drop(core);
         if let Err(error) = self.partition.remove_session(session) {
             // The record outlives the session and costs a later start some grace.
             tracing::warn!(?session, %error, "session record stays");
         }
         out.push(Effect::SessionEnded(session));
-        freed.iter().for_each(|fid| self.drop_if_free(*fid));
+        let mut events = Vec::new();
+        freed.iter().for_each(|fid| self.drop_if_free(now, *fid, &mut events));
+        events
+    }
+
+    /// Those who may look at files again do.
+    fn read_again(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut core = self.core.lock();
+        let mut queue = std::mem::take(&mut core.queue);
+        let ready = queue.take_if(|waiting| match waiting {
+            Waiting::Execute { origin, call, .. } => may_run(&core, *origin, call),
+            Waiting::Reply { .. } => false,
+        });
+        core.queue = queue;
+        drop(core);
+        self.run_all(now, ready, out)
     }
 
     /// Files that nobody claimed go, and what waited is executed.
     fn grace_over(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
-        self.drop_orphans();
-        let mut events = Vec::new();
+        let mut events = self.drop_orphans(now);
         let waiting = self.core.lock().queue.take_all();
+        events.extend(self.run_all(now, waiting, out));
+        events
+    }
+
+    fn run_all(&self, now: Time, waiting: VecDeque<Waiting>, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
         for waiting in waiting {
             match waiting {
                 Waiting::Execute { wall, caller, origin, call } => {
@@ -121,7 +185,8 @@ impl Vice {
     }
 
     /// Drops every file without names that nobody holds.
-    pub(crate) fn drop_orphans(&self) {
+    pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
+        let mut events = Vec::new();
         for volume in self.partition.volumes() {
             let orphans = volume.orphans().unwrap_or_else(|error| {
                 tracing::error!(volume = volume.id().0, %error, "files without names cannot be listed");
@@ -129,24 +194,25 @@ impl Vice {
             });
             for no in orphans {
                 match volume.vnode(no) {
-                    Ok(Some(vnode)) => self.drop_if_free(vnode.status.fid),
+                    Ok(Some(vnode)) => self.drop_if_free(now, vnode.status.fid, &mut events),
                     Ok(None) => {}
                     Err(error) => tracing::error!(vnode = no.0, %error, "file without names cannot be read"),
                 }
             }
         }
+        events
     }
 
     /// Drops the file if it has no name, nobody holds it, and everybody who may hold it has answered. (During grace, when
     /// others may yet claim it, the leases say of no file that it is free.)
-    pub(crate) fn drop_if_free(&self, fid: Fid) {
-        if let Err(fault) = self.try_drop(fid) {
+    pub(crate) fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
+        if let Err(fault) = self.try_drop(now, fid, events) {
             // Its orphan record stays: the next start tries again.
             tracing::warn!(%fid, %fault, "file without names stays");
         }
     }
 
-    fn try_drop(&self, fid: Fid) -> Result<(), Fault> {
+    fn try_drop(&self, now: Time, fid: Fid, events: &mut Vec<Output>) -> Result<(), Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
         let vnode = match volume.vnode(fid) {
@@ -162,7 +228,7 @@ impl Vice {
         let mut update = Update::new();
         volume.store.drop_vnode(&vnode, &mut update)?;
         volume.store.commit(update)?;
-        self.core.lock().leases.forget_file(fid);
+        self.core.lock().leases.forget_file(now, fid, events);
         Ok(())
     }
 }

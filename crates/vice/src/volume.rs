@@ -15,7 +15,7 @@ pub(crate) struct ViceVolume {
     /// Held by moves of directories between directories: nobody else moves the ancestors while one looks for a loop.
     pub moves: Mutex<()>,
     /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
-    growth: Mutex<()>,
+    pub growth: Mutex<()>,
 }
 
 /// Room under the quota, until it is dropped after the commit.
@@ -64,29 +64,5 @@ impl ViceVolume {
             return Err(Fault::NotFound);
         }
         self.access.need(caller, &dir.status, Right::ChangeEntries)
-    }
-
-    /// Room for so much more.
-    ///
-    ///
-    /// # Errors
-    /// `QuotaExceeded`.
-    pub fn room(&self, bytes: u64, files: u64) -> Result<Room<'_>, Fault> {
-        self.room_for(files, |_| Ok(bytes))
-    }
-
-    /// As `room`; `bytes` says how much it will be at most, given how much is free, and may look closer if that is not enough.
-    pub fn room_for(&self, files: u64, bytes: impl FnOnce(u64) -> Result<u64, Fault>) -> Result<Room<'_>, Fault> {
-        if self.store.quota() == store::Quota::default() {
-            return Ok(None);
-        }
-        let guard = self.growth.lock();
-        let (quota, usage) = (self.store.quota(), self.store.usage());
-        let free = |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
-        let bytes_free = free(quota.bytes, usage.bytes);
-        if files > free(quota.files, usage.files) || bytes(bytes_free)? > bytes_free {
-            return Err(Fault::QuotaExceeded);
-        }
-        Ok(Some(guard))
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that wait for the end of the grace period, bounded in number and bytes.
+//! Calls that wait for the grace period to end, or to go as far as they need, bounded in number and bytes.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,8 @@ impl Waiting {
     }
 }
 
-fn data_bytes(call: &Call) -> usize {
+/// Bytes of data in a call.
+pub(crate) fn data_bytes(call: &Call) -> usize {
     match call {
         Call::Write { data, .. } => data.len(),
         Call::XattrSet { value, .. } => value.len(),
@@ -38,7 +39,7 @@ fn data_bytes(call: &Call) -> usize {
 }
 
 /// First come, first served.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     calls: VecDeque<Waiting>,
     bytes: usize,
@@ -61,6 +62,14 @@ impl Queue {
         self.bytes = bytes;
         self.calls.push_back(waiting);
         Ok(())
+    }
+
+    /// Takes out those whose turn has come, in order.
+    pub fn take_if(&mut self, goes: impl Fn(&Waiting) -> bool) -> VecDeque<Waiting> {
+        let (go, stay) = std::mem::take(&mut self.calls).into_iter().partition(goes);
+        self.calls = stay;
+        self.bytes = self.calls.iter().map(Waiting::bytes).sum();
+        go
     }
 
     pub fn take_all(&mut self) -> VecDeque<Waiting> {

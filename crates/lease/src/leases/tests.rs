@@ -27,6 +27,7 @@ fn restarted(sessions: &[(u64, ClientId)], complete: bool) -> Leases {
         session: SessionId(*session),
         client: *client,
         incarnation: 1,
+        delegated: false,
     };
     let restart = Restart { known: sessions.iter().map(known).collect(), complete };
     Leases::new(LeaseConfig::default(), Some(&restart), SessionId(10), at(0))
@@ -74,9 +75,9 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
     let mut leases = fresh();
     let (a, b, c) = (attach(&mut leases, A), attach(&mut leases, B), attach(&mut leases, C));
     for session in [a, b] {
-        assert!(leases.promise(at(0), session, FILE, &mut Vec::new()));
+        assert_eq!(leases.promise(at(0), session, FILE, &mut Vec::new()), Promised::Yes);
     }
-    assert!(leases.promise(at(0), c, OTHER, &mut Vec::new()));
+    assert_eq!(leases.promise(at(0), c, OTHER, &mut Vec::new()), Promised::Yes);
     let (ticket, told) = change(&mut leases, FILE, a);
     assert_eq!(told.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
     assert!(leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER));
@@ -225,7 +226,7 @@ fn a_file_that_is_gone_leaves_no_promise_and_no_acknowledgement_is_missed() {
     leases.promise(at(0), a, FILE, &mut Vec::new());
     leases.promise(at(0), b, FILE, &mut Vec::new());
     let (ticket, told) = change(&mut leases, FILE, a);
-    leases.forget_file(FILE);
+    leases.forget_file(at(1), FILE, &mut Vec::new());
     assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
     assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
     assert_eq!(acked(&mut leases, b, told[0].1, &[]), [Output::TicketDone(ticket.expect("b was told"))]);

@@ -35,6 +35,7 @@ impl Vice {
         if !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
+        self.need_all_back(ask, fid.volume)?;
         let quota = Quota { bytes, files };
         let mut change = Change::new(&volume);
         change.update.set_quota(quota);
@@ -56,6 +57,7 @@ impl Vice {
         let core = self.core.lock();
         let counts = core.leases.counts();
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
+        let parked = core.parked.len();
         drop(core);
         let volumes = self.partition.volumes();
         let volumes: Vec<_> = volumes.iter().map(|volume| volume_report(volume)).collect();
@@ -70,6 +72,9 @@ impl Vice {
             "lock_waits": counts.lock_waits,
             "changes_waiting_for_breaks": pending,
             "calls_waiting_for_grace": queued,
+            "delegations": counts.delegations,
+            "delegated_children": counts.delegated_children,
+            "calls_waiting_for_delegations": parked,
             "grace": grace,
             "volumes": volumes,
             "calls": calls,

@@ -81,6 +81,7 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
         if data.len() > limits::PAYLOAD_BYTES_MAX {
@@ -90,12 +91,12 @@ impl Vice {
         let end = check_end(offset, data.len() as u64)?;
         let previous_version = vnode.status.data_version;
         if data.is_empty() {
-            self.promise(ask, &[fid])?;
             return Ok(Outcome::Answer(self.written(&vnode, 0, offset, previous_version)));
         }
         let mut change = Change::new(&volume);
         let size = vnode.status.size.max(end);
-        change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
+        let grows = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
+        change.take_room(self.room_for(ask, &volume, 0, grows)?);
         if kill || !ask.caller.is_root() {
             kill_privileges(&mut vnode, &mut change)?;
         }
@@ -119,6 +120,7 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
         if length == 0 {
@@ -130,7 +132,8 @@ impl Vice {
         if mode != AllocateMode::PunchHole {
             let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
             let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };
-            change.take_room(volume.room_for(0, |free| growth::of_range(&volume, &vnode, offset, end, size, free))?);
+            let growth = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
+            change.take_room(self.room_for(ask, &volume, 0, growth)?);
         }
         if !ask.caller.is_root() {
             kill_privileges(&mut vnode, &mut change)?;

@@ -2,6 +2,7 @@
 //!
 //! Each function registers the promises for what it answers with before it reads it (CB-2).
 
+use lease::Listed;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, limits};
 
 use super::Outcome;
@@ -51,8 +52,9 @@ impl Vice {
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
         let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
         self.promise(ask, &[fid])?;
+        let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
         let status = volume.vnode(fid)?.status;
-        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole: false }))
+        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
     }
 
     pub(super) fn read_dir(
@@ -72,17 +74,31 @@ impl Vice {
         let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
         let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
         if plus {
-            self.add_status(ask, &volume, &mut entries)?;
+            self.add_status(ask, &volume, dir, &mut entries)?;
         }
         Ok(Outcome::Answer(Answer::Entries { entries, end, dir_version: status.data_version }))
     }
 
-    fn add_status(&self, ask: &mut Ask<'_>, volume: &ViceVolume, entries: &mut [DirEntry]) -> Result<(), Fault> {
-        let fids: Vec<Fid> = entries.iter().map(|entry| entry.fid).collect();
-        self.promise(ask, &fids)?;
-        for entry in entries {
+    /// Entries that others have to themselves are left without a status, instead of waiting for each of them.
+    fn add_status(
+        &self,
+        ask: &mut Ask<'_>,
+        volume: &ViceVolume,
+        dir: Fid,
+        entries: &mut [DirEntry],
+    ) -> Result<(), Fault> {
+        let mut core = self.core.lock();
+        let session = ask.origin.session;
+        let listed: Vec<Listed> =
+            entries.iter().map(|entry| core.leases.list(ask.now, session, dir, entry.fid, &mut ask.events)).collect();
+        drop(core);
+        for (entry, listed) in entries.iter_mut().zip(listed) {
+            let Listed::Promised { sole } = listed else { continue };
             entry.status = match volume.vnode(entry.fid) {
-                Ok(vnode) => Some(vnode.status),
+                Ok(vnode) => {
+                    entry.sole = sole;
+                    Some(vnode.status)
+                }
                 Err(Fault::Damaged | Fault::Stale) => None, // the listing goes on; the file itself says so when asked
                 Err(fault) => return Err(fault),
             };

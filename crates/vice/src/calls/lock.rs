@@ -15,7 +15,7 @@ impl Vice {
             return Err(Fault::Invalid);
         };
         let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
-        self.check_lock(fid, range)?;
+        self.check_lock(ask, fid, range)?;
         match self.core.lock().leases.lock(ask.origin, &request, wait, reclaim, &mut ask.events) {
             LockOutcome::Granted => Ok(DONE),
             LockOutcome::Waiting => Ok(Outcome::Waits),
@@ -37,12 +37,14 @@ impl Vice {
 
     pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
         let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
-        self.check_lock(fid, range)?;
+        self.check_lock(ask, fid, range)?;
         let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
         Ok(Outcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
-    fn check_lock(&self, fid: Fid, range: ByteRange) -> Result<(), Fault> {
+    /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
+    fn check_lock(&self, ask: &mut Ask<'_>, fid: Fid, range: ByteRange) -> Result<(), Fault> {
+        self.promise(ask, &[fid])?;
         self.volume(fid.volume)?.vnode(fid)?;
         if range.start > range.end { Err(Fault::Invalid) } else { Ok(()) }
     }
@@ -64,7 +66,7 @@ impl Vice {
     pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
         for fid in fids {
             if self.core.lock().leases.unhold(ask.origin.session, *fid) {
-                self.drop_if_free(*fid);
+                self.drop_if_free(ask.now, *fid, &mut ask.events);
             }
         }
         Ok(DONE)

@@ -24,6 +24,7 @@ impl Vice {
         check_target(kind)?;
         let volume = self.volume(dir.volume)?;
         let _held = self.stripes.write(&[dir]);
+        self.promise(ask, &[dir])?;
         let mut parent = volume.directory(dir)?;
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
         if let Some(fid) = volume.entry(dir, name)? {
@@ -38,11 +39,12 @@ impl Vice {
             return Err(Fault::TooManyLinks);
         }
         let mut change = Change::new(&volume);
-        let mut vnode = new_vnode(ask, &volume, &parent, kind, mode)?;
+        let mut vnode = self.new_vnode(ask, &volume, &parent, kind, mode)?;
         if let CreateHow::Exclusive(verifier) = how {
             vnode.exclusive = verifier;
         }
-        self.add(&volume, &mut change, &mut vnode, kind)?;
+        self.add(ask, &volume, &mut change, &mut vnode, kind)?;
+        change.make(dir, vnode.status.fid);
         volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
         if is_directory {
@@ -57,12 +59,13 @@ impl Vice {
     pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _held = self.stripes.write(&[dir]);
+        self.promise(ask, &[dir])?;
         let parent = volume.directory(dir)?;
         volume.need_room(ask.caller, &parent)?;
         let mut change = Change::new(&volume);
-        let mut vnode = new_vnode(ask, &volume, &parent, &NewKind::File, mode)?;
+        let mut vnode = self.new_vnode(ask, &volume, &parent, &NewKind::File, mode)?;
         vnode.status.links = 0;
-        self.add(&volume, &mut change, &mut vnode, &NewKind::File)?;
+        self.add(ask, &volume, &mut change, &mut vnode, &NewKind::File)?;
         change.update.add_orphan(vnode.no());
         let (session, fid) = (ask.origin.session, vnode.status.fid);
         self.core.lock().leases.hold(session, fid)?;
@@ -79,6 +82,7 @@ impl Vice {
         }
         let volume = self.volume(dir.volume)?;
         let _held = self.stripes.write(&[dir, fid]);
+        self.promise(ask, &[dir, fid])?;
         let mut vnode = volume.vnode(fid)?;
         let mut parent = volume.directory(dir)?;
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
@@ -135,13 +139,14 @@ impl Vice {
     /// Puts the new vnode into the change, under the quota.
     fn add<'v>(
         &self,
+        ask: &mut Ask<'_>,
         volume: &'v ViceVolume,
         change: &mut Change<'v>,
         vnode: &mut Vnode,
         kind: &NewKind,
     ) -> Result<(), Fault> {
         let target_bytes = if let NewKind::Symlink(target) = kind { target.len() as u64 } else { 0 };
-        change.take_room(volume.room(vnode.status.used + target_bytes, 1)?);
+        change.take_room(self.room(ask, volume, vnode.status.used + target_bytes, 1)?);
         change.update.create_vnode(vnode);
         if let NewKind::Symlink(target) = kind {
             volume.store.set_target(vnode, target, &mut change.update)?;
@@ -150,18 +155,28 @@ impl Vice {
         change.promise(vnode.status.fid);
         Ok(())
     }
-}
 
-fn new_vnode(ask: &Ask<'_>, volume: &ViceVolume, parent: &Vnode, new: &NewKind, mode: u16) -> Result<Vnode, Fault> {
-    let kind = kind_of(new);
-    let (mode, gid) = inherit(ask, &parent.status, kind, mode)?;
-    let (vnode, unique) = volume.store.allocate(kind == Kind::Directory)?;
-    let fid = Fid { volume: volume.store.id(), vnode, unique };
-    let mut vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);
-    if let NewKind::CharDevice(device) | NewKind::BlockDevice(device) = new {
-        vnode.status.device = *device;
+    fn new_vnode(
+        &self,
+        ask: &Ask<'_>,
+        volume: &ViceVolume,
+        parent: &Vnode,
+        new: &NewKind,
+        mode: u16,
+    ) -> Result<Vnode, Fault> {
+        let kind = kind_of(new);
+        let (mode, gid) = inherit(ask, &parent.status, kind, mode)?;
+        let slot = match ask.delegated {
+            Some(slot) if slot > 0 => self.given_slot(ask, volume, slot)?,
+            _ => volume.store.allocate_slots(1)?,
+        };
+        let fid = Fid::of_slot(volume.store.id(), slot, kind == Kind::Directory);
+        let mut vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);
+        if let NewKind::CharDevice(device) | NewKind::BlockDevice(device) = new {
+            vnode.status.device = *device;
+        }
+        Ok(vnode)
     }
-    Ok(vnode)
 }
 
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the

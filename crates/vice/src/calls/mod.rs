@@ -3,6 +3,7 @@
 mod admin;
 mod counters;
 mod data;
+mod delegate;
 mod entries;
 mod lock;
 mod make;
@@ -70,10 +71,9 @@ impl Vice {
             Call::Unhold { fids } => self.unhold(ask, fids),
             Call::ReclaimDone => self.reclaim_done(ask),
 
-            // No directory is delegated yet, and always saying so is within the rules.
-            Call::Delegate { .. } => Err(Fault::Busy),
-            Call::Delegated { .. } => Err(Fault::NotDelegated),
-            Call::Return { .. } => Ok(Outcome::Answer(Answer::Done)),
+            Call::Delegate { fid } => self.delegate(ask, *fid),
+            Call::Delegated { at, slot, call } => self.delegated(ask, *at, *slot, call),
+            Call::Return { fids } => self.give_back(ask, fids),
 
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),

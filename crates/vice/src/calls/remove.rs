@@ -1,5 +1,6 @@
 //! Names go.
 
+use smallvec::SmallVec;
 use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Name, Status};
 
@@ -22,6 +23,8 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let (_held, found) = self.lock_entries(&volume, [(dir, name)], &[])?;
+        let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
+        self.promise(ask, &named)?;
         let mut parent = volume.directory(dir)?;
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
         let [Some(fid)] = found else { return Err(Fault::NotFound) };

@@ -1,5 +1,6 @@
 //! Names move. The order of the checks is Linux's, so that of several reasons to refuse applications see the one that they know.
 
+use smallvec::SmallVec;
 use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
@@ -43,6 +44,8 @@ impl Vice {
             drop(held);
             moves = Some(volume.moves.lock());
         };
+        let named: SmallVec<[Fid; 4]> = [from.0, to.0].into_iter().chain(moved).chain(target).collect();
+        self.promise(ask, &named)?;
         let from_dir = searched(ask, &volume, from.0)?;
         let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
         let moved = moved.ok_or(Fault::NotFound)?;

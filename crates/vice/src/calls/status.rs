@@ -18,9 +18,9 @@ impl Vice {
     pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         if is_nothing(wanted) {
-            self.promise(ask, &[fid])?;
             return Ok(Outcome::Answer(Answer::Status(vnode.status)));
         }
         check(ask.caller, &volume, &vnode.status, wanted)?;
@@ -33,7 +33,7 @@ impl Vice {
         vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
         vnode.status.mode = mode.unwrap_or(vnode.status.mode);
         if let Some(size) = wanted.size {
-            change.take_room(volume.room(growth::of_resize(&vnode, size), 0)?);
+            change.take_room(self.room(ask, &volume, growth::of_resize(&vnode, size), 0)?);
             volume.store.truncate(&mut vnode, size, &mut change.update)?;
             touch_data(&mut vnode, ask.wall);
             set_times(ask, &mut vnode, wanted);

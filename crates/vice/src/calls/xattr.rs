@@ -48,6 +48,7 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_change(ask.caller, &volume, &vnode.status, name)?;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
@@ -86,6 +87,7 @@ impl Vice {
     pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_change(ask.caller, &volume, &vnode.status, name)?;
         let mut change = Change::new(&volume);

@@ -1,0 +1,112 @@
+//! Delegations of directories, and the changes that were made under them (`docs/delegation.md`).
+
+use std::time::Duration;
+
+use store::SessionRecord;
+use types::{Answer, Call, Fault, Fid, Timestamp, VnodeSlots};
+
+use super::Outcome;
+use crate::Vice;
+use crate::service::{Ask, HAD_DELEGATIONS};
+use crate::volume::ViceVolume;
+
+/// Slots for new files that one answer gives.
+const SLOTS: u32 = 2048;
+/// Runs of slots that a session may have of one volume.
+const RUNS_MAX: usize = 4096;
+/// How far ahead of ours a client's clock may be: the time of a change is cut to that.
+const AHEAD_MAX: Duration = Duration::from_secs(60);
+
+impl Vice {
+    pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(dir.volume)?;
+        // Whoever changes the directory or looks at it is done, or sees the delegation.
+        let _held = self.stripes.write(&[dir]);
+        if volume.directory(dir)?.status.links == 0 {
+            return Err(Fault::NotFound);
+        }
+        let session = ask.origin.session;
+        self.need_room_to_delegate(ask, &volume)?;
+        self.core.lock().leases.delegate(ask.now, session, dir, &mut ask.events)?;
+        let slots = self.mark(ask).and_then(|()| self.give_slots(ask, &volume));
+        if slots.is_err() {
+            self.core.lock().leases.give_back(ask.now, session, &[dir], &mut ask.events);
+        }
+        let status = volume.directory(dir)?.status;
+        Ok(Outcome::Answer(Answer::Delegation { status, slots: slots? }))
+    }
+
+    /// Before a session has its first delegation, its durable record says so: after a restart only it knows what it has changed.
+    fn mark(&self, ask: &Ask<'_>) -> Result<(), Fault> {
+        let _one_at_a_time = self.marking.lock();
+        let session = ask.origin.session;
+        let core = self.core.lock();
+        if core.leases.is_marked(session) {
+            return Ok(());
+        }
+        let (client, incarnation) = core.leases.owner(session).ok_or(Fault::Expired)?;
+        drop(core);
+        let extra = bytes::Bytes::from_static(&[HAD_DELEGATIONS]);
+        self.partition.put_session(&SessionRecord { session, client, incarnation, extra })?;
+        self.partition.sync()?;
+        self.core.lock().leases.mark(session);
+        Ok(())
+    }
+
+    fn give_slots(&self, ask: &Ask<'_>, volume: &ViceVolume) -> Result<VnodeSlots, Fault> {
+        let slots = VnodeSlots { first: volume.store.allocate_slots(SLOTS)?, count: SLOTS };
+        let mut core = self.core.lock();
+        let given = core.given.entry((ask.origin.session, volume.store.id())).or_default();
+        let runs = given.len();
+        match given.last_mut() {
+            Some(last) if last.first + u64::from(last.count) == slots.first && last.count < u32::MAX - SLOTS => {
+                last.count += SLOTS;
+            }
+            _ if runs >= RUNS_MAX => return Err(Fault::Busy),
+            _ => given.push(slots),
+        }
+        Ok(slots)
+    }
+
+    /// A slot that the session was given and has not used. Which those of an earlier life were, is not known; that they were given is.
+    pub(super) fn given_slot(&self, ask: &Ask<'_>, volume: &ViceVolume, slot: u64) -> Result<u64, Fault> {
+        let core = self.core.lock();
+        let session = ask.origin.session;
+        let given = core.given.get(&(session, volume.store.id()));
+        let good = core.leases.reclaims_delegations(session)
+            || given.is_some_and(|runs| runs.iter().rev().any(|run| run.contains(slot)));
+        drop(core);
+        if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
+    }
+
+    pub(super) fn give_back(&self, ask: &mut Ask<'_>, dirs: &[Fid]) -> Result<Outcome, Fault> {
+        self.core.lock().leases.give_back(ask.now, ask.origin.session, dirs, &mut ask.events);
+        Ok(Outcome::Answer(Answer::Done))
+    }
+
+    /// A change that the session has answered itself: as any other, but at its own time, and only of what the session has to itself. Each file
+    /// that it touches is looked at for that when it is promised ([`Vice::promise`]).
+    pub(super) fn delegated(&self, ask: &mut Ask<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<Outcome, Fault> {
+        if !call.delegable() || ask.delegated.is_some() {
+            return Err(Fault::Invalid);
+        }
+        let dirs = match call {
+            Call::Make { dir, .. } | Call::Remove { dir, .. } | Call::Link { dir, .. } => [Some(*dir), None],
+            Call::Rename { from_dir, to_dir, .. } => [Some(*from_dir), Some(*to_dir)],
+            _ => [None, None],
+        };
+        let mut core = self.core.lock();
+        let session = ask.origin.session;
+        let all = dirs.iter().flatten().all(|dir| core.leases.is_delegated(session, *dir));
+        if !all && !core.leases.reclaims_delegations(session) {
+            return Err(Fault::NotDelegated);
+        }
+        core.leases.progress(ask.now, session);
+        drop(core);
+        if at <= ask.wall.later(AHEAD_MAX) {
+            ask.wall = at;
+        }
+        ask.delegated = Some(slot);
+        self.execute(ask, call)
+    }
+}
