@@ -64,6 +64,7 @@ detach() {
         while alive "$pid" && [ $left -gt 0 ]; do sleep 0.1; left=$((left - 1)); done
     done
     end client
+    end starter
 }
 
 # A network of its own with one address on its loopback, so that servers meet nobody else.
