@@ -67,7 +67,8 @@ impl Fixture {
 
     /// Makes on `side` what those of `scenarios` need that it takes part in.
     pub fn make(side: &mut dyn Side, size: Size, scenarios: &[Scenario], archive: &Path) -> io::Result<Fixture> {
-        let taken: Vec<Scenario> = scenarios.iter().copied().filter(|scenario| side.takes(*scenario).is_ok()).collect();
+        let takes = |scenario: &Scenario| side.has_files() && side.takes(*scenario).is_ok();
+        let taken: Vec<Scenario> = scenarios.iter().copied().filter(takes).collect();
         let needs = |wanted: &[Scenario]| taken.iter().any(|scenario| wanted.contains(scenario));
         let root = side.root(Place::Local).to_owned();
         let mut fixture = Fixture { size, root, small: Vec::new(), absent: Vec::new(), archive: archive.to_owned() };

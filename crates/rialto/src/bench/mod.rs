@@ -198,8 +198,7 @@ impl Measuring<'_> {
             Place::Local => fixture.clone(),
             Place::Remote => fixture.seen_at(side.root(place)),
         };
-        // A side with its own way has no files either.
-        let files = !matches!(scenario, Scenario::Restart1m) && side.name() != "tcp";
+        let files = side.has_files();
         if files {
             scenario.before(&fixture).doing(what)?;
         }

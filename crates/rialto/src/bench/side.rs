@@ -22,6 +22,11 @@ pub trait Side {
     /// Why not, for people; an empty text where everybody expects that.
     fn takes(&self, scenario: Scenario) -> Result<(), String>;
 
+    /// Whether it has files at all. One without does everything in its own way.
+    fn has_files(&self) -> bool {
+        true
+    }
+
     /// Makes sure that `place` can be reached, and what is only there for the other does not run.
     fn enter(&mut self, _place: Place) -> Result<(), Failure> {
         Ok(())

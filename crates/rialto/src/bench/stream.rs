@@ -116,6 +116,10 @@ impl Side for Stream {
         Path::new("/")
     }
 
+    fn has_files(&self) -> bool {
+        false
+    }
+
     fn takes(&self, scenario: Scenario) -> Result<(), String> {
         if scenario.place() == Place::Remote { Ok(()) } else { Err(String::new()) }
     }
@@ -145,6 +149,16 @@ impl Drop for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_has_no_place_for_files() {
+        let process = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+        let mut side = Stream { process, address: "127.0.0.1:1".parse().unwrap() };
+        let archive = Path::new("/nowhere");
+        let size = super::super::Size::QUICK;
+        let fixture = super::super::fixture::Fixture::make(&mut side, size, &Scenario::ALL, archive).unwrap();
+        assert!(!fixture.large().exists() && fixture.small.is_empty());
+    }
 
     #[test]
     fn both_ways_carry_what_was_ordered() {
