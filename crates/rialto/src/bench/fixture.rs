@@ -60,6 +60,12 @@ impl Fixture {
         scenario.empty_files().unwrap_or(0) as f64
     }
 
+    /// Nothing, on a side that could not have it.
+    pub fn none(size: Size) -> Fixture {
+        let nowhere = PathBuf::new();
+        Fixture { size, root: nowhere.clone(), small: Vec::new(), absent: Vec::new(), archive: nowhere }
+    }
+
     /// The same files seen from elsewhere.
     pub fn seen_at(&self, root: &Path) -> Fixture {
         Fixture { root: root.to_owned(), ..self.clone() }

@@ -123,7 +123,7 @@ pub struct Plan {
 /// When a side cannot be prepared or a scenario fails on it; nothing is reported then.
 pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Result<Vec<Line>, Failure> {
     let progress = Progress::start("preparing");
-    let fixtures = prepare(plan, sides, &progress)?;
+    let (fixtures, mut given_up) = prepare(plan, sides, &progress)?;
     let line = |scenario: &Scenario| Line::new(*scenario, sides.iter().map(|side| side.name()));
     let mut lines: Vec<Line> = plan.scenarios.iter().map(line).collect();
     let counting = usize::from(plan.count);
@@ -134,7 +134,8 @@ pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Result<Vec<Line>, Failur
             for turn in 0..sides.len() {
                 let index = (turn + round) % sides.len();
                 let side = sides[index].as_mut();
-                if side.takes(line.scenario).is_err() || counted && side.processes().is_empty() {
+                let out = given_up.contains(&(index, line.scenario)) || side.takes(line.scenario).is_err();
+                if out || counted && side.processes().is_empty() {
                     continue;
                 }
                 progress.now(format!("{shown}: {} on {}", line.scenario.name(), side.name()));
@@ -143,28 +144,46 @@ pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Result<Vec<Line>, Failur
                     _ if counted => Watch::Count,
                     _ => Watch::Nothing,
                 };
-                let sample = Measuring { plan, scenario: line.scenario, watch }.measure(side, &fixtures[index])?;
-                match sample.counts {
-                    Some(counts) => line.count(index, counts),
-                    None => line.add(index, sample.value, sample.cost),
-                }
+                let sample = Measuring { plan, scenario: line.scenario, watch }.measure(side, &fixtures[index]);
                 interrupts::check().doing(|| "measuring".to_owned())?;
+                match sample {
+                    Ok(Sample { counts: Some(counts), .. }) => line.count(index, counts),
+                    Ok(sample) => line.add(index, sample.value, sample.cost),
+                    Err(failure) if side.may_fail() => {
+                        eprintln!("rialto bench: {failure}: left out");
+                        let _ = std::fs::remove_dir_all(fixtures[index].fresh());
+                        given_up.push((index, line.scenario));
+                    }
+                    Err(failure) => return Err(failure),
+                }
             }
         }
     }
     Ok(lines)
 }
 
-fn prepare(plan: &Plan, sides: &mut [Box<dyn Side>], progress: &Progress) -> Result<Vec<Fixture>, Failure> {
+/// Which side is left out of what, because it failed there.
+type GivenUp = Vec<(usize, Scenario)>;
+
+fn prepare(plan: &Plan, sides: &mut [Box<dyn Side>], progress: &Progress) -> Result<(Vec<Fixture>, GivenUp), Failure> {
     let archive = fixture::archive(&plan.scratch, plan.size.archive_files)
         .doing(|| format!("making an archive in {}", plan.scratch.display()))?;
-    let mut fixtures = Vec::new();
-    for side in sides {
+    let (mut fixtures, mut given_up) = (Vec::new(), Vec::new());
+    for (index, side) in sides.iter_mut().enumerate() {
         let what = format!("preparing files on {}", side.name());
         progress.now(what.clone());
-        fixtures.push(Fixture::make(side.as_mut(), plan.size, &plan.scenarios, &archive).doing(|| what)?);
+        let made = Fixture::make(side.as_mut(), plan.size, &plan.scenarios, &archive).doing(|| what);
+        interrupts::check().doing(|| "preparing".to_owned())?;
+        fixtures.push(match made {
+            Err(failure) if side.may_fail() => {
+                eprintln!("rialto bench: {failure}: left out of everything");
+                given_up.extend(plan.scenarios.iter().map(|scenario| (index, *scenario)));
+                Fixture::none(plan.size)
+            }
+            other => other?,
+        });
     }
-    Ok(fixtures)
+    Ok((fixtures, given_up))
 }
 
 /// What else happens while a scenario runs.
@@ -311,6 +330,55 @@ mod tests {
         assert_eq!(left, ["large", "small", "tree"]);
         drop(sides);
         assert!(!root.exists(), "what was made in a given directory goes with it");
+    }
+
+    /// A peer that cannot do anything with files.
+    struct Broken(Given);
+
+    impl Side for Broken {
+        fn name(&self) -> &str {
+            "broken"
+        }
+
+        fn root(&self, _place: Place) -> &std::path::Path {
+            std::path::Path::new("/proc/self")
+        }
+
+        fn takes(&self, scenario: Scenario) -> Result<(), String> {
+            self.0.takes(scenario)
+        }
+
+        fn may_fail(&self) -> bool {
+            true
+        }
+
+        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peer_that_fails_is_left_out_and_the_others_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Size { files: 3, archive_files: 3, ..Size::QUICK };
+        let scenarios = vec![Scenario::Create4k, Scenario::StatWarm];
+        for broken_at_once in [false, true] {
+            let scenarios = if broken_at_once { scenarios.clone() } else { scenarios[..1].to_vec() };
+            let plan = Plan { scenarios, runs: 2, count: false, profile: None, size, scratch: dir.path().to_owned() };
+            let native = dir.path().join(format!("native-{broken_at_once}"));
+            let given = |name: String| {
+                let at = dir.path().join(&name);
+                std::fs::create_dir(&at).unwrap();
+                Given::new(&name, &at).unwrap()
+            };
+            let mut sides: Vec<Box<dyn Side>> = vec![
+                Box::new(given(format!("first-{broken_at_once}"))),
+                Box::new(Native::new(&native).unwrap()),
+                Box::new(Broken(given(format!("other-{broken_at_once}")))),
+            ];
+            let lines = run(&plan, &mut sides).unwrap();
+            assert!(lines.iter().all(|line| line.value(0).is_some() && line.value(2).is_none()));
+        }
     }
 
     #[test]

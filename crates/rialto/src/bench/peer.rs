@@ -99,6 +99,10 @@ impl Side for Peer {
         any_directory_takes(scenario)
     }
 
+    fn may_fail(&self) -> bool {
+        true
+    }
+
     fn forget(&mut self, state: State, _place: Place) -> Result<(), Failure> {
         match state {
             State::Cold => self.verb("stop")?,

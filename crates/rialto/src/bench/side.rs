@@ -27,6 +27,11 @@ pub trait Side {
         true
     }
 
+    /// Whether the others go on without it where it fails: it is not ours to mend.
+    fn may_fail(&self) -> bool {
+        false
+    }
+
     /// Makes sure that `place` can be reached, and what is only there for the other does not run.
     fn enter(&mut self, _place: Place) -> Result<(), Failure> {
         Ok(())

@@ -259,11 +259,13 @@ fn ls(dir: &Path) -> io::Result<()> {
 
 /// Runs `command`, whose output nobody wants, and expects one of `codes`.
 fn quietly(command: &mut Command, codes: &[i32]) -> io::Result<()> {
-    let status = command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).status()?;
-    if status.code().is_some_and(|code| codes.contains(&code)) {
+    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).output()?;
+    if output.status.code().is_some_and(|code| codes.contains(&code)) {
         return Ok(());
     }
-    Err(io::Error::other(format!("{}: {status}", command.get_program().to_string_lossy())))
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().next().map_or_else(|| output.status.to_string(), str::to_owned);
+    Err(io::Error::other(format!("{}: {said}", command.get_program().to_string_lossy())))
 }
 
 #[cfg(test)]
