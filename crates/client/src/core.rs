@@ -259,7 +259,8 @@ fn to_reply(result: Result<Answer, CallFailure>, body: Option<OwnedFd>) -> Resul
         Err(CallFailure::Fault(fault)) => Err(CallError::Fault(fault)),
         Err(CallFailure::SessionLost) => Err(CallError::Lost),
         Err(CallFailure::QueueFull) => Err(CallError::Fault(Fault::Busy)),
-        Err(CallFailure::BadChain) => Err(CallError::Fault(Fault::Invalid)),
+        // Credits were taken away meanwhile: nothing of it was sent.
+        Err(CallFailure::BadChain) => Err(CallError::Fault(Fault::ChainAborted)),
         Err(CallFailure::Unsendable(error)) => {
             tracing::warn!(%error, "a call breaks a limit of the protocol");
             Err(CallError::Fault(Fault::Invalid))

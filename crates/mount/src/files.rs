@@ -51,7 +51,7 @@ fn allocate_mode(mode: u32) -> Option<AllocateMode> {
 }
 
 impl Task<'_> {
-    /// A handle that cannot write has nothing to flush, so its closing needs no request, unless the file has byte-range
+    /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush, so its closing needs no request, unless the file has byte-range
     /// locks: closing any descriptor of a file ends its process's locks on it.
     pub(crate) fn open_out(&self, fid: Fid, opened: &Opened, read_only: bool) -> abi::OpenOut {
         let mut open_flags = 0;
@@ -61,7 +61,7 @@ impl Task<'_> {
         if opened.keep_cache {
             open_flags |= flag::FOPEN_KEEP_CACHE;
         }
-        if read_only && !self.on.locks.any(fid) {
+        if (read_only || opened.quiet) && !self.on.locks.any(fid) {
             open_flags |= flag::FOPEN_NOFLUSH;
         }
         abi::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 }

@@ -32,9 +32,16 @@ impl Core {
         &self,
         request: &Request<'_>,
         dirs: &[Fid],
-        call: Call,
+        mut call: Call,
         take: impl FnOnce(&mut crate::tables::Tables, lease::Snapshot, Answer) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        if let Some((mut tables, snapshot, answer)) = self.answer_delegated(request, &call) {
+            dirs.iter().for_each(|dir| tables.change_begins(*dir));
+            dirs.iter().for_each(|dir| tables.change_ends(*dir));
+            return take(&mut tables, snapshot, answer);
+        }
+        let removes = matches!(call, Call::Remove { .. });
+        let _away = self.away(&mut call);
         let snapshot = {
             let mut tables = self.tables.lock();
             dirs.iter().for_each(|dir| tables.change_begins(*dir));
@@ -44,8 +51,10 @@ impl Core {
         let mut tables = self.tables.lock();
         dirs.iter().for_each(|dir| tables.change_ends(*dir));
         let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
-        if result.as_ref().is_err_and(|error| unsure(error) || contradicts(error)) {
-            dirs.iter().for_each(|dir| tables.unsure(*dir));
+        match &result {
+            Ok(_) => dirs.iter().for_each(|dir| tables.own_change(*dir, removes)),
+            Err(error) if unsure(error) || contradicts(error) => dirs.iter().for_each(|dir| tables.unsure(*dir)),
+            Err(_) => {}
         }
         result
     }
@@ -57,6 +66,8 @@ impl Core {
             let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
+                // Who makes a directory is likely to fill it.
+                tables.own_change(status.fid, false);
             }
             let (shown, cacheable) = tables.put(snapshot, status);
             tables.node(status.fid).bare |= new && !existed && cacheable;
@@ -114,6 +125,7 @@ impl Core {
             Ok(())
         });
         self.unmark(&victim);
+        self.drop_cuts();
         removed
     }
 }
@@ -170,8 +182,10 @@ impl Venus {
         open: OpenMode,
     ) -> Result<(Entry, Opened), Error> {
         let core = &self.core;
+        let mut call = Call::MakeUnnamed { dir, mode };
+        let _away = core.away(&mut call);
         let snapshot = core.begin();
-        let Answer::Status(status) = core.call(request, Call::MakeUnnamed { dir, mode })? else {
+        let Answer::Status(status) = core.call(request, call)? else {
             return Err(Error::Protocol);
         };
         let mut tables = core.tables.lock();

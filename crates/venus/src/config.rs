@@ -22,6 +22,10 @@ pub struct VenusConfig {
     pub uncommitted_bytes_max: usize,
     /// Written data is sent at the latest after this.
     pub dirty_age: Duration,
+    /// Directories are asked for, and changes answered here that their delegations cover.
+    pub delegations: bool,
+    /// How long a directory is not asked for again after it was recalled; longer each time.
+    pub recall_pause: Duration,
     /// Threads that send written data.
     pub flusher_threads: usize,
     /// Threads that read ahead.
@@ -46,6 +50,8 @@ impl Default for VenusConfig {
             file_dirty_bytes_max: 16 << 20,
             uncommitted_bytes_max: 64 << 20,
             dirty_age: Duration::from_secs(1),
+            delegations: true,
+            recall_pause: Duration::from_secs(5),
             flusher_threads: 4,
             reader_threads: 16,
             read_ahead_bytes_max: 16 << 20,

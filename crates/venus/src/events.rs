@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use client::{Events, Remote};
 use types::limits::HOLD_FIDS_MAX;
-use types::{BreakItem, Call, Caller, Fid, Time};
+use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
+use crate::Error;
 use crate::file::File;
 use crate::shared::Core;
 
@@ -57,6 +58,15 @@ impl Events for Listener {
 
 impl Core {
     fn on_break(self: &Arc<Self>, items: &[BreakItem]) -> Vec<Fid> {
+        // A recall ends no promise.
+        let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
+            items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
+        let recalls: Vec<Fid> = recalls.into_iter().map(|item| item.fid).collect();
+        self.recalled(&recalls);
+        if items.is_empty() {
+            return Vec::new();
+        }
+        let items = &items[..];
         let held = {
             let mut tables = self.tables.lock();
             let held = tables.on_break(items);
@@ -95,12 +105,14 @@ impl Core {
 
     /// Promises are void: nothing is known any more, here and in the kernel.
     pub fn void(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
-        {
+        let ended = {
             let mut tables = self.tables.lock();
             mark(&mut tables);
             tables.void();
             *self.gate.write() += 1;
-        }
+            tables.end_delegations()
+        };
+        self.give_back_soon(ended);
         for file in self.files() {
             let mut data = file.data.lock();
             data.breaks += 1;
@@ -136,6 +148,7 @@ impl Core {
 
     fn on_lease_lost(&self) {
         tracing::warn!("lease lost: cache and locks are void");
+        self.lose_journal(Vec::new(), &Error::Lost);
         self.void(|tables| tables.holder.on_lease_lost());
         for file in self.files() {
             let mut data = file.data.lock();
@@ -165,6 +178,8 @@ impl Core {
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
         self.void(|tables| tables.holder.on_server_restarted());
+        // Before the delegations are forgotten there: delegated changes do not wait for the end of the reclaim.
+        let _ = self.drain_all(None);
         for file in self.files() {
             self.reclaim_locks(&file, reclaim);
         }

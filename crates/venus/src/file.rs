@@ -1,6 +1,8 @@
 //! The bytes of one file that are here: written and not sent, sent and not answered, answered and not yet stable.
 //!
 //! A written byte moves `dirty` -> `flying` -> (`kept` ->) gone. Reads lay `flying` and then `dirty` over what the server has.
+//! Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->) gone: what is sealed is an entry of the journal, and its effect is in
+//! the status already.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
 //! server acknowledged as *unstable* under one boot verifier; it is sent again if the verifier changes before a commit.
 //!
@@ -26,6 +28,8 @@ pub(crate) struct File {
     pub unsent: AtomicUsize,
     /// Past the last of those bytes.
     pub floor: AtomicU64,
+    /// Chunks sealed. As `unsent`.
+    sealed: AtomicUsize,
     pub data: Mutex<Data>,
     /// Something flew, landed or failed.
     pub moved: Condvar,
@@ -45,6 +49,8 @@ pub(crate) struct Granted {
 pub(crate) struct Data {
     pub dirty: Extents,
     pub flying: Vec<Chunk>,
+    /// In the journal, oldest first, with the entries' numbers.
+    pub sealed: Vec<(u64, Chunk)>,
     pub kept: Extents,
     pub kept_verifier: BootVerifier,
     pub clock: u64,
@@ -77,6 +83,7 @@ impl File {
             fid,
             unsent: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
+            sealed: AtomicUsize::new(0),
             data: Mutex::default(),
             moved: Condvar::new(),
         }
@@ -86,11 +93,17 @@ impl File {
         self.unsent.load(Ordering::Acquire) == 0
     }
 
-    /// Publishes what `data` holds, after each change of `dirty` or `flying`.
+    /// Whether nothing is on its way in the journal.
+    pub fn is_landed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire) == 0
+    }
+
+    /// Publishes what `data` holds, after each change of `dirty`, `flying` or `sealed`.
     pub fn account(&self, data: &mut Data, gauge: &Gauge) {
         let now = data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
         let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
         self.floor.store(floor, Ordering::Release);
+        self.sealed.store(data.sealed.len(), Ordering::Release);
         gauge.change(self.unsent.swap(now, Ordering::AcqRel), now);
         if data.dirty.is_empty() {
             data.since = None;
@@ -100,12 +113,13 @@ impl File {
 
     /// Bytes written here in `start..end`, oldest first, and past the last written byte.
     pub fn layers(&self, start: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
-        if self.is_clean() {
+        if self.is_clean() && self.is_landed() {
             return (Vec::new(), 0);
         }
         let data = self.data.lock();
         let mut layers = Vec::new();
-        for chunk in data.flying.iter().filter(|chunk| chunk.overlaps(start, end)) {
+        let sealed = data.sealed.iter().map(|(_, chunk)| chunk);
+        for chunk in sealed.chain(&data.flying).filter(|chunk| chunk.overlaps(start, end)) {
             let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
             layers.push((lo, chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize)));
         }
@@ -126,6 +140,11 @@ impl Data {
         let chunk = self.dirty.take(&self.flying, !all)?;
         self.flying.push(chunk.clone());
         Some(chunk)
+    }
+
+    /// The entry of the journal with this number has landed.
+    pub fn unseal(&mut self, number: u64) {
+        self.sealed.retain(|(sealed, _)| *sealed != number);
     }
 
     pub fn land(&mut self, chunk: &Chunk) {

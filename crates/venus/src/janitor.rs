@@ -122,7 +122,8 @@ impl Core {
             });
         }
         for fids in fids.chunks(HOLD_FIDS_MAX) {
-            if let Err(error) = self.remote.call(&Caller::ROOT, Call::Unhold { fids: fids.to_vec() }, None) {
+            let call = Call::Unhold { fids: fids.to_vec() };
+            if let Err(error) = self.call(&Request::of(&Caller::ROOT), call) {
                 tracing::warn!(%error, "files that are not open any more could not be let go");
             }
         }

@@ -3,6 +3,7 @@
 //! The walk of a request: `mount` calls an operation of [`Venus`] (`look`, `change`, `list`, `open`, `read`, `write`,
 //! `locks`); the operation asks the `tables` (statuses and names under promises) or a `file` (its bytes); what is not there is
 //! fetched with one call, and the answer is entered if no break overtook it (CB-3). Breaks come in through `events`.
+//! Changes that a delegation covers are answered here (`delegate`, `lend`) and sent later (`journal`, `flush`).
 //!
 //! # Locks
 //! In this order, and none is held over a call to the server, to [`Invalidate`], or over a wait for another thread's call:
@@ -11,7 +12,7 @@
 //! 2. one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress`
-//! 5. `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
+//! 5. the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
@@ -20,15 +21,19 @@ mod body;
 mod budget;
 mod change;
 mod config;
+mod delegate;
 mod disk;
 mod error;
 mod events;
 mod extents;
 mod file;
+mod flush;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod invalidate;
 mod janitor;
+mod journal;
+mod lend;
 mod list;
 mod locks;
 mod look;
@@ -39,6 +44,7 @@ mod read;
 mod reads;
 mod request;
 mod result;
+mod seal;
 mod shared;
 mod space;
 mod tables;

@@ -15,6 +15,8 @@ type Progress = Option<(u64, u64)>;
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Progress>,
+    /// Behind which cookie there was nothing more: readers ask once more to be sure.
+    end: Mutex<Option<u64>>,
 }
 
 /// Bytes of a page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
@@ -33,7 +35,10 @@ struct Page {
 impl Core {
     /// Asks for a page and enters what it says.
     fn page(&self, request: &Request<'_>, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Page, Error> {
-        let before = self.tables.lock().before(dir);
+        let (before, delegation) = {
+            let tables = self.tables.lock();
+            (tables.before(dir), tables.delegation(dir))
+        };
         let call = Call::ReadDir { dir, cookie, bytes_max, plus };
         let Answer::Entries { entries, end, dir_version } = self.call(request, call)? else {
             return Err(Error::Protocol);
@@ -46,6 +51,9 @@ impl Core {
             let (status, cacheable) = match entry.status {
                 Some(status) => {
                     let (status, cacheable) = tables.put(before.snapshot, status);
+                    if entry.sole {
+                        tables.put_sole(dir, delegation, status.fid);
+                    }
                     (Some(status), cacheable)
                 }
                 None => (None, false),
@@ -55,6 +63,12 @@ impl Core {
         let entries = entries.collect();
         let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
         Ok(Page { listing, version: dir_version, entered, next })
+    }
+
+    /// Lists a page with status for its own sake; where the next one begins, and whether there is none.
+    pub fn list_page(&self, request: &Request<'_>, dir: Fid, cookie: u64) -> Result<(u64, bool), Error> {
+        let page = self.page(request, dir, cookie, AHEAD_BYTES, true)?;
+        Ok((page.next, page.listing.end))
     }
 
     /// After a run of lookups that had to ask: lists the next page of the directory with status, so that the following ones
@@ -76,7 +90,10 @@ impl Venus {
     /// As the service says.
     pub fn opendir(&self, _request: &Request<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
-        self.core.dirs.lock().insert(handle, Arc::new(OpenDir { dir, progress: Mutex::new(None) }));
+        self.core
+            .dirs
+            .lock()
+            .insert(handle, Arc::new(OpenDir { dir, progress: Mutex::new(None), end: Mutex::new(None) }));
         Ok(handle)
     }
 
@@ -98,7 +115,15 @@ impl Venus {
     ) -> Result<Listing, Error> {
         let core = &self.core;
         let open = self.dir_of(handle)?;
+        if cookie != 0 && *open.end.lock() == Some(cookie) {
+            let _tables = core.tables.lock();
+            return Ok(Listing { entries: Vec::new(), end: true, names_cacheable: false, stamp: core.stamp() });
+        }
+        if cookie == 0 {
+            core.ask_before_listing(request, open.dir);
+        }
         let page = core.page(request, open.dir, cookie, bytes_max, plus)?;
+        *open.end.lock() = page.listing.end.then_some(page.next);
         let mut progress = open.progress.lock();
         *progress = match *progress {
             _ if !page.entered => None,
@@ -125,6 +150,7 @@ impl Venus {
     /// As the service says.
     pub fn fsyncdir(&self, request: &Request<'_>, handle: DirHandle) -> Result<(), Error> {
         let fid = self.dir_of(handle)?.dir;
+        self.core.drain_all(request.cancel)?;
         self.core.call(request, Call::Commit { fid }).map(drop)
     }
 }

@@ -19,12 +19,30 @@ impl Core {
     }
 
     /// A call that answers with a status.
-    fn status_by(&self, request: &Request<'_>, call: Call) -> Result<Attributes, Error> {
+    fn status_by(&self, request: &Request<'_>, mut call: Call) -> Result<Attributes, Error> {
+        let _away = call.changes().then(|| self.away(&mut call));
         let snapshot = self.begin();
         let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };
         let mut tables = self.tables.lock();
         let (status, cacheable) = tables.put(snapshot, status);
         Ok(self.attributes(status, cacheable))
+    }
+
+    /// A change of status that a delegation covers.
+    fn set_here(&self, request: &Request<'_>, call: &Call) -> Option<Attributes> {
+        let Call::SetStatus { fid, change } = call else { return None };
+        if !self.config.delegations || change.size.is_some() && !self.has_landed(*fid) {
+            return None;
+        }
+        let (mut tables, snapshot, answer) = self.answer_here(request.caller, call)?;
+        let Answer::Status(status) = answer else { return None };
+        let (status, cacheable) = tables.put(snapshot, status);
+        Some(self.attributes(status, cacheable))
+    }
+
+    /// Whether no bytes of the file are in the journal: what a truncation cuts off would still be read.
+    fn has_landed(&self, fid: Fid) -> bool {
+        self.file_of(fid).is_none_or(|file| file.is_landed())
     }
 
     /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
@@ -67,12 +85,18 @@ impl Venus {
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
         }
-        let before = core.tables.lock().before(dir);
+        let (before, delegation) = {
+            let tables = core.tables.lock();
+            (tables.before(dir), tables.delegation(dir))
+        };
         match core.call(request, Call::Lookup { dir, name: name.clone() }) {
-            Ok(Answer::Entry { status, dir_version, .. }) => {
+            Ok(Answer::Entry { status, dir_version, sole }) => {
                 let mut tables = core.tables.lock();
                 let (status, cacheable) = tables.put(before.snapshot, status);
                 let named = tables.put_name(&before, dir, dir_version, name, status.fid);
+                if sole {
+                    tables.put_sole(dir, delegation, status.fid);
+                }
                 Ok(Found::Entry(core.entry(&mut tables, status, cacheable, named)))
             }
             Ok(_) => Err(Error::Protocol),
@@ -126,7 +150,11 @@ impl Venus {
         if let Some(file) = core.file_of(fid) {
             core.send_all(&file, request.cancel)?;
         }
-        let set = core.status_by(request, Call::SetStatus { fid, change })?;
+        let call = Call::SetStatus { fid, change };
+        let set = match core.set_here(request, &call) {
+            Some(set) => set,
+            None => core.status_by(request, call)?,
+        };
         if let Some(size) = change.size {
             core.forget_kept(fid, size, u64::MAX);
         }
@@ -153,6 +181,7 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn statfs(&self, request: &Request<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
+        self.core.drain_all(request.cancel)?;
         let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
             return Err(Error::Protocol);
         };

@@ -61,6 +61,11 @@ impl Names {
         self.map.len()
     }
 
+    /// Whether it is known that there are no names.
+    pub fn is_empty(&self) -> bool {
+        self.valid && self.complete && self.map.is_empty()
+    }
+
     #[cfg(test)]
     pub fn is_complete(&self) -> bool {
         self.complete

@@ -25,6 +25,8 @@ pub(crate) struct Open {
     /// Lost locks of the file when the first lock was taken through this handle, and one more; 0: none was.
     locked: AtomicU64,
     pub sequence: Mutex<Sequence>,
+    /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what was written.
+    pub quiet: bool,
 }
 
 impl Open {
@@ -92,6 +94,8 @@ impl Core {
     fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Opened {
         let handle = Handle(self.number());
         let errors = file.data.lock().errors;
+        // Who reads too may map the file: pages that were changed there come with the flush. And databases are opened so.
+        let quiet = mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
         let open = Open {
             file,
             mode,
@@ -99,9 +103,10 @@ impl Core {
             seen: AtomicU64::new(errors),
             locked: AtomicU64::new(0),
             sequence: Mutex::default(),
+            quiet,
         };
         self.opens.lock().insert(handle, Arc::new(open));
-        Opened { handle, direct: mode.append, keep_cache: true }
+        Opened { handle, direct: mode.append, keep_cache: true, quiet }
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
@@ -171,6 +176,9 @@ impl Venus {
         };
         if self.core.opens.lock().remove(&handle).is_none() {
             return Err(Error::BadHandle);
+        }
+        if open.quiet {
+            self.core.hurry(&open.file);
         }
         self.core.count_release(&open.file);
         unlocked

@@ -16,7 +16,30 @@ use crate::{Error, Handle, Request, Venus};
 /// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
 const BODY_MIN: u64 = 128 << 10;
 
+/// A file about which the journal holds something.
+struct AheadOfServer {
+    pending: u64,
+    /// As it is shown.
+    size: u64,
+}
+
+/// Whether these bytes leave no gap in `start..end`.
+fn are_whole(layers: &[(u64, Bytes)], start: u64, end: u64) -> bool {
+    let mut ranges: Vec<(u64, u64)> = layers.iter().map(|(at, data)| (*at, at + data.len() as u64)).collect();
+    ranges.sort_unstable();
+    let reached =
+        ranges.into_iter().fold(start, |reached, (from, to)| if from <= reached { reached.max(to) } else { reached });
+    reached >= end
+}
+
 impl Core {
+    fn ahead_of_server(&self, fid: types::Fid) -> Option<AheadOfServer> {
+        let mut tables = self.tables.lock();
+        let pending = tables.nodes.get(&fid)?.pending;
+        let (status, _) = tables.status(fid).filter(|_| pending > self.journal.landed())?;
+        Some(AheadOfServer { pending, size: status.size })
+    }
+
     /// Bytes as the server has them: fewer than asked for only at the end of the file there.
     fn read_base(
         self: &Arc<Self>,
@@ -93,6 +116,16 @@ impl Venus {
             && data.len() == length as usize
         {
             return Ok(data.clone());
+        }
+        if let Some(ahead) = self.core.ahead_of_server(open.file.fid) {
+            let stop = end.min(ahead.size);
+            if stop <= offset {
+                return Ok(Bytes::new());
+            }
+            if are_whole(&layers, offset, stop) {
+                return Ok(overlay(Bytes::new(), offset, &layers));
+            }
+            self.core.drain(ahead.pending, request.cancel)?;
         }
         let base = self.core.read_base(request, &open, offset, length)?;
         let data = overlay(base, offset, &layers);

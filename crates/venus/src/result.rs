@@ -74,6 +74,8 @@ pub struct Opened {
     pub direct: bool,
     /// The pages that the kernel has of this file are still good.
     pub keep_cache: bool,
+    /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards ([`crate::Venus::release`]).
+    pub quiet: bool,
 }
 
 /// What a write did.

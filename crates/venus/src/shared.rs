@@ -1,8 +1,8 @@
 //! What all operations share: the session, the tables, the open files, the threads. See the head of `lib.rs` for the locks.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use client::{Cancel, Remote, Reply};
@@ -13,6 +13,7 @@ use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
 use crate::budget::Gauge;
 use crate::disk::DiskCache;
 use crate::file::File;
+use crate::journal::{Entry, Journal};
 use crate::list::OpenDir;
 use crate::open::Open;
 use crate::pool::Pool;
@@ -65,6 +66,15 @@ pub(crate) struct Core {
     pub poke: Condvar,
     pub disk: Option<DiskCache>,
     pub stopped: AtomicBool,
+    pub journal: Journal,
+    /// Entries that were taken out of the journal, whose bytes are to be let go.
+    pub cuts: Mutex<Vec<Entry>>,
+    /// Answers of the server that were not those given here (DE-5), other than behind a change that was lost.
+    pub differences: AtomicU64,
+    /// Entries up to here may rest on one that was lost.
+    pub distrusted: AtomicU64,
+    /// Itself, for work in the background.
+    pub this: OnceLock<Weak<Core>>,
 }
 
 impl Core {
@@ -74,9 +84,12 @@ impl Core {
             Some(dir) if !local => Some(DiskCache::open(dir, config.cache_bytes_max)?),
             _ => None,
         };
+        let journal = Journal::default();
+        let mut tables = Tables::new(&config);
+        tables.landed = journal.counter();
         Ok(Core {
             local,
-            tables: Mutex::new(Tables::new(&config)),
+            tables: Mutex::new(tables),
             removed: Condvar::new(),
             gate: RwLock::new(0),
             invalidate: RwLock::new(Arc::new(Nobody)),
@@ -95,17 +108,24 @@ impl Core {
             poke: Condvar::new(),
             disk,
             stopped: AtomicBool::new(false),
+            journal,
+            cuts: Mutex::default(),
+            differences: AtomicU64::new(0),
+            distrusted: AtomicU64::new(0),
+            this: OnceLock::new(),
             remote,
             config,
         })
     }
 
-    /// Calls; looks the groups up and calls again if the server says that they decide.
+    /// Calls, after what was answered here about the files concerned has been sent; looks the groups up and calls again if the
+    /// server says that they decide.
     pub fn call(&self, request: &Request<'_>, call: Call) -> Result<Answer, Error> {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
-    pub fn call_with_body(&self, request: &Request<'_>, call: Call) -> Result<Reply, Error> {
+    pub fn call_with_body(&self, request: &Request<'_>, mut call: Call) -> Result<Reply, Error> {
+        self.settle(request, &mut call)?;
         let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
             return Ok(self.remote.call(request.caller, call, request.cancel)?);
         };
@@ -175,7 +195,8 @@ impl Core {
         let mut tables = self.tables.lock();
         let Some(node) = tables.nodes.get_mut(&file.fid) else { return false };
         let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
-        let idle = file.is_clean() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
+        let idle =
+            file.is_clean() && data.sealed.is_empty() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
         if this && idle {
             self.drop_ahead(data.reads.bytes());
             node.file = None;

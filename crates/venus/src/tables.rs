@@ -9,15 +9,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use client::clock;
 use lease::{Holder, Snapshot};
-use types::{BreakItem, Fid, Name, Status};
+use types::{BreakItem, Fid, Name, Status, VnodeSlots, VolumeId};
 
 use crate::VenusConfig;
 use crate::file::File;
+use crate::lend::{Generation, Lend};
 use crate::names::{Known, Names};
 
 /// Everything about one file.
@@ -45,6 +46,14 @@ pub(crate) struct Node {
     pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
     /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
     pub bare: bool,
+    /// Of a directory that we change: how it stands with its delegation.
+    pub lend: Option<Box<Lend>>,
+    /// The delegation that covers it as a sole child.
+    pub sole: Option<(Fid, Generation)>,
+    /// The youngest entry of the journal about it.
+    pub pending: u64,
+    /// Calls under way at the server that change it: meanwhile nothing is answered here.
+    pub away: u32,
     touched: u64,
 }
 
@@ -69,8 +78,15 @@ impl Node {
     }
 
     /// Whether forgetting it would lose more than a cache.
-    fn pinned(&self) -> bool {
-        self.opens > 0 || self.held || self.removing > 0 || self.changing > 0 || self.file.is_some()
+    fn pinned(&self, landed: u64) -> bool {
+        self.opens > 0
+            || self.held
+            || self.removing > 0
+            || self.changing > 0
+            || self.file.is_some()
+            || self.pending > landed
+            || self.away > 0
+            || self.lend.as_ref().is_some_and(|lend| lend.is_out())
     }
 
     /// The status with what was written here and not sent yet; whether the kernel may keep it.
@@ -104,6 +120,14 @@ pub(crate) struct Tables {
     pub nodes: HashMap<Fid, Node>,
     /// Those nodes whose `file` is there.
     pub files: HashMap<Fid, Arc<File>>,
+    /// Slots for new files that the server granted.
+    pub slots: HashMap<VolumeId, Vec<VnodeSlots>>,
+    /// Calls under way that change files that are not known here: meanwhile nothing is answered here.
+    pub blind: u32,
+    /// Delegations there were.
+    pub generations: u64,
+    /// What has landed of the journal.
+    pub landed: Arc<AtomicU64>,
     names: usize,
     clock: u64,
     nodes_max: usize,
@@ -334,6 +358,7 @@ impl Tables {
         for item in items {
             let Some(node) = self.nodes.get_mut(&item.fid) else { continue };
             node.void();
+            node.lend.iter_mut().for_each(|lend| lend.others_change());
             if node.opens > 0 || node.held {
                 node.held = true;
                 held.push(item.fid);
@@ -363,10 +388,11 @@ impl Tables {
     }
 
     fn trim_nodes(&mut self) {
+        let landed = self.landed.load(Ordering::Acquire);
         let mut order: Vec<(bool, u64, Fid)> = self
             .nodes
             .iter()
-            .filter(|(_, node)| !node.pinned())
+            .filter(|(_, node)| !node.pinned(landed))
             .map(|(fid, node)| (node.lookups > 0, node.touched, *fid))
             .collect();
         let surplus = (self.nodes.len() - self.nodes_max + self.nodes_max / 10 + 1).min(order.len());

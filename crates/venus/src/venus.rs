@@ -15,7 +15,7 @@ use crate::{Error, Invalidate, Request, Stamp, VenusConfig};
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
     pub(crate) core: Arc<Core>,
-    janitor: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Venus {
@@ -25,10 +25,14 @@ impl Venus {
     /// If the cache directory of the configuration cannot be used, or no thread be started.
     pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
         let core = Arc::new(Core::new(remote, config)?);
+        let _ = core.this.set(Arc::downgrade(&core));
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new().name("venus-janitor".into()).spawn(move || busy.look_after())?;
+        let sending = Arc::clone(&core);
+        let flusher =
+            std::thread::Builder::new().name("venus-journal".into()).spawn(move || sending.flush_journal())?;
         core.remote.set_events(Arc::new(Listener(Arc::downgrade(&core))));
-        Ok(Venus { core, janitor: Mutex::new(Some(janitor)) })
+        Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
 
     /// Who hears what the kernel must forget. Set before the first request of the kernel.
@@ -43,6 +47,11 @@ impl Venus {
         reply(*breaks == stamp.0)
     }
 
+    /// How many answers were given here that the server then gave otherwise: none, or something is wrong (DE-5).
+    pub fn differences(&self) -> u64 {
+        self.core.differences.load(Ordering::Acquire)
+    }
+
     /// Everything written in the volume of `fid` is stable afterwards.
     ///
     /// # Errors
@@ -53,6 +62,7 @@ impl Venus {
         for file in &files {
             core.send_all(file, request.cancel)?;
         }
+        core.drain_all(request.cancel)?;
         core.commit_all(request);
         for file in files.iter().filter(|file| !file.is_clean()) {
             core.commit(request, file)?;
@@ -72,12 +82,16 @@ impl Venus {
         }
         let request = Request::of(&Caller::ROOT);
         let mut result = Ok(());
-        for file in core.files() {
-            let before = file.data.lock().errors;
-            let sent = core.send_all(&file, None);
+        let files = core.files();
+        let errors: Vec<u64> = files.iter().map(|file| file.data.lock().errors).collect();
+        for file in &files {
+            result = result.and(core.send_all(file, None));
+        }
+        result = result.and(core.drain_all(None));
+        for (file, before) in files.iter().zip(errors) {
             let data = file.data.lock();
             let failed = if data.errors > before { data.error.clone().map_or(Ok(()), Err) } else { Ok(()) };
-            result = result.and(sent).and(failed);
+            result = result.and(failed);
         }
         core.commit_all(&request);
         // A commit that found the server changed has data to send again.
@@ -94,6 +108,8 @@ impl Venus {
             held
         };
         core.unhold(held);
+        let ended = core.tables.lock().end_delegations();
+        core.give_back(&ended);
         self.stop();
         result
     }
@@ -102,8 +118,9 @@ impl Venus {
         let core = &self.core;
         core.chores.lock().stop = true;
         core.poke.notify_all();
-        if let Some(janitor) = self.janitor.lock().take() {
-            let _ = janitor.join();
+        core.journal.stop();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
         }
         core.senders.stop();
         core.readers.stop();

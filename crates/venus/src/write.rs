@@ -27,11 +27,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Commits of one fsync that may find the server restarted in between.
 const COMMIT_TRIES: usize = 8;
 
-struct Landed {
-    count: u32,
-    status: Status,
-    previous: u64,
-    verifier: BootVerifier,
+pub(crate) struct Landed {
+    pub count: u32,
+    pub status: Status,
+    pub previous: u64,
+    pub verifier: BootVerifier,
 }
 
 impl Core {
@@ -41,13 +41,14 @@ impl Core {
             let mut data = file.data.lock();
             (data.writer.clone().unwrap_or(Caller::ROOT), std::mem::take(&mut data.kill))
         };
-        let call = Call::Write {
+        let mut call = Call::Write {
             fid: file.fid,
             offset: Some(chunk.offset),
             data: chunk.data.clone(),
             stable: false,
             kill_privileges,
         };
+        let _away = self.away(&mut call);
         let snapshot = self.begin();
         let landed = match self.call(&as_caller(&caller, cancel), call) {
             Ok(Answer::Written { count, status, previous_version, verifier, .. }) if count > 0 => {
@@ -86,7 +87,7 @@ impl Core {
         }
     }
 
-    fn landed(&self, file: &Arc<File>, data: &mut crate::file::Data, chunk: &Chunk, landed: &Landed) {
+    pub fn landed(&self, file: &Arc<File>, data: &mut crate::file::Data, chunk: &Chunk, landed: &Landed) {
         let count = (landed.count as usize).min(chunk.data.len());
         if count < chunk.data.len() {
             let rest =
@@ -140,12 +141,13 @@ impl Core {
         }
     }
 
-    /// Everything that was written before is at the server (or failed) on return.
+    /// Everything that was written before is at the server (or failed) on return; under a delegation it is in the journal, and
+    /// at the server before any call about the file.
     ///
     /// # Errors
     /// [`Error::Interrupted`] only; what failed is remembered for the handles.
     pub fn send_all(&self, file: &Arc<File>, cancel: Option<&Cancel>) -> Result<(), Error> {
-        if file.is_clean() {
+        if file.is_clean() || self.seal(file) {
             return Ok(());
         }
         let until = file.data.lock().clock;
@@ -273,7 +275,7 @@ impl Core {
     }
 
     pub fn hurry(self: &Arc<Self>, file: &Arc<File>) {
-        if file.is_clean() {
+        if file.is_clean() || self.seal(file) {
             return;
         }
         let mut data = file.data.lock();
@@ -305,7 +307,7 @@ impl Core {
         }
         file.account(&mut data, &self.unsent);
         drop(data);
-        if self.space.is_scarce() {
+        if self.space.is_scarce() || open.quiet && !self.tables.lock().covers(file.fid) {
             self.wait_until_sent(file, clock, breaks, cancel);
             return open.take_error();
         }
@@ -327,8 +329,9 @@ impl Core {
         let file = &open.file;
         self.send_all(file, request.cancel)?;
         open.take_error()?;
+        let mut call = Call::Write { fid: file.fid, offset: None, data: bytes.clone(), stable: false, kill_privileges };
+        let _away = self.away(&mut call);
         let snapshot = self.begin();
-        let call = Call::Write { fid: file.fid, offset: None, data: bytes.clone(), stable: false, kill_privileges };
         match self.call(request, call) {
             Ok(Answer::Written { count, offset, status, previous_version, verifier }) => {
                 let mut data = file.data.lock();
@@ -362,6 +365,7 @@ impl Core {
     pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
         for _ in 0..COMMIT_TRIES {
             self.send_all(file, request.cancel)?;
+            self.drain_all(request.cancel)?;
             let (kept, verifier) = self.take_kept(file);
             match self.call(request, Call::Commit { fid: file.fid }) {
                 Ok(Answer::Committed { verifier: now }) if kept.is_empty() || now == verifier => return Ok(()),
@@ -481,8 +485,10 @@ impl Venus {
         open.check_locks()?;
         self.core.send_all(&open.file, request.cancel)?;
         open.take_error()?;
+        let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
+        let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
-        match self.core.call(request, Call::Allocate { fid: open.file.fid, offset, length, mode })? {
+        match self.core.call(request, call)? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),
         };

@@ -121,6 +121,11 @@ impl ClientSession {
         }
     }
 
+    /// Members of the longest chain that the credits allow.
+    pub fn chain_max(&self) -> usize {
+        self.flights.chain_max()
+    }
+
     /// The session's number, once attached.
     pub fn id(&self) -> Option<SessionId> {
         self.known.map(|known| known.id)

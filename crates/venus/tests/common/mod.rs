@@ -1,6 +1,8 @@
 //! What the tests stand on: the real service in this process, and clients whose calls are counted and can be tampered with.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod history;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +70,11 @@ impl House {
 
     pub fn client(&self, number: u128) -> Client {
         self.client_with(number, true, VenusConfig::default())
+    }
+
+    /// A later life of a client, without anything in it.
+    pub fn client_with_life(&self, number: u128, incarnation: u64) -> LoopbackSession {
+        self.loopback.attach(ClientId(number), incarnation).unwrap()
     }
 
     /// A client whose connection passes no descriptors.
@@ -178,6 +185,9 @@ fn kind(call: &Call) -> &'static str {
         Call::Hold { .. } => "Hold",
         Call::Unhold { .. } => "Unhold",
         Call::VolumeStatus { .. } => "VolumeStatus",
+        Call::Delegate { .. } => "Delegate",
+        Call::Delegated { call, .. } => kind(call),
+        Call::Return { .. } => "Return",
         _ => "other",
     }
 }
@@ -229,7 +239,20 @@ impl Remote for Wire {
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
         calls.iter().for_each(|call| *self.calls.lock().entry(kind(call)).or_default() += 1);
-        self.session.chain(caller, calls)
+        let before = self.before.lock().clone();
+        let refused = before.and_then(|hook| {
+            let answer = |(at, call): (usize, &Call)| match call {
+                Call::Delegated { call, .. } => hook(call).map(|answer| (at, answer)),
+                _ => None,
+            };
+            calls.iter().enumerate().find_map(answer)
+        });
+        let Some((at, answer)) = refused else { return self.session.chain(caller, calls) };
+        let rest = calls.len() - at - 1;
+        let mut results = self.session.chain(caller, calls.into_iter().take(at).collect());
+        results.push(answer.map(Reply::from));
+        results.extend((0..rest).map(|_| Err(CallError::Fault(types::Fault::ChainAborted))));
+        results
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {

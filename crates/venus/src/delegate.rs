@@ -1,0 +1,401 @@
+//! Answering changes here: what the service would answer, computed from what is known (`docs/delegation.md`).
+//!
+//! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`, `data.rs`), for the cases where everything that
+//! they look at is known here for certain: the directory is delegated to us, the file is a sole child, its status is valid, nothing of
+//! ours that changes it is under way at the server, and the caller's class decides without groups that are not shown. In
+//! all other cases, refusals among them, there is no answer here, and the service is asked.
+//!
+//! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the change.
+
+use types::{
+    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RenameMode, SetTime, Status, StatusChange, Timestamp,
+    limits,
+};
+
+use crate::names::Known;
+use crate::tables::Tables;
+
+const OWNER_SHIFT: u16 = 6;
+const GROUP_SHIFT: u16 = 3;
+const WRITE: u16 = 2;
+const EXECUTE: u16 = 1;
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const STICKY: u16 = 0o1000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/store.md.
+const BLOCK_BYTES: u64 = 16 << 10;
+/// What a directory is charged. Source: docs/semantics.md.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// An answer that was found here.
+pub(crate) struct Local {
+    pub answer: Answer,
+    /// That of the new file; 0: there is none.
+    pub slot: u64,
+}
+
+impl From<Answer> for Local {
+    fn from(answer: Answer) -> Self {
+        Local { answer, slot: 0 }
+    }
+}
+
+impl Tables {
+    /// What the service will answer to this call at the time `at`; nothing if it must be asked. Changes nothing but the slots that are left.
+    pub fn answer_here(&mut self, caller: &Caller, call: &Call, at: Timestamp) -> Option<Local> {
+        if !self.trusted() || self.blind > 0 {
+            return None;
+        }
+        match call {
+            Call::Make { dir, name, kind, mode, .. } => self.make_here(caller, *dir, name, kind, *mode, at),
+            Call::Remove { dir, name, directory, .. } => self.remove_here(caller, *dir, name, *directory, at),
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
+                self.rename_here(caller, (*from_dir, from), (*to_dir, to), *mode, at)
+            }
+            Call::SetStatus { fid, change } => self.set_here(caller, *fid, change, at),
+            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
+                self.write_here(caller, *fid, *offset, data.len() as u64, *kill_privileges, at)
+            }
+            _ => None,
+        }
+    }
+
+    /// The status of something covered.
+    fn covered_status(&self, fid: Fid) -> Option<Status> {
+        let node = self.nodes.get(&fid).filter(|node| node.valid && node.away == 0)?;
+        node.status.filter(|_| self.covers(fid))
+    }
+
+    /// The status of a directory whose entries this caller may change here.
+    fn changeable(&self, caller: &Caller, dir: Fid) -> Option<Status> {
+        let node = self.nodes.get(&dir).filter(|node| node.valid && node.away == 0)?;
+        let status = node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
+        self.delegation(dir)?;
+        (may(caller, &status, WRITE | EXECUTE)? && node.names.as_ref()?.valid).then_some(status)
+    }
+
+    /// What is known of a name.
+    pub fn known(&self, dir: Fid, name: &Name) -> Known {
+        let names = self.nodes.get(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
+        names.map_or(Known::Unknown, |names| names.get(name))
+    }
+
+    fn make_here(
+        &mut self,
+        caller: &Caller,
+        dir: Fid,
+        name: &Name,
+        new: &NewKind,
+        mode: u16,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let mut parent = self.changeable(caller, dir)?;
+        if self.known(dir, name) != Known::Absent || !can_make(caller, new) || parent.links >= limits::LINKS_MAX {
+            return None;
+        }
+        let kind = kind_of(new);
+        let (mode, gid) = inherit(caller, &parent, kind, mode)?;
+        let slot = self.take_slot(dir.volume)?;
+        let fid = Fid::of_slot(dir.volume, slot, kind == Kind::Directory);
+        let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
+        match new {
+            NewKind::Symlink(target) => {
+                status.size = target.len() as u64;
+                status.used = status.size;
+            }
+            NewKind::CharDevice(device) | NewKind::BlockDevice(device) => status.device = *device,
+            NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => {}
+        }
+        touch_data(&mut parent, at);
+        if kind == Kind::Directory {
+            parent.links += 1;
+        }
+        Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
+    }
+
+    fn remove_here(&self, caller: &Caller, dir: Fid, name: &Name, directory: bool, at: Timestamp) -> Option<Local> {
+        let mut parent = self.changeable(caller, dir)?;
+        let Known::File(fid) = self.known(dir, name) else { return None };
+        let mut victim = self.covered_status(fid)?;
+        let empty = || self.nodes.get(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
+        if stuck(caller, &parent, &victim)
+            || directory != (victim.kind == Kind::Directory)
+            || directory && !empty()
+            || victim.links == 0
+        {
+            return None;
+        }
+        touch_data(&mut parent, at);
+        if directory {
+            parent.links -= 1;
+        }
+        lose_name(&mut victim, at);
+        Some(Answer::Removed { status: victim, dir: parent }.into())
+    }
+
+    fn rename_here(
+        &self,
+        caller: &Caller,
+        from: (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let mut from_dir = self.changeable(caller, from.0)?;
+        let mut to_dir = self.changeable(caller, to.0)?;
+        let Known::File(moved) = self.known(from.0, from.1) else { return None };
+        let mut moved = self.covered_status(moved)?;
+        let mut other = match (mode, self.known(to.0, to.1)) {
+            (RenameMode::Replace | RenameMode::NoReplace, Known::Absent) => None,
+            (RenameMode::Replace, Known::File(other)) => Some(self.covered_status(other)?),
+            _ => return None,
+        };
+        let directory = moved.kind == Kind::Directory;
+        let replaces = |other: &Status| {
+            directory || other.kind == Kind::Directory || other.fid == moved.fid || stuck(caller, &to_dir, other)
+        };
+        if stuck(caller, &from_dir, &moved) || directory && from.0 != to.0 || other.as_ref().is_some_and(replaces) {
+            return None;
+        }
+        touch_status(&mut moved, at);
+        if let Some(other) = &mut other {
+            lose_name(other, at);
+        }
+        touch_data(&mut from_dir, at);
+        if from.0 == to.0 {
+            to_dir = from_dir;
+        } else {
+            touch_data(&mut to_dir, at);
+        }
+        Some(Answer::Renamed { status: moved, other, from_dir, to_dir }.into())
+    }
+
+    fn set_here(&self, caller: &Caller, fid: Fid, wanted: &StatusChange, at: Timestamp) -> Option<Local> {
+        let mut status = self.covered_status(fid)?;
+        if (StatusChange { through_handle: false, ..*wanted }) == StatusChange::default() {
+            return None;
+        }
+        if !(caller.is_root() || caller.uid == status.uid)
+            || wanted.mode.is_some() && status.kind == Kind::Symlink
+            || wanted.uid.is_some_and(|uid| !caller.is_root() && uid != status.uid)
+        {
+            return None;
+        }
+        if let Some(gid) = wanted.gid
+            && !(caller.is_root() || gid == status.gid || in_group(caller, gid)?)
+        {
+            return None;
+        }
+        if let Some(size) = wanted.size {
+            let allowed = wanted.through_handle || may(caller, &status, WRITE)?;
+            if size != 0 || status.kind != Kind::File || !allowed {
+                return None;
+            }
+        }
+        let mode = match wanted.mode.map(|mode| mode & 0o7777) {
+            Some(mode) if mode & SET_GID == 0 || caller.is_root() => Some(mode),
+            Some(mode) if in_group(caller, wanted.gid.unwrap_or(status.gid))? => Some(mode),
+            Some(mode) => Some(mode & !SET_GID),
+            None => None,
+        };
+        if kills_privileges(caller, wanted) {
+            status.mode = without_privileges(&status);
+        }
+        status.uid = wanted.uid.unwrap_or(status.uid);
+        status.gid = wanted.gid.unwrap_or(status.gid);
+        status.mode = mode.unwrap_or(status.mode);
+        if wanted.size.is_some() {
+            (status.size, status.used) = (0, 0);
+            touch_data(&mut status, at);
+        } else {
+            touch_status(&mut status, at);
+        }
+        let time = |time| match time {
+            SetTime::Now => at,
+            SetTime::To(time) => time,
+        };
+        status.accessed = wanted.accessed.map_or(status.accessed, time);
+        status.modified = wanted.modified.map_or(status.modified, time);
+        Some(Answer::Status(status).into())
+    }
+
+    fn write_here(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        offset: u64,
+        length: u64,
+        kill: bool,
+        at: Timestamp,
+    ) -> Option<Local> {
+        let mut status = self.covered_status(fid)?;
+        let end = offset.checked_add(length).filter(|end| *end <= limits::FILE_BYTES_MAX)?;
+        if status.kind != Kind::File || length == 0 || offset > status.size {
+            return None;
+        }
+        let previous_version = status.data_version;
+        let size = status.size.max(end);
+        status.used = dense(&status, size)?;
+        status.size = size;
+        if kill || !caller.is_root() {
+            status.mode = without_privileges(&status);
+        }
+        touch_data(&mut status, at);
+        let verifier = BootVerifier::default();
+        Some(Answer::Written { count: length as u32, offset, status, previous_version, verifier }.into())
+    }
+}
+
+/// One change of status that does what two did that followed each other, if there is one; `after` is the status after both.
+pub(crate) fn merged(
+    caller: &Caller,
+    first: &StatusChange,
+    first_at: Timestamp,
+    then: &StatusChange,
+    then_at: Timestamp,
+    after: &Status,
+) -> Option<StatusChange> {
+    if first.size.is_some() || then.size.is_some() || !(caller.is_root() || after.mode & SET_GID == 0) {
+        return None;
+    }
+    let fixed = |time: Option<SetTime>, at| match time {
+        Some(SetTime::Now) => Some(SetTime::To(at)),
+        other => other,
+    };
+    Some(StatusChange {
+        mode: first.mode.or(then.mode).map(|_| after.mode),
+        uid: then.uid.or(first.uid),
+        gid: then.gid.or(first.gid),
+        size: None,
+        accessed: fixed(then.accessed, then_at).or(fixed(first.accessed, first_at)),
+        modified: fixed(then.modified, then_at).or(fixed(first.modified, first_at)),
+        kill_privileges: first.kill_privileges || then.kill_privileges,
+        through_handle: false,
+    })
+}
+
+/// What a body of this `size` is charged that had no holes and gets none; nothing if it has holes.
+fn dense(status: &Status, size: u64) -> Option<u64> {
+    let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+    let inline = status.used == status.size && status.size <= BLOCK_BYTES;
+    match () {
+        () if inline && size <= BLOCK_BYTES => Some(size),
+        () if inline || status.used == blocks(status.size) => Some(blocks(size)),
+        () => None,
+    }
+}
+
+fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp) -> Status {
+    let directory = kind == Kind::Directory;
+    let bytes = if directory { DIRECTORY_BYTES } else { 0 };
+    Status {
+        fid,
+        kind,
+        mode,
+        uid,
+        gid,
+        links: if directory { 2 } else { 1 },
+        size: bytes,
+        used: bytes,
+        device: 0,
+        accessed: at,
+        modified: at,
+        changed: at,
+        created: at,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+fn touch_status(status: &mut Status, at: Timestamp) {
+    status.changed = at;
+    status.status_version += 1;
+}
+
+fn touch_data(status: &mut Status, at: Timestamp) {
+    touch_status(status, at);
+    status.modified = at;
+    status.data_version += 1;
+}
+
+fn lose_name(status: &mut Status, at: Timestamp) {
+    status.links = if status.kind == Kind::Directory { 0 } else { status.links - 1 };
+    touch_status(status, at);
+}
+
+fn can_make(caller: &Caller, new: &NewKind) -> bool {
+    match new {
+        NewKind::Symlink(target) => {
+            !target.is_empty() && target.len() <= limits::TARGET_BYTES_MAX && !target.contains(&0)
+        }
+        NewKind::CharDevice(_) | NewKind::BlockDevice(_) => caller.is_root(),
+        NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => true,
+    }
+}
+
+fn kind_of(new: &NewKind) -> Kind {
+    match new {
+        NewKind::File => Kind::File,
+        NewKind::Directory => Kind::Directory,
+        NewKind::Symlink(_) => Kind::Symlink,
+        NewKind::Fifo => Kind::Fifo,
+        NewKind::Socket => Kind::Socket,
+        NewKind::CharDevice(_) => Kind::CharDevice,
+        NewKind::BlockDevice(_) => Kind::BlockDevice,
+    }
+}
+
+/// Mode and group of a new file; nothing if groups decide that are not shown.
+fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16, u32)> {
+    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    if dir.mode & SET_GID == 0 {
+        return Some((mode, caller.gid));
+    }
+    let runs_as_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
+    if kind == Kind::Directory {
+        mode |= SET_GID;
+    } else if runs_as_group && !caller.is_root() && !in_group(caller, dir.gid)? {
+        mode &= !SET_GID;
+    }
+    Some((mode, dir.gid))
+}
+
+/// Whether mode bits allow what is `wanted`; nothing if groups decide that are not shown.
+fn may(caller: &Caller, status: &Status, wanted: u16) -> Option<bool> {
+    let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
+    Some(match () {
+        () if caller.is_root() => true,
+        () if caller.uid == status.uid => class(OWNER_SHIFT),
+        () if class(GROUP_SHIFT) == class(0) => class(0),
+        () => class(if in_group(caller, status.gid)? { GROUP_SHIFT } else { 0 }),
+    })
+}
+
+fn in_group(caller: &Caller, gid: u32) -> Option<bool> {
+    match &caller.groups {
+        _ if caller.gid == gid => Some(true),
+        Some(groups) => Some(groups.contains(&gid)),
+        None => None,
+    }
+}
+
+/// Whether a sticky directory keeps this caller from taking the name away.
+fn stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
+    let owns = |status: &Status| caller.is_root() || caller.uid == status.uid;
+    dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)
+}
+
+fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
+    let gains_owner = wanted.uid.is_some() || wanted.gid.is_some();
+    gains_owner || wanted.kill_privileges || wanted.size.is_some() && !caller.is_root()
+}
+
+fn without_privileges(status: &Status) -> u16 {
+    match status.kind {
+        Kind::Directory => status.mode,
+        _ if status.mode & GROUP_EXECUTE != 0 => status.mode & !(SET_UID | SET_GID),
+        _ => status.mode & !SET_UID,
+    }
+}

@@ -1,0 +1,340 @@
+//! Random histories of operations on one or two machines, told in words that do not depend on times, versions and numbers, so that
+//! two runs can be compared.
+
+use bytes::Bytes;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use types::{Caller, Fid, Kind, Name, NewKind, RenameMode, SetTime, StatusChange, Timestamp};
+use venus::{Error, Found, Handle, OpenMode, Request, Venus};
+
+use super::name;
+
+/// Names that occur.
+const NAMES: u32 = 5;
+/// Users that occur: the superuser, and an owner of things in some directories.
+const USERS: [Caller; 2] = [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None }];
+
+/// A path below the root: one or two names.
+pub type Path = Vec<Name>;
+
+/// One operation. Handles are named by their place in the list of those that are open at the machine.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Mkdir(Path),
+    Symlink(Path),
+    /// Made, written and closed.
+    Put {
+        at: Path,
+        bytes: usize,
+        exclusive: bool,
+        user: usize,
+    },
+    /// Opened (made if need be) and kept open.
+    Open {
+        at: Path,
+    },
+    Write {
+        handle: usize,
+        offset: u64,
+        bytes: usize,
+    },
+    Fsync {
+        handle: usize,
+    },
+    Close {
+        handle: usize,
+    },
+    Unlink {
+        at: Path,
+        user: usize,
+    },
+    Rmdir(Path),
+    Rename {
+        from: Path,
+        to: Path,
+        mode: RenameMode,
+    },
+    Link {
+        from: Path,
+        to: Path,
+    },
+    Set {
+        at: Path,
+        change: StatusChange,
+        user: usize,
+    },
+    Stat(Path),
+    List(Path),
+    Content(Path),
+    FsyncDir(Path),
+}
+
+fn path(random: &mut SmallRng, depth: usize) -> Path {
+    (0..depth).map(|_| name(&format!("n{}", random.random_range(0..NAMES)))).collect()
+}
+
+fn some_path(random: &mut SmallRng) -> Path {
+    let depth = if random.random_bool(0.25) { 1 } else { 2 };
+    path(random, depth)
+}
+
+fn change(random: &mut SmallRng) -> StatusChange {
+    let mut change = StatusChange::default();
+    match random.random_range(0..6) {
+        0 => change.mode = Some(random.random_range(0..0o10000)),
+        1 => change.modified = Some(SetTime::To(Timestamp::new(random.random_range(0..1000), 5))),
+        2 => (change.uid, change.gid) = (Some(random.random_range(0..2) * 10), Some(20)),
+        3 => change.size = Some(random.random_range(0..2) * 3000),
+        4 => change.gid = Some(20),
+        _ => (change.accessed, change.mode) = (Some(SetTime::Now), Some(0o755)),
+    }
+    change
+}
+
+/// Another operation.
+pub fn draw(random: &mut SmallRng) -> Op {
+    let (at, user) = (some_path(random), usize::from(random.random_bool(0.2)));
+    let handle = random.random_range(0..3);
+    match random.random_range(0..40) {
+        0..5 => Op::Mkdir(path(random, 1)),
+        5 => Op::Mkdir(at),
+        6 => Op::Symlink(at),
+        7..14 => {
+            let bytes = [0, 1, 700, 4096, 16384, 20000, 70000][random.random_range(0..7)];
+            Op::Put { at, bytes, exclusive: random.random_bool(0.5), user }
+        }
+        14 | 15 => Op::Open { at },
+        16..19 => Op::Write {
+            handle,
+            offset: [0, 100, 4096, 40000][random.random_range(0..4)],
+            bytes: random.random_range(1..30000),
+        },
+        19 => Op::Fsync { handle },
+        20 => Op::Close { handle },
+        21..25 => Op::Unlink { at, user },
+        25 | 26 => Op::Rmdir(at),
+        27..30 => {
+            let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+            Op::Rename { from: at, to: some_path(random), mode: mode[random.random_range(0..4)] }
+        }
+        30 => Op::Link { from: at, to: some_path(random) },
+        31..34 => Op::Set { at, change: change(random), user },
+        34..36 => Op::Stat(at),
+        36 => Op::List(path(random, 1)),
+        37 => Op::Content(at),
+        38 => Op::FsyncDir(path(random, 1)),
+        _ => Op::List(Vec::new()),
+    }
+}
+
+/// Applications of one machine.
+pub struct Machine<'a> {
+    pub venus: &'a Venus,
+    root: Fid,
+    open: Vec<Handle>,
+    written: u8,
+}
+
+fn by(user: usize) -> Request<'static> {
+    Request::of(&USERS[user])
+}
+
+fn words(error: &Error) -> String {
+    format!("{error}")
+}
+
+impl<'a> Machine<'a> {
+    pub fn new(venus: &'a Venus, root: Fid) -> Self {
+        Machine { venus, root, open: Vec::new(), written: 0 }
+    }
+
+    fn walk(&self, path: &[Name]) -> Result<Fid, Error> {
+        let mut at = self.root;
+        for name in path {
+            match self.venus.lookup(&by(0), at, name)? {
+                Found::Entry(entry) => at = entry.status.fid,
+                Found::Absent { .. } => return Err(types::Fault::NotFound.into()),
+            }
+        }
+        Ok(at)
+    }
+
+    fn parent(&self, path: &[Name]) -> Result<(Fid, Name), Error> {
+        let (last, above) = path.split_last().expect("paths are not empty");
+        Ok((self.walk(above)?, last.clone()))
+    }
+
+    fn bytes(&mut self, count: usize) -> Bytes {
+        self.written = self.written.wrapping_add(1);
+        Bytes::from(vec![self.written; count])
+    }
+
+    /// Does it; what came of it.
+    pub fn run(&mut self, op: &Op) -> String {
+        self.try_run(op).unwrap_or_else(|error| words(&error))
+    }
+
+    fn try_run(&mut self, op: &Op) -> Result<String, Error> {
+        const RW: OpenMode = OpenMode { read: true, write: true, append: false, truncate: false };
+        const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
+        let me = by(0);
+        match op {
+            Op::Mkdir(at) => {
+                let (dir, name) = self.parent(at)?;
+                let made = self.venus.make(&me, dir, &name, NewKind::Directory, 0o777)?;
+                Ok(self.told(&made.status))
+            }
+            Op::Symlink(at) => {
+                let (dir, name) = self.parent(at)?;
+                let made = self.venus.make(&me, dir, &name, NewKind::Symlink(Bytes::from_static(b"there")), 0o777)?;
+                Ok(self.told(&made.status))
+            }
+            Op::Put { at, bytes, exclusive, user } => {
+                let (dir, name) = self.parent(at)?;
+                let (_, opened) = self.venus.create(&by(*user), dir, &name, 0o644, *exclusive, WO)?;
+                let data = self.bytes(*bytes);
+                if !data.is_empty() {
+                    self.venus.write(&by(*user), opened.handle, 0, data, false)?;
+                }
+                if !opened.quiet {
+                    self.venus.flush(&by(*user), opened.handle, None)?;
+                }
+                self.venus.release(&by(*user), opened.handle, None)?;
+                Ok("put".into())
+            }
+            Op::Open { at } => {
+                if self.open.len() == 3 {
+                    return Ok("enough".into());
+                }
+                let (dir, name) = self.parent(at)?;
+                let (_, opened) = self.venus.create(&me, dir, &name, 0o600, false, RW)?;
+                self.open.push(opened.handle);
+                Ok("open".into())
+            }
+            Op::Write { handle, offset, bytes } => {
+                let Some(handle) = self.open.get(*handle).copied() else { return Ok("none".into()) };
+                let data = self.bytes(*bytes);
+                self.venus.write(&me, handle, *offset, data, false)?;
+                // Others see it when it is flushed, or a second later: only the former can be compared.
+                self.venus.flush(&me, handle, None)?;
+                Ok("written".into())
+            }
+            Op::Fsync { handle } => {
+                let Some(handle) = self.open.get(*handle).copied() else { return Ok("none".into()) };
+                self.venus.fsync(&me, handle)?;
+                Ok("synced".into())
+            }
+            Op::Close { handle } => {
+                if *handle >= self.open.len() {
+                    return Ok("none".into());
+                }
+                let handle = self.open.remove(*handle);
+                self.venus.flush(&me, handle, None)?;
+                self.venus.release(&me, handle, None)?;
+                Ok("closed".into())
+            }
+            Op::Unlink { at, user } => {
+                let (dir, name) = self.parent(at)?;
+                self.venus.unlink(&by(*user), dir, &name).map(|()| "gone".into())
+            }
+            Op::Rmdir(at) => {
+                let (dir, name) = self.parent(at)?;
+                self.venus.rmdir(&me, dir, &name).map(|()| "gone".into())
+            }
+            Op::Rename { from, to, mode } => {
+                let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
+                self.venus.rename(&me, (from, &old), (to, &new), *mode).map(|()| "moved".into())
+            }
+            Op::Link { from, to } => {
+                let (fid, (dir, name)) = (self.walk(from)?, self.parent(to)?);
+                self.venus.link(&me, fid, dir, &name).map(|entry| self.told(&entry.status))
+            }
+            Op::Set { at, change, user } => {
+                let fid = self.walk(at)?;
+                self.venus.setattr(&by(*user), fid, *change).map(|set| self.told(&set.status))
+            }
+            Op::Stat(at) => {
+                let fid = self.walk(at)?;
+                self.venus.getattr(&me, fid).map(|found| self.told(&found.status))
+            }
+            Op::List(at) => self.list(at),
+            Op::Content(at) => self.content(at),
+            Op::FsyncDir(at) => {
+                let handle = self.venus.opendir(&me, self.walk(at)?)?;
+                let synced = self.venus.fsyncdir(&me, handle);
+                self.venus.releasedir(handle);
+                synced.map(|()| "synced".into())
+            }
+        }
+    }
+
+    fn told(&self, status: &types::Status) -> String {
+        let types::Status { kind, mode, uid, gid, links, size, used, .. } = status;
+        format!("{kind:?} {mode:o} {uid}:{gid} {links} links, {size} bytes, {used} used")
+    }
+
+    fn list(&self, at: &[Name]) -> Result<String, Error> {
+        let dir = self.walk(at)?;
+        let handle = self.venus.opendir(&by(0), dir)?;
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        let end = loop {
+            match self.venus.readdir(&by(0), handle, cookie, 700, true) {
+                Err(error) => break Err(error),
+                Ok(page) => {
+                    names.extend(page.entries.iter().map(|entry| format!("{:?} {:?}", entry.name, entry.kind)));
+                    cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
+                    if page.end {
+                        break Ok(());
+                    }
+                }
+            }
+        };
+        self.venus.releasedir(handle);
+        names.sort();
+        end.map(|()| names.join(", "))
+    }
+
+    fn content(&self, at: &[Name]) -> Result<String, Error> {
+        let fid = self.walk(at)?;
+        let mode = OpenMode { read: true, write: false, append: false, truncate: false };
+        let opened = self.venus.open(&by(0), fid, mode)?;
+        let data = self.venus.read(&by(0), opened.handle, 0, 1 << 20);
+        self.venus.release(&by(0), opened.handle, None)?;
+        let data = data?;
+        Ok(format!("{} bytes, sum {:x}", data.len(), crc32c::crc32c(&data)))
+    }
+
+    /// Everything there is, path by path.
+    pub fn tree(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut left: Vec<Path> = vec![Vec::new()];
+        while let Some(dir) = left.pop() {
+            let fid = self.walk(&dir).expect("it was just listed");
+            let handle = self.venus.opendir(&by(0), fid).expect("a directory");
+            let page = self.venus.readdir(&by(0), handle, 0, 60000, true).expect("few entries");
+            self.venus.releasedir(handle);
+            for entry in page.entries {
+                let mut at = dir.clone();
+                at.push(entry.name);
+                let status = self.venus.getattr(&by(0), entry.fid).expect("it was just listed").status;
+                let content =
+                    if status.kind == Kind::File { self.content(&at).expect("a file") } else { String::new() };
+                let modified = if status.modified.secs < 1000 { status.modified.secs } else { 0 };
+                all.push(format!("{at:?} {} {modified} {content}", self.told(&status)));
+                if status.kind == Kind::Directory {
+                    left.push(at);
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// Closes what is open.
+    pub fn close_all(&mut self) {
+        while !self.open.is_empty() {
+            self.run(&Op::Close { handle: 0 });
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Delegations over a real server that dies and comes back: nothing that was answered is lost.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::{Endpoint, Identity, Session, SessionConfig};
+use common::history::{Machine, draw};
+use common::{me, name};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use server::{Server, ServerConfig};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use types::{NewKind, Timestamp};
+use venus::{Venus, VenusConfig};
+
+fn venus(socket: &std::path::Path, delegations: bool) -> Venus {
+    let config = SessionConfig::new(Endpoint::Unix(socket.to_owned()), Identity::fleeting());
+    let session = Session::connect(config).unwrap();
+    let config = VenusConfig { delegations, recall_pause: Duration::from_millis(1), ..VenusConfig::default() };
+    Venus::new(Arc::new(session), config).unwrap()
+}
+
+#[test]
+fn a_server_that_comes_back_learns_all_that_was_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vicepa");
+    let partition =
+        Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    partition.create_volume(&name("root"), &root).unwrap();
+    partition.sync().unwrap();
+    drop(partition);
+    let socket = dir.path().join("socket");
+    let mut config = ServerConfig::new(&path);
+    config.unix_socket = Some(socket.clone());
+    let mut server = Some(Server::start(&config).unwrap());
+    let (with, without) = (venus(&socket, true), venus(&socket, false));
+    let root = with.root(&me(), &name("root")).unwrap().status.fid;
+    let tops = ["with", "without"]
+        .map(|text| with.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid);
+    let done = AtomicBool::new(false);
+    // The same history with and without delegations, each step while the server may be gone.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = SmallRng::seed_from_u64(3);
+            let (mut these, mut those) = (Machine::new(&with, tops[0]), Machine::new(&without, tops[1]));
+            for step in 0..3000 {
+                let op = draw(&mut random);
+                assert_eq!(these.run(&op), those.run(&op), "step {step}: {op:?}");
+            }
+            these.close_all();
+            those.close_all();
+            done.store(true, Ordering::SeqCst);
+        });
+        for round in 0..12 {
+            std::thread::sleep(Duration::from_millis(100 + round * 20));
+            if done.load(Ordering::SeqCst) {
+                break;
+            }
+            drop(server.take());
+            server = Some(Server::start(&config).unwrap());
+        }
+    });
+    assert!(done.load(Ordering::SeqCst));
+    with.shutdown().unwrap();
+    assert_eq!(with.differences(), 0);
+    let expected = Machine::new(&without, tops[1]).tree();
+    assert!(!expected.is_empty());
+    assert_eq!(Machine::new(&without, tops[0]).tree(), expected);
+    without.shutdown().unwrap();
+}
