@@ -46,6 +46,11 @@ impl Vice {
         };
         let named: SmallVec<[Fid; 4]> = [from.0, to.0].into_iter().chain(moved).chain(target).collect();
         self.promise(ask, &named)?;
+        let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
+        if ask.delegated.is_some() && from.0 != to.0 && directory {
+            // Whether it would come to lie in itself depends on ancestors that may not be the session's alone.
+            return Err(Fault::NotDelegated);
+        }
         let from_dir = searched(ask, &volume, from.0)?;
         let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
         let moved = moved.ok_or(Fault::NotFound)?;
