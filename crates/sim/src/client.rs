@@ -5,6 +5,7 @@
 //! answer from the cache without trust.
 
 mod apps;
+mod nest;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +16,9 @@ use dafs::{
 };
 use lease::{Holder, Snapshot};
 use types::limits::LEASE;
-use types::{BootVerifier, BreakId, BreakItem, ByteRange, Call, Caller, ClientId, Fid, LockFamily, LockOwner, Time};
+use types::{
+    BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid, LockFamily, LockOwner, Time,
+};
 
 use crate::cache::{Cache, OwnMark};
 use crate::clock::Clock;
@@ -27,6 +30,7 @@ use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, Side};
 use crate::op::{self, Op};
 use crate::server::{Tree, brief};
+use nest::Nest;
 
 /// Applications of one client that work. One more only looks at what is cached, which goes on when nothing is reached.
 pub const THREADS: usize = 2;
@@ -66,6 +70,7 @@ struct Life {
     wake_at: Time,
     outputs: VecDeque<ClientOutput>,
     following: bool,
+    nest: Nest,
 }
 
 struct Conn {
@@ -101,6 +106,9 @@ enum Doing {
     Claim,
     Unlock(usize),
     Aside,
+    NestAsked(usize, Snapshot),
+    NestSent,
+    NestReturned(bool),
 }
 
 /// An operation that waits for its answer.
@@ -120,6 +128,8 @@ struct Running {
     changes: Option<Fid>,
     verifier: BootVerifier,
     shared: Vec<(types::Name, usize)>,
+    /// The change of the nest that it is.
+    nest: Option<usize>,
 }
 
 impl Client {
@@ -141,7 +151,10 @@ impl Client {
 
     /// Whether its applications have done all that they wanted.
     pub fn is_done(&self) -> bool {
-        let idle = |life: &Life| life.threads.iter().all(|thread| *thread == Thread::Idle) && life.calls.is_empty();
+        let idle = |life: &Life| {
+            let idle = life.threads.iter().all(|thread| *thread == Thread::Idle);
+            idle && life.calls.is_empty() && life.nest.is_sent()
+        };
         self.left.iter().all(|left| *left == 0) && self.up.as_ref().is_some_and(idle)
     }
 
@@ -190,6 +203,7 @@ impl Client {
             wake_at: Time::NEVER,
             outputs: VecDeque::new(),
             following: false,
+            nest: Nest::new(),
         });
         self.follow(ground, outputs);
         for thread in 0..THREADS {
@@ -223,6 +237,7 @@ impl Client {
         }
         ground.history.tally.unknown += life.calls.len() as u64;
         ground.history.locks_gone(self.index);
+        ground.history.nest.client_lost(self.index);
         for conn in ground.net.of_client(self.index) {
             if vanish {
                 ground.vanish(conn, Side::Client);
@@ -386,6 +401,7 @@ impl Client {
             up.cache.clear();
             up.locks.values_mut().for_each(|lock| lock.doubtful = true);
             up.open.clear();
+            self.lose_nest(ground);
         }
     }
 
@@ -455,13 +471,18 @@ impl Client {
     fn on_break(&mut self, ground: &mut Ground, id: BreakId, items: &[BreakItem]) {
         let Some(up) = self.up.as_mut() else { return };
         ground.note(|| format!("client {}: break {id:?} {items:?}", self.index));
+        let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
+            items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
         if !ground.breaks(Mutation::IgnoreBreaks) {
-            up.holder.on_break(items);
-            up.cache.on_break(items);
+            up.holder.on_break(&items);
+            up.cache.on_break(&items);
         }
         let held: Vec<Fid> = items.iter().map(|item| item.fid).filter(|fid| up.open.contains_key(fid)).collect();
         up.held.extend(held.iter().copied());
         self.feed(ground, ClientInput::BreakHandled { id, held });
+        for item in recalls {
+            self.nest_recalled(ground, item.fid);
+        }
     }
 
     fn on_renewed(&mut self, ground: &mut Ground, sent_at: Time) {
@@ -482,10 +503,12 @@ impl Client {
         up.open.clear();
         up.held.clear();
         up.claims = 0;
+        up.nest.claiming = false;
         ground.history.locks_gone(self.index);
         let until = self.clock.when(up.holder.trusted_until());
         let verdict = ground.history.trusts(self.index, until, ground.now);
         ground.judge(verdict);
+        self.lose_nest(ground);
     }
 
     /// The server has restarted: promises are void, locks and open files are claimed.
@@ -507,13 +530,17 @@ impl Client {
         if !up.held.is_empty() {
             calls.push((Doing::Claim, Call::Hold { fids: up.held.iter().copied().collect() }));
         }
-        let claims = calls.len();
+        let claims = calls.len() + self.claim_nest();
+        let Some(up) = self.up.as_mut() else { return };
         up.claims = claims;
         if claims == 0 {
             return self.submit(ground, Doing::Aside, Call::ReclaimDone);
         }
         for (doing, call) in calls {
             self.submit(ground, doing, call);
+        }
+        if self.up.as_ref().is_some_and(|up| up.nest.claiming) {
+            self.send_nest_on(ground);
         }
     }
 
@@ -550,5 +577,6 @@ fn owner_of(thread: usize) -> LockOwner {
 }
 
 fn hello() -> Hello {
-    Hello::full(Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS))
+    let sums = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
+    Hello::full(sums.with(Features::DELEGATIONS))
 }

@@ -58,6 +58,13 @@ pub enum Event {
         /// Over which connection.
         conn: ConnId,
     },
+    /// What a client has changed in the nest without asking is to be sent.
+    NestFlush {
+        /// Which client.
+        client: usize,
+        /// Which life of it.
+        life: u64,
+    },
     /// The server's leases asked to be woken.
     ServerTick {
         /// Which life of the server.

@@ -8,9 +8,13 @@
 //! machine loses its power, the rest may be gone: floors fall to what is found, and a new *timeline* begins, in which
 //! version numbers may be used again.
 
+mod nest;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::{BootVerifier, Fid, Name, Status, Time};
+
+use nest::NestHistory;
 
 /// A rule's number and what happened.
 pub type Verdict = Result<(), (&'static str, String)>;
@@ -119,6 +123,8 @@ pub struct Found {
     pub files: BTreeMap<Fid, (Status, Vec<u8>)>,
     /// Entries of the shared directory.
     pub names: BTreeMap<Name, Fid>,
+    /// Names in the nest.
+    pub nest: BTreeSet<Name>,
 }
 
 /// Numbers for people.
@@ -138,6 +144,10 @@ pub struct Tally {
     pub locks: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
+    /// Delegations that were had.
+    pub delegations: u64,
+    /// Changes that clients answered themselves.
+    pub own_changes: u64,
 }
 
 /// See the head of the file.
@@ -153,6 +163,8 @@ pub struct History {
     locks: Vec<Belief>,
     trusted_until: BTreeMap<usize, Time>,
     last_op: u64,
+    /// See [`NestHistory`].
+    pub nest: NestHistory,
     /// See [`Tally`].
     pub tally: Tally,
 }
@@ -429,8 +441,9 @@ impl History {
         let verdict = self.check_found(found, log, power_lost);
         if power_lost {
             self.begin_timeline(found, now);
+            self.nest.begin_timeline(self.timeline);
         }
-        verdict
+        verdict.and_then(|()| self.nest.check(&found.nest, now, true))
     }
 
     fn check_found(&self, found: &Found, log: Fid, power_lost: bool) -> Verdict {
@@ -512,7 +525,8 @@ impl History {
 
     /// Everything is over and at rest: what is on the disk must be all that was acknowledged.
     pub fn finished(&self, found: &Found, log: Fid) -> Verdict {
-        self.check_found(found, log, false)
+        self.check_found(found, log, false)?;
+        self.nest.check(&found.nest, Time::NEVER, false)
     }
 }
 
@@ -546,5 +560,7 @@ impl Tally {
         self.losses += other.losses;
         self.locks += other.locks;
         self.sessions_lost += other.sessions_lost;
+        self.delegations += other.delegations;
+        self.own_changes += other.own_changes;
     }
 }

@@ -24,11 +24,19 @@ pub enum Mutation {
     KeepLocksSilently,
     /// The server forgets which removed files are open (HO-1).
     ForgetHolds,
+    /// The server gives others what a client has to itself without waiting for it (DE-2).
+    SkipRecall,
+    /// A client goes on answering itself when its delegation is wanted back (DE-3).
+    AnswerAfterRecall,
+    /// A client gives its delegation back before it has sent what it answered (DE-2).
+    ReturnEarly,
+    /// After a restart the server lets others read before those have spoken who may have changed things (DE-1).
+    NoReadGrace,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 10] = [
+    pub const ALL: [Mutation; 14] = [
         Mutation::IgnoreBreaks,
         Mutation::AckAtOnce,
         Mutation::IgnoreSnapshots,
@@ -39,5 +47,9 @@ impl Mutation {
         Mutation::PretendStable,
         Mutation::KeepLocksSilently,
         Mutation::ForgetHolds,
+        Mutation::SkipRecall,
+        Mutation::AnswerAfterRecall,
+        Mutation::ReturnEarly,
+        Mutation::NoReadGrace,
     ];
 }

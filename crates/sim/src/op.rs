@@ -44,6 +44,14 @@ pub enum Op {
     ReadOpen(Fid),
     /// Lock a file for a while.
     Lock { fid: Fid, exclusive: bool, family: LockFamily },
+    /// Ask for the nest.
+    Nest,
+    /// A name comes in the nest.
+    NestMake(Name),
+    /// A name goes there.
+    NestRemove(Name),
+    /// Which names are there.
+    NestList,
 }
 
 const SHARED: [&str; 3] = ["s0", "s1", "s2"];
@@ -66,7 +74,7 @@ pub fn own_prefix(client: usize) -> String {
 pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
     let stable = ground.one_in(3);
     let (file, bytes) = tree.files[usize::from(ground.one_in(4))];
-    match ground.rng.random_range(0..100) {
+    match ground.rng.random_range(0..130) {
         0..22 => Op::Read(file),
         22..32 => Op::Stat([file, tree.dir, tree.log][ground.rng.random_range(0..3)]),
         32..50 => Op::Write { fid: file, bytes, stable },
@@ -83,6 +91,12 @@ pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
         86..89 => Op::RemoveShared(shared(ground)),
         89..91 => Op::RenameShared(shared(ground), shared(ground)),
         91..94 => Op::Open(shared(ground)),
+        100..108 => Op::Nest,
+        108..122 => match ground.history.nest.names().pop() {
+            Some(name) if ground.one_in(3) => Op::NestRemove(name),
+            _ => Op::NestMake(Name::new(format!("asked-{client}-{}", op.0).as_bytes()).expect("a name")),
+        },
+        122..130 => Op::NestList,
         _ => {
             let flock = ground.one_in(2);
             let family = if flock { LockFamily::Flock } else { LockFamily::Posix };
@@ -124,6 +138,16 @@ impl Op {
                 let change = StatusChange { mode: Some(*mode), ..StatusChange::default() };
                 Call::SetStatus { fid: *fid, change }
             }
+            Op::Nest => Call::Delegate { fid: tree.nest },
+            Op::NestMake(name) => Call::Make {
+                dir: tree.nest,
+                name: name.clone(),
+                kind: NewKind::File,
+                mode: 0o644,
+                how: CreateHow::Guarded,
+            },
+            Op::NestRemove(name) => Call::Remove { dir: tree.nest, name: name.clone(), directory: false, hold: false },
+            Op::NestList => Call::ReadDir { dir: tree.nest, cookie: 0, bytes_max: 1 << 17, plus: false },
             Op::MakeOwn(name) => make(name, CreateHow::Guarded),
             Op::MakeShared { name, guarded } => {
                 make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })

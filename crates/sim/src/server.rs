@@ -10,10 +10,11 @@ use dafs::{
 };
 use lease::LeaseConfig;
 use rand::Rng;
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota, SessionRecord};
 use types::limits::LEASE;
 use types::{
-    Answer, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, SessionId, Status, Time, Timestamp,
+    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, SessionId, Status, Time,
+    Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -43,6 +44,8 @@ pub struct Tree {
     pub dir: Fid,
     /// Locked, never written.
     pub locks: Vec<Fid>,
+    /// Where names are made and removed by who has it to himself, and by others.
+    pub nest: Fid,
 }
 
 /// See the head of the file.
@@ -139,6 +142,7 @@ impl Server {
         let large = make("large", NewKind::File);
         let log = make("log", NewKind::File);
         let dir = make("dir", NewKind::Directory);
+        let nest = make("nest", NewKind::Directory);
         let locks = [make("lock-0", NewKind::File), make("lock-1", NewKind::File)];
         life.vice.detach(now, session, &mut out);
         life.vice.partition().sync().expect("the tree is stable");
@@ -147,7 +151,7 @@ impl Server {
             ground.history.initial(status, verifier);
         }
         let files = vec![(small.fid, 16), (large.fid, 40_000)];
-        Tree { files, log: log.fid, dir: dir.fid, locks: locks.map(|status| status.fid).to_vec() }
+        Tree { files, log: log.fid, dir: dir.fid, locks: locks.map(|status| status.fid).to_vec(), nest: nest.fid }
     }
 
     /// Whether it runs.
@@ -179,6 +183,11 @@ impl Server {
         if ground.breaks(Mutation::NoGrace) {
             for record in partition.sessions().unwrap_or_default() {
                 let _ = partition.remove_session(record.session);
+            }
+        }
+        if ground.breaks(Mutation::NoReadGrace) {
+            for record in partition.sessions().unwrap_or_default() {
+                let _ = partition.put_session(&SessionRecord { extra: bytes::Bytes::new(), ..record });
             }
         }
         let found = found(&partition, tree);
@@ -237,7 +246,8 @@ impl Server {
             Arrival::Bytes(bytes) => {
                 let now = self.clock.read(ground.now);
                 let inbound = up.conns.entry(conn).or_insert_with(|| {
-                    let offer = Greeting::offer(Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS));
+                    let sums = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
+                    let offer = Greeting::offer(sums.with(Features::DELEGATIONS));
                     let greeting = Greeting::new(now, offer, &mut Vec::new());
                     Inbound { inbox: Inbox::default(), greeting, terms: None, session: None }
                 });
@@ -419,6 +429,16 @@ impl Server {
                     up.vice.ack(now, to, id, &[], &mut effects);
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
+                if ground.breaks(Mutation::SkipRecall) {
+                    let recalled = items.iter().filter(|item| item.reason == BreakReason::Recall);
+                    let fids: Vec<Fid> = recalled.map(|item| item.fid).collect();
+                    up.seconds += 1;
+                    let origin = Origin { session: to, slot: SECOND_SLOTS, request: (1 << 41) + up.seconds };
+                    let mut effects = Vec::new();
+                    up.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, Call::Return { fids }, &mut effects);
+                    effects.retain(|effect| !matches!(effect, Effect::Reply { origin: of, .. } if *of == origin));
+                    work.extend(effects.into_iter().map(Work::Effect));
+                }
                 let _ = self.step(now, to, ServerInput::Break { id, items }, work);
             }
             Effect::SessionEnded(session) => {
@@ -513,7 +533,7 @@ impl Server {
 }
 
 /// The wall clock, which is right everywhere.
-fn wall(at: Time) -> Timestamp {
+pub fn wall(at: Time) -> Timestamp {
     let since = at.since_start();
     Timestamp::new(1_800_000_000 + since.as_secs() as i64, since.subsec_nanos())
 }
@@ -535,6 +555,9 @@ fn found(partition: &Partition, tree: &Tree) -> Found {
             let fid = Fid { volume: tree.dir.volume, vnode: entry.target.vnode, unique: entry.target.unique };
             found.names.insert(entry.name, fid);
         }
+    }
+    if let Ok((entries, _)) = volume.read_dir(tree.nest.vnode, 0, usize::MAX) {
+        found.nest = entries.into_iter().map(|entry| entry.name).collect();
     }
     found
 }

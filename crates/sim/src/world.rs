@@ -117,6 +117,7 @@ impl World {
             Event::DialFailed { client, life, role } => self.clients[client].dial_failed(ground, life, role),
             Event::ClientTick { client, life } => self.clients[client].tick(ground, life),
             Event::Step { client, life, thread } => self.clients[client].step(ground, &self.tree, life, thread),
+            Event::NestFlush { client, life } => self.clients[client].flush_nest(ground, &self.tree, life),
             Event::AttachTimeout { client, life, conn } => self.clients[client].attach_timeout(ground, life, conn),
             Event::ServerTick { life } => self.server.tick(ground, life),
             Event::Execute { life, origin, caller, call, repeated } => {
@@ -149,6 +150,7 @@ impl World {
             | Event::DialFailed { client, .. }
             | Event::ClientTick { client, .. }
             | Event::AttachTimeout { client, .. }
+            | Event::NestFlush { client, .. }
             | Event::Step { client, .. } => *client,
             _ => return Some(event),
         };

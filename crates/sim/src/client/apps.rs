@@ -58,6 +58,9 @@ impl Client {
     }
 
     fn begin_numbered(&mut self, ground: &mut Ground, tree: &Tree, thread: usize, op: Op, number: OpNo) {
+        if self.work_in_nest(ground, tree, thread, &op) {
+            return;
+        }
         if self.answer_from_cache(ground, tree, &op) {
             ground.history.tally.cached += 1;
             ground.history.tally.done += 1;
@@ -85,7 +88,15 @@ impl Client {
         if let Some(fid) = changes {
             up.cache.own_begins(fid);
         }
+        let nest = match &op {
+            Op::NestMake(name) | Op::NestRemove(name) => {
+                let makes = matches!(op, Op::NestMake(_));
+                Some(ground.history.nest.begins(self.index, name, makes, None))
+            }
+            _ => None,
+        };
         let running = Running {
+            nest,
             thread,
             number,
             op,
@@ -163,6 +174,10 @@ impl Client {
         ground.note(|| format!("client {}: done {id:?} {result:?}", self.index));
         match doing {
             Doing::Aside => {}
+            Doing::NestAsked(thread, snapshot) => self.nest_asked(ground, thread, snapshot, result),
+            Doing::NestSent => self.nest_sent(ground, id, result),
+            Doing::NestReturned(ours) if ours => self.nest_returned(),
+            Doing::NestReturned(_) => {}
             Doing::Unlock(thread) => {
                 if let Some(up) = self.up.as_mut() {
                     up.threads[thread] = Thread::Idle;
@@ -326,6 +341,18 @@ impl Client {
                 }
                 verdict
             }
+            (Op::NestMake(_), Answer::Made { existed: false, .. }) | (Op::NestRemove(_), Answer::Removed { .. }) => {
+                if let Some(at) = running.nest {
+                    history.nest.answered(at, now);
+                    history.nest.sure(at);
+                }
+                Ok(())
+            }
+            (Op::NestList, Answer::Entries { entries, end: true, .. }) => {
+                let names = entries.into_iter().map(|entry| entry.name).collect();
+                let same = running.timeline == history.timeline();
+                if same { history.nest.check(&names, running.began, false) } else { Ok(()) }
+            }
             (Op::Lock { fid, exclusive, family }, Answer::Done) => {
                 let (fid, exclusive, family) = (*fid, *exclusive, *family);
                 up.locks.insert(running.thread, HeldLock { fid, exclusive, family, doubtful: false });
@@ -364,6 +391,11 @@ impl Client {
             (Op::MakeShared { .. }, Fault::Exists) | (Op::RemoveShared(_) | Op::RenameShared(..), Fault::NotFound) => {
                 running.shared_done(&mut ground.history, false, now);
                 Ok(())
+            }
+            // Who had the nest to himself may have removed it first, or a loss of power took it away.
+            (Op::NestRemove(name), Fault::NotFound) => {
+                let lost = running.timeline != ground.history.timeline() || ground.history.nest.is_contended(name);
+                if lost { Ok(()) } else { Err(("EO-1", format!("{:?} does not find its name", running.op))) }
             }
             (Op::RemoveOwn(name), Fault::NotFound) => ground.history.own_missing(name),
             (Op::MakeOwn(name), Fault::Exists) => Err(("EO-1", format!("{name:?} is made once, and exists already"))),

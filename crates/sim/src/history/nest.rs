@@ -1,0 +1,142 @@
+//! What is known of the nest, the directory that clients have to themselves now and then.
+//!
+//! Each name is made once and removed at most once. A change that was answered without asking is *sure* when the server has
+//! executed it, and may be *lost* when its client lost its trust, its session or its life before. What is answered and not
+//! lost must be seen by everybody who looks later (DE-1, DE-2). What is found of one client's own changes is always a beginning of them: never a
+//! later one without the earlier ones (DE-4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{Name, Time};
+
+use super::Verdict;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Sure,
+    Lost,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    client: usize,
+    name: Name,
+    makes: bool,
+    /// Answered without asking: in which life of the client, and after how many losses.
+    own: Option<(u64, u64)>,
+    answered: Option<Time>,
+    fate: Fate,
+    timeline: u32,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct NestHistory {
+    changes: Vec<Change>,
+    /// How often each client has lost what it had not sent.
+    losses: BTreeMap<usize, u64>,
+    timeline: u32,
+}
+
+impl NestHistory {
+    /// A change begins, which the client answers itself in this life of it (`own`), or asks for; its place here.
+    pub fn begins(&mut self, client: usize, name: &Name, makes: bool, own: Option<u64>) -> usize {
+        let (name, timeline) = (name.clone(), self.timeline);
+        let own = own.map(|life| (life, self.losses.get(&client).copied().unwrap_or_default()));
+        self.changes.push(Change { client, name, makes, own, answered: None, fate: Fate::Open, timeline });
+        self.changes.len() - 1
+    }
+
+    /// It was answered.
+    pub fn answered(&mut self, at: usize, now: Time) {
+        self.changes[at].answered = Some(now);
+    }
+
+    /// The server has done it.
+    pub fn sure(&mut self, at: usize) {
+        if self.changes[at].fate == Fate::Open {
+            self.changes[at].fate = Fate::Sure;
+        }
+    }
+
+    /// Nobody knows what becomes of it.
+    pub fn lost(&mut self, at: usize) {
+        self.changes[at].fate = Fate::Lost;
+    }
+
+    /// A client can send nothing any more of what it answered.
+    pub fn client_lost(&mut self, client: usize) {
+        *self.losses.entry(client).or_default() += 1;
+        let open = |change: &&mut Change| change.client == client && change.fate == Fate::Open;
+        self.changes.iter_mut().filter(open).for_each(|change| change.fate = Fate::Lost);
+    }
+
+    /// Power was lost: what went before may be gone.
+    pub fn begin_timeline(&mut self, timeline: u32) {
+        self.timeline = timeline;
+    }
+
+    /// Whether no power was lost since the change.
+    pub fn is_of_now(&self, at: usize, timeline: u32) -> bool {
+        self.changes[at].timeline == timeline
+    }
+
+    /// Names that are there for sure and that nobody has begun to remove.
+    pub fn names(&self) -> Vec<Name> {
+        let there = |change: &&Change| {
+            change.makes
+                && change.fate == Fate::Sure
+                && change.timeline == self.timeline
+                && !self.removing(&change.name)
+        };
+        self.changes.iter().filter(there).map(|change| change.name.clone()).collect()
+    }
+
+    /// Whether several wanted to remove the name.
+    pub fn is_contended(&self, name: &Name) -> bool {
+        self.changes.iter().filter(|change| !change.makes && change.name == *name).count() > 1
+    }
+
+    fn removing(&self, name: &Name) -> bool {
+        self.changes.iter().any(|change| !change.makes && change.name == *name)
+    }
+
+    /// What a listing that began at `began` shows, or, if `disk`, what lies on the server's disk, where what was not sent need not be.
+    pub fn check(&self, names: &BTreeSet<Name>, began: Time, disk: bool) -> Verdict {
+        let counts = |change: &&Change| change.timeline == self.timeline;
+        for change in self.changes.iter().filter(counts) {
+            let done = change.answered.is_some_and(|answered| answered < began);
+            let must = match change.fate {
+                Fate::Sure => done,
+                Fate::Open => done && !disk,
+                Fate::Lost => false,
+            };
+            let shown = names.contains(&change.name);
+            let wrong = if change.makes { !shown && !self.removing(&change.name) } else { shown };
+            if must && wrong {
+                return Err(("DE-1", format!("{change:?} is not seen by who asked at {began:?}, disk {disk}")));
+            }
+        }
+        self.check_order(names)
+    }
+
+    fn check_order(&self, names: &BTreeSet<Name>) -> Verdict {
+        let mut missing: BTreeMap<(usize, (u64, u64)), &Change> = BTreeMap::new();
+        for change in self.changes.iter().filter(|change| change.timeline == self.timeline) {
+            let Some(own) = change.own else { continue };
+            let shown = names.contains(&change.name);
+            let life = (change.client, own);
+            match missing.get(&life) {
+                Some(before) if change.makes && shown => {
+                    return Err(("DE-4", format!("{change:?} is there, and {before:?} before it is not")));
+                }
+                None if change.makes != shown && !(change.makes && self.removing(&change.name)) => {
+                    missing.insert(life, change);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
