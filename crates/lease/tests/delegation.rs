@@ -28,7 +28,7 @@ enum Step {
     Promise(usize, bool, u64),
     Found(usize, u64, u64),
     List(usize, u64, u64),
-    Make(usize, u64, u64, bool),
+    Make(usize, u64, bool),
     Return(usize, u64),
     Forget(bool, u64),
     Acknowledge(usize),
@@ -44,8 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (who.clone(), any::<bool>(), number.clone()).prop_map(|(who, is_dir, at)| Step::Promise(who, is_dir, at)),
         3 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::Found(who, at, child)),
         1 => (who.clone(), number.clone(), number.clone()).prop_map(|(who, at, child)| Step::List(who, at, child)),
-        2 => (who.clone(), number.clone(), number.clone(), any::<bool>())
-            .prop_map(|(who, at, new, once)| Step::Make(who, at, new, once)),
+        2 => (who.clone(), number.clone(), any::<bool>()).prop_map(|(who, at, once)| Step::Make(who, at, once)),
         2 => (who.clone(), number.clone()).prop_map(|(who, at)| Step::Return(who, at)),
         1 => (any::<bool>(), number).prop_map(|(is_dir, at)| Step::Forget(is_dir, at)),
         2 => who.clone().prop_map(Step::Acknowledge),
@@ -183,7 +182,7 @@ impl World {
                     self.dirs.get_mut(&dir).unwrap().1.insert(fid);
                 }
             }
-            Step::Make(who, at, _, once) => {
+            Step::Make(who, at, once) => {
                 self.new_files += 1;
                 let (session, dir) = (self.sessions[who], dir(at));
                 let fid = Fid::new(1, 1000 + 2 * self.new_files + u64::from(once), 1);

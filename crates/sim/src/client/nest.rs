@@ -114,7 +114,7 @@ impl Client {
             let slot = nest.slots.first;
             nest.slots = VnodeSlots { first: slot + 1, count: nest.slots.count - 1 };
             let name = Name::new(format!("nest-{client}-{life}-{}", nest.version).as_bytes()).expect("a name");
-            let name = unique(ground, name);
+            let name = unique(ground, &name);
             nest.names.push(name.clone());
             (slot, Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded })
         };
@@ -339,7 +339,7 @@ impl Client {
 }
 
 /// A name that was never used.
-fn unique(ground: &mut Ground, name: Name) -> Name {
+fn unique(ground: &mut Ground, name: &Name) -> Name {
     let number = ground.history.begin().0;
     Name::new(&[name.as_bytes(), b"-", number.to_string().as_bytes()].concat()).expect("a name")
 }

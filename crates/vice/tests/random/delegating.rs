@@ -170,7 +170,7 @@ impl Delegating {
             (0..self.clients.len()).for_each(|other| self.send(other));
         }
         let ours = self.world.translate_call(call);
-        let (found, wall) = self.ask_patiently(who, caller, ours.clone());
+        let (found, wall) = self.ask_patiently(who, caller, &ours);
         let session = self.world.rig.clients[who].session;
         let expected = self.world.model.apply(session, wall, caller, call);
         self.world.learn(&expected, &found);
@@ -202,7 +202,7 @@ impl Delegating {
     }
 
     /// A call that may have to wait for what others have; and the time that its files get: the steady clock stands still meanwhile.
-    fn ask_patiently(&mut self, who: usize, caller: &Caller, call: Call) -> (Result<Answer, Fault>, Timestamp) {
+    fn ask_patiently(&mut self, who: usize, caller: &Caller, call: &Call) -> (Result<Answer, Fault>, Timestamp) {
         let origin = self.world.rig.start(who, caller, call.clone());
         let wall = self.world.rig.clock();
         for _ in 0..100 {
