@@ -171,6 +171,8 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("commit", Call::Commit { fid: file }),
         ("commit-volume", Call::CommitVolume { fid: file }),
         ("open-body", Call::OpenBody { fid: file }),
+        ("lend-body", Call::LendBody { fid: file, how: Lending::Write }),
+        ("settle-body", Call::SettleBody { fid: file, back: true }),
         ("read-sums", Call::ReadSums { fid: file, first: 3, count: 64 }),
         (
             "lock",

@@ -8,8 +8,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, CreateHow,
-    DirEntry, Fault, Fid, Kind, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, SeekWhat,
-    SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeStatus, XattrMode,
+    DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode,
+    SeekWhat, SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeStatus, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -202,6 +202,9 @@ fn file_calls() -> impl Strategy<Value = Call> {
         fid().prop_map(|fid| Call::Commit { fid }),
         fid().prop_map(|fid| Call::CommitVolume { fid }),
         fid().prop_map(|fid| Call::OpenBody { fid }),
+        (fid(), prop_oneof![Just(Lending::Read), Just(Lending::Write), Just(Lending::Join)])
+            .prop_map(|(fid, how)| Call::LendBody { fid, how }),
+        (fid(), any::<bool>()).prop_map(|(fid, back)| Call::SettleBody { fid, back }),
     ]
 }
 

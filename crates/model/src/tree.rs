@@ -130,6 +130,8 @@ impl Tree {
             Call::Delegated { at, call, .. } => self.apply(session, *at, caller, call),
             Call::SetQuota { .. }
             | Call::OpenBody { .. }
+            | Call::LendBody { .. }
+            | Call::SettleBody { .. }
             | Call::ReadSums { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use client::{CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
@@ -62,6 +62,8 @@ enum Work {
 
 /// How often the service looks at its leases at least.
 const TICK: Duration = Duration::from_millis(50);
+/// How often it looks after lent bodies.
+const TEND: Duration = Duration::from_secs(1);
 
 impl Loopback {
     /// Serves `vice`.
@@ -123,10 +125,15 @@ impl Drop for Loopback {
 impl House {
     fn tick_until_closed(&self) {
         let mut closing = self.closing.lock();
+        let mut tended = Instant::now();
         while !*closing {
             let mut effects = Vec::new();
             let next = parking_lot::MutexGuard::unlocked(&mut closing, || {
                 let next = self.vice.tick(clock::now(), &mut effects);
+                if tended.elapsed() >= TEND {
+                    tended = Instant::now();
+                    self.vice.tend(clock::now(), wall(), &mut effects);
+                }
                 self.deliver(effects);
                 next
             });

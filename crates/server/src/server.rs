@@ -21,6 +21,7 @@ use vice::{Vice, ViceConfig};
 
 use crate::ServerConfig;
 use crate::house::{Agenda, House};
+use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::Pool;
 use crate::scrub::Scrubber;
@@ -277,8 +278,8 @@ fn tick(house: &Arc<House>, stop: &Stop) {
     }
 }
 
-/// Makes changes stable in the background, and removes bodies that nothing names any more.
-fn sync(house: &House, stop: &Stop) {
+/// Makes changes stable in the background, removes bodies that nothing names any more, and looks after lent ones.
+fn sync(house: &Arc<House>, stop: &Stop) {
     let mut seen = 0;
     let mut bodies_seen = 0;
     let mut bodies_synced = Instant::now();
@@ -289,6 +290,7 @@ fn sync(house: &House, stop: &Stop) {
             return;
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            tend(house);
             let changes = house.changes.load(Ordering::Relaxed);
             if changes != seen {
                 seen = changes;
@@ -302,6 +304,15 @@ fn sync(house: &House, stop: &Stop) {
             report_failure("removal of bodies", house.partition.sweep(SWEEP_FILES).map(drop));
         });
     }
+}
+
+/// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the next sync.
+fn tend(house: &Arc<House>) {
+    let mut agenda = Agenda::default();
+    if house.vice.tend(clock::now(), wall(), &mut agenda.effects) {
+        house.changes.fetch_add(1, Ordering::Relaxed);
+    }
+    house.settle_and_send(&mut agenda);
 }
 
 fn report_failure(what: &str, result: Result<(), StoreError>) {

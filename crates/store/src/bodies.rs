@@ -4,14 +4,14 @@
 //! its gate from the first byte until the records are committed, and readers wait at the gate: they see both before
 //! or both after. Gates are made when needed and forgotten when they hold nothing that must be remembered.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 use types::{VnodeNo, VolumeId};
 
 use crate::StoreError;
-use crate::disk::{BodyFile, BodyName, Disk};
+use crate::disk::{BodyFile, BodyName, Disk, Stamp};
 
 /// Which body.
 pub(crate) type BodyId = (VolumeId, VnodeNo);
@@ -26,6 +26,10 @@ pub(crate) struct Gate {
     pub(crate) mark: Option<Mark>,
     /// Blocks may disagree with their sums: after a crash, or after an update that wrote but did not commit.
     pub(crate) suspect: bool,
+    /// Kernels write into the file without our knowledge (`lent.rs`).
+    pub(crate) lent: bool,
+    /// Of a lent body: the state of the file that the records were last brought up to.
+    pub(crate) settled: Option<Stamp>,
     /// Nothing lies behind the end of the file below.
     pub(crate) trimmed: bool,
     /// The inline body that the file grew out of is still in its record.
@@ -69,9 +73,14 @@ impl Gate {
         *self.file.get_mut() = None;
     }
 
+    /// Whether blocks may disagree with their sums.
+    pub(crate) fn doubtful(&self) -> bool {
+        self.suspect || self.lent
+    }
+
     /// Whether the gate knows what is nowhere else.
     pub(crate) fn must_stay(&self) -> bool {
-        self.mark.is_some() || self.suspect || self.unsynced_name
+        self.mark.is_some() || self.suspect || self.lent || self.unsynced_name
     }
 }
 
@@ -82,6 +91,8 @@ pub(crate) struct Bodies {
     shards: Vec<Mutex<Shard>>,
     /// Gates of a shard that start a clearing.
     shard_max: usize,
+    /// Those that are lent.
+    pub(crate) lent: Mutex<BTreeSet<BodyId>>,
 }
 
 #[derive(Default)]
@@ -95,7 +106,7 @@ impl Bodies {
     pub(crate) fn new(open_max: usize) -> Bodies {
         let shard_max = (open_max / SHARDS).max(2);
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard { clear_at: shard_max, ..Shard::default() })).collect();
-        Bodies { shards, shard_max }
+        Bodies { shards, shard_max, lent: Mutex::default() }
     }
 
     /// The gate of a body.

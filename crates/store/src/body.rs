@@ -47,6 +47,7 @@ impl Volume {
         if data.is_empty() {
             return Ok(());
         }
+        self.settle_lent(vnode, update)?;
         update.hold(&self.tree, vnode.no());
         if self.stays_inline(vnode, end) {
             let mut bytes = self.inline_bytes(vnode, update)?;
@@ -74,8 +75,11 @@ impl Volume {
     pub fn truncate(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
         self.tree.media.usable()?;
         end_of(size, 0)?;
+        self.settle_lent(vnode, update)?;
         update.hold(&self.tree, vnode.no());
-        if size == 0 {
+        // PT-4: what a kernel was given stays, in place.
+        let stays = vnode.handed && matches!(vnode.place, Place::File { .. });
+        if size == 0 && !stays {
             self.drop_body(vnode, update);
             charge(vnode, update, 0);
             vnode.place = Place::None;
@@ -89,7 +93,11 @@ impl Volume {
             return Ok(());
         }
         self.make_file(vnode, update)?;
-        if size >= vnode.status.size { self.grow(vnode, size, update) } else { self.shrink(vnode, size, update) }
+        if size >= vnode.status.size && size > 0 {
+            self.grow(vnode, size, update)
+        } else {
+            self.shrink(vnode, size, update)
+        }
     }
 
     /// Reserves, zeroes or punches a range. What is reserved counts as data, of zeros.
@@ -109,6 +117,7 @@ impl Volume {
         if length == 0 {
             return Ok(());
         }
+        self.settle_lent(vnode, update)?;
         update.hold(&self.tree, vnode.no());
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let zeroes = !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize);
@@ -182,7 +191,7 @@ impl Volume {
     }
 
     /// Moves the body into a file, if it is in none.
-    fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+    pub(crate) fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         if let Place::File { epoch, .. } = vnode.place {
             // Copying a body on the first write after a seal comes with clones.
             return if epoch == self.tree.epoch { Ok(()) } else { Err(StoreError::Misuse("body of a sealed epoch")) };
@@ -229,7 +238,7 @@ impl Volume {
         if new > 0 {
             self.tree.media.room_for(new * BLOCK_BYTES)?;
         }
-        self.clear_strays(vnode, &*file, blocks.clone(), &sums)?;
+        self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
         self.mark(vnode, overwrites, update)?;
         // The sums of the new contents, before anything is written: a damaged block refuses here.
@@ -273,15 +282,26 @@ impl Volume {
             return Ok(bytes);
         }
         read_exactly(file, start, &mut bytes[..there])?;
-        let suspect = update.hold(&self.tree, vnode.no()).gate.suspect;
-        if sums::of_block(&bytes) != sum && !suspect {
+        let doubtful = update.hold(&self.tree, vnode.no()).gate.doubtful();
+        if !doubtful && sums::of_block(&bytes) != sum {
             return Err(damaged_block(vnode, block));
         }
         Ok(bytes)
     }
 
     /// Rule 3: punches out what lies in holes of the range, for good before the holes are filled.
-    fn clear_strays(&self, vnode: &Vnode, file: &dyn BodyFile, blocks: Range<u64>, sums: &Groups) -> Result<()> {
+    fn clear_strays(
+        &self,
+        vnode: &Vnode,
+        file: &dyn BodyFile,
+        blocks: Range<u64>,
+        sums: &Groups,
+        update: &mut Update,
+    ) -> Result<()> {
+        if update.hold(&self.tree, vnode.no()).gate.lent {
+            // They were cleared when it was lent; what is there now, a kernel writes.
+            return Ok(());
+        }
         let end = blocks.end.min(vnode.status.size.div_ceil(BLOCK_BYTES));
         let mut found = false;
         let mut next = blocks.start;
@@ -296,12 +316,44 @@ impl Volume {
         if found { self.tree.media.sync_disk(|| file.sync()) } else { Ok(()) }
     }
 
+    /// As `clear_strays`, in all of the body.
+    pub(crate) fn clear_all_strays(&self, vnode: &Vnode, file: &dyn BodyFile, update: &mut Update) -> Result<()> {
+        if vnode.status.size == 0 {
+            return Ok(());
+        }
+        let sums = Groups::load(self, vnode.no(), 0, vnode.status.size, update)?;
+        self.clear_strays(vnode, file, 0..vnode.status.size.div_ceil(BLOCK_BYTES), &sums, update)
+    }
+
+    /// The records of a body that is shorter than they say; the file is not touched, and sums of lent bodies mean nothing.
+    pub(crate) fn cut_records(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+        let edge = size.div_ceil(BLOCK_BYTES);
+        let group = edge / GROUP_BLOCKS;
+        let no = vnode.no();
+        let mut sums = update.sums(&self.tree, no, group)?;
+        let tail = &mut sums[(edge % GROUP_BLOCKS) as usize..];
+        let mut gone = tail.iter().filter(|sum| **sum != 0).count() as u64;
+        tail.fill(0);
+        gone += update.cut_sums(&self.tree, no, group + 1)?;
+        update.set_sums(no, group, sums);
+        charge(vnode, update, vnode.status.used - gone * BLOCK_BYTES);
+        Ok(())
+    }
+
+    /// So many more blocks are no holes.
+    pub(crate) fn charge_more(&self, vnode: &mut Vnode, update: &mut Update, blocks: u64) {
+        charge(vnode, update, vnode.status.used + blocks * BLOCK_BYTES);
+    }
+
     fn grow(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
         if size > vnode.status.size {
             // Needs no mark: after a crash the file is longer or shorter than the records say, and either is harmless.
             let file = self.begin(vnode, update)?;
             self.touch(vnode.no(), update);
-            file.set_length(size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
+            // A kernel may just make a lent one longer still.
+            let lent = update.hold(&self.tree, vnode.no()).gate.lent;
+            let grown = if lent { file.extend(size) } else { file.set_length(size) };
+            grown.map_err(|e| StoreError::from_io("truncate of a body", &e))?;
             vnode.status.size = size;
         }
         Ok(())
@@ -423,7 +475,7 @@ impl Volume {
             return Ok(());
         }
         self.tree.media.room_for(new * BLOCK_BYTES)?;
-        self.clear_strays(vnode, &*file, blocks.clone(), &sums)?;
+        self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         self.mark(vnode, None, update)?;
         self.touch(no, update);
         let mut next = blocks.start;
@@ -440,10 +492,10 @@ impl Volume {
     }
 
     /// The body's file, with nothing behind its end.
-    fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
+    pub(crate) fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
         let held = update.hold(&self.tree, vnode.no());
         let file = open_file(&self.tree, &held.gate, vnode)?;
-        if !held.gate.trimmed {
+        if !held.gate.trimmed && !held.gate.lent {
             if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))? > vnode.status.size {
                 file.set_length(vnode.status.size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
                 self.tree.media.sync_disk(|| file.sync())?;
@@ -454,7 +506,7 @@ impl Volume {
     }
 
     /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there before it change.
-    fn mark(&self, vnode: &Vnode, overwrites: Option<u64>, update: &mut Update) -> Result<()> {
+    pub(crate) fn mark(&self, vnode: &Vnode, overwrites: Option<u64>, update: &mut Update) -> Result<()> {
         let name = body_name(&self.tree, vnode).expect("the body is in a file");
         let gate = &mut update.hold(&self.tree, vnode.no()).gate;
         let mark = match gate.mark {
@@ -468,7 +520,7 @@ impl Volume {
     }
 
     /// From here on the file may differ from the records.
-    fn touch(&self, no: VnodeNo, update: &mut Update) {
+    pub(crate) fn touch(&self, no: VnodeNo, update: &mut Update) {
         let held = update.hold(&self.tree, no);
         held.touched = true;
         held.gate.writes += 1;

@@ -15,6 +15,7 @@ mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod key;
+mod lent;
 mod machine;
 mod media;
 mod partition;

@@ -117,18 +117,19 @@ impl Reader {
     fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
         let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
         let mut next = blocks.start;
+        let is_hole = |block: u64| sum_of(block) == 0 && !self.gate.lent;
         while next < blocks.end {
-            if sum_of(next) == 0 {
+            if is_hole(next) {
                 next += 1;
                 continue;
             }
-            let run_end = (next..blocks.end).find(|block| sum_of(*block) == 0).unwrap_or(blocks.end);
+            let run_end = (next..blocks.end).find(|block| is_hole(*block)).unwrap_or(blocks.end);
             let from = ((next - blocks.start) * BLOCK_BYTES) as usize;
             let to = ((run_end - blocks.start) * BLOCK_BYTES) as usize;
             let run = &mut buffer[from..to];
             self.fill(next * BLOCK_BYTES, run)?;
             for (block, bytes) in (next..run_end).zip(run.chunks(BLOCK)) {
-                if sums::of_block(bytes) != sum_of(block) && !self.gate.suspect {
+                if !self.gate.doubtful() && sums::of_block(bytes) != sum_of(block) {
                     return Err(damaged_block(&self.vnode, block));
                 }
             }
@@ -160,6 +161,9 @@ impl Reader {
         if !matches!(self.vnode.place, Place::File { .. }) {
             return Ok(Some(if what == SeekWhat::Data { offset } else { size }));
         }
+        if self.gate.lent {
+            return self.seek_lent(offset, what);
+        }
         let first = offset / BLOCK_BYTES;
         let block = match what {
             SeekWhat::Data => self.next_data(first)?,
@@ -169,6 +173,17 @@ impl Reader {
         Ok(match what {
             SeekWhat::Data => found.filter(|found| *found < size),
             SeekWhat::Hole => found.map(|found| found.min(size)),
+        })
+    }
+
+    /// As `seek`, by what the file says.
+    fn seek_lent(&self, offset: u64, what: SeekWhat) -> Result<Option<u64>> {
+        let size = self.vnode.status.size;
+        let run = self.file()?.next_data(offset).map_err(|e| StoreError::from_io("seek", &e))?;
+        Ok(match (what, run) {
+            (SeekWhat::Data, run) => run.map(|run| run.start).filter(|start| *start < size),
+            (SeekWhat::Hole, Some(run)) if run.start == offset => Some(run.end.min(size)),
+            (SeekWhat::Hole, _) => Some(offset),
         })
     }
 
@@ -195,14 +210,14 @@ impl Reader {
         Ok(next)
     }
 
-    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline bodies have none.
+    /// Sums of up to `count` blocks from block `first` on; 0 is a hole. Inline and lent bodies have none.
     ///
     /// # Errors
     /// As every reading method.
     pub fn sums(&self, first: u64, count: u32) -> Result<Vec<u32>> {
         let blocks = self.vnode.status.size.div_ceil(BLOCK_BYTES);
         let end = first.saturating_add(u64::from(count)).min(blocks);
-        if !matches!(self.vnode.place, Place::File { .. }) || first >= end {
+        if !matches!(self.vnode.place, Place::File { .. }) || first >= end || self.gate.lent {
             return Ok(Vec::new());
         }
         let mut found = Vec::with_capacity((end - first) as usize);
@@ -237,9 +252,9 @@ impl Reader {
         Ok(charged)
     }
 
-    /// Whether blocks may disagree with their sums because of a crash; a holder of a descriptor must then not check.
+    /// Whether blocks may disagree with their sums, because of a crash or of a lend.
     pub fn is_suspect(&self) -> bool {
-        self.gate.suspect
+        self.gate.doubtful()
     }
 
     /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none.
@@ -260,7 +275,7 @@ pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<d
     if let Some(file) = gate.file(&*tree.media.disk, name)? {
         return Ok(file);
     }
-    if !gate.suspect {
+    if !gate.doubtful() {
         return Err(damaged_body(vnode, "has lost its file"));
     }
     tree.media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))

@@ -153,13 +153,15 @@ const NONE: u8 = 0;
 const INLINE: u8 = 1;
 const FILE: u8 = 2;
 const HAS_XATTR: u8 = 1;
+const HANDED: u8 = 2;
 
 pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     let mut out = Out::new(200);
     let status = &vnode.status;
     out.u64(status.fid.unique.0);
     out.u8(status.kind as u8);
-    out.u8(if vnode.has_xattr { HAS_XATTR } else { 0 });
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.u8(flag(vnode.has_xattr, HAS_XATTR) | flag(vnode.handed, HANDED));
     out.u16(status.mode);
     out.u32(status.uid);
     out.u32(status.gid);
@@ -202,11 +204,10 @@ pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u
 fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option<Vnode> {
     let unique = Uniquifier(fields.u64()?);
     let kind = Kind::from_wire(fields.u8()?)?;
-    let has_xattr = match fields.u8()? {
-        0 => false,
-        HAS_XATTR => true,
-        _ => return None,
-    };
+    let flags = fields.u8()?;
+    if flags & !(HAS_XATTR | HANDED) != 0 {
+        return None;
+    }
     let status = Status {
         fid: Fid { volume, vnode, unique },
         kind,
@@ -234,7 +235,9 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option
         (FILE, epoch, generation) => Place::File { epoch, generation },
         _ => return None,
     };
-    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr })
+    let has = |flag: u8| flags & flag != 0;
+    let (has_xattr, handed) = (has(HAS_XATTR), has(HANDED));
+    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr, handed })
 }
 
 /// A value that says: gone since this epoch.

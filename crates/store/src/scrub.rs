@@ -280,7 +280,7 @@ impl Scrub<'_> {
         let found = sums_found(&*file, &reader.vnode, group, &stored)?;
         self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
-            if *stored != found && !reader.gate.suspect {
+            if *stored != found && !reader.gate.doubtful() {
                 let block = group * record::GROUP_BLOCKS + at as u64;
                 self.found(Finding::DamagedBlock { fid: reader.vnode.status.fid, block });
             }

@@ -46,6 +46,9 @@ impl Volume {
         for group in groups {
             // Gate by gate, so that readers of a long body need not wait for all of it.
             let gate = gate.write();
+            if gate.lent {
+                return Ok(());
+            }
             let Some(vnode) = tree.vnode(no)? else { break };
             if body_name(tree, &vnode).is_none() {
                 break;
@@ -61,7 +64,7 @@ impl Volume {
             gate.unsynced_name = true;
         }
         // A write that was dropped meanwhile leaves new doubt.
-        if gate.writes == before || in_file.is_none() {
+        if (gate.writes == before && !gate.lent) || in_file.is_none() {
             gate.suspect = false;
         }
         Ok(())
@@ -130,7 +133,7 @@ fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bo
         return false;
     }
     gate.unsynced_name = false;
-    if gate.suspect || gate.mark.is_none() {
+    if gate.doubtful() || gate.mark.is_none() {
         return false;
     }
     batch.delete(&unstable_key(name));
@@ -204,6 +207,10 @@ pub(crate) fn recall_marks(
             let gate = media.bodies.gate(id);
             let mut gate = gate.write();
             gate.suspect = true;
+            gate.lent = crate::lent::is_lent_mark(media, name)?;
+            if gate.lent {
+                media.bodies.lent.lock().insert(id);
+            }
             gate.mark = Some(crate::bodies::Mark { name, batch: 0, size: u64::MAX });
             gate.unsynced_name = true;
             let key = backup_key(name);

@@ -12,7 +12,7 @@ use types::{Origin, VnodeNo};
 
 use crate::StoreError;
 use crate::bodies::{Mark, WriteGate};
-use crate::disk::BodyName;
+use crate::disk::{BodyName, Stamp};
 use crate::engine::Batch;
 use crate::key::{self, kind};
 use crate::media::Media;
@@ -56,6 +56,8 @@ pub(crate) struct Held {
     pub(crate) touched: bool,
     /// The file that was made for it.
     pub(crate) made: Option<Made>,
+    /// Of a lent body: the state of the file that the update brings the records up to.
+    pub(crate) settles: Option<Stamp>,
     media: Arc<Media>,
     committed: bool,
 }
@@ -154,7 +156,7 @@ impl Update {
         let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
             let gate = tree.media.bodies.gate((tree.id, vnode)).write_arc();
             let media = tree.media.clone();
-            self.bodies.push(Held { vnode, gate, touched: false, made: None, media, committed: false });
+            self.bodies.push(Held { vnode, gate, touched: false, made: None, settles: None, media, committed: false });
             self.bodies.len() - 1
         });
         &mut self.bodies[at]
@@ -340,10 +342,15 @@ impl Update {
     pub(crate) fn committed(mut self) {
         for held in &mut self.bodies {
             held.committed = true;
-            let gone = self.garbage.iter().any(|name| name.vnode == held.vnode);
-            if gone && held.made.is_none() {
+            held.gate.settled = held.settles.or(held.gate.settled);
+            let gone = self.garbage.iter().find(|name| name.vnode == held.vnode);
+            if let Some(gone) = gone.filter(|_| held.made.is_none()) {
                 held.gate.mark = None;
                 held.gate.suspect = false;
+                if std::mem::take(&mut held.gate.lent) {
+                    held.media.bodies.lent.lock().remove(&(gone.volume, gone.vnode));
+                }
+                held.gate.settled = None;
                 held.gate.unsynced_name = false;
                 held.gate.trimmed = false;
                 held.gate.backup = false;

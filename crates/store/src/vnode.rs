@@ -37,6 +37,8 @@ pub struct Vnode {
     pub generations: u32,
     /// Whether there are extended attributes.
     pub has_xattr: bool,
+    /// The body's file was handed to a kernel, which may have it for as long as the vnode lives (PT-4). The caller's.
+    pub handed: bool,
 }
 
 impl Vnode {
@@ -60,7 +62,16 @@ impl Vnode {
             data_version: 1,
             status_version: 1,
         };
-        Vnode { status, exclusive: 0, parent, entries: 0, place: Place::None, generations: 0, has_xattr: false }
+        Vnode {
+            status,
+            exclusive: 0,
+            parent,
+            entries: 0,
+            place: Place::None,
+            generations: 0,
+            has_xattr: false,
+            handed: false,
+        }
     }
 
     /// Its slot.

@@ -94,6 +94,18 @@ pub enum AllocateMode {
     ZeroKeepSize = 5,
 }
 
+/// What a kernel will do with a body that it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Lending {
+    /// Read and map it.
+    Read = 1,
+    /// Write into it too, if there is ample room.
+    Write = 2,
+    /// The same, however little room there is: it has the body for reading already.
+    Join = 3,
+}
+
 /// What `Seek` looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -176,7 +188,13 @@ pub enum Call {
     /// A read-only descriptor of the body, over a connection that can pass one; `Unsupported` for inline bodies
     /// and other connections. Answer: `Body`.
     OpenBody { fid: Fid },
-    /// Checksums (crc32c) of the body's blocks from block `first` on. Answer: `Sums`.
+    /// As `OpenBody`, for the caller's kernel. The body stays in this file for ever. If the kernel writes into it, then from now on
+    /// until `SettleBody` gives it back; a body that is in no file is moved into one. Refused with `Busy` where room is scarce. Answer: `Body`.
+    LendBody { fid: Fid, how: Lending },
+    /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's kernel does not write any more.
+    /// Answer: `Status`.
+    SettleBody { fid: Fid, back: bool },
+    /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer: `Sums`.
     ReadSums { fid: Fid, first: u64, count: u32 },
 
     /// `wait`: the answer comes when the lock is had. `reclaim`: held before the server restarted. Answer: `Done`.
@@ -231,7 +249,8 @@ impl Call {
             | Call::SetQuota { .. }
             | Call::Write { .. }
             | Call::Allocate { .. }
-            | Call::Delegated { .. } => true,
+            | Call::Delegated { .. }
+            | Call::SettleBody { .. } => true,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -245,6 +264,7 @@ impl Call {
             | Call::Commit { .. }
             | Call::CommitVolume { .. }
             | Call::OpenBody { .. }
+            | Call::LendBody { .. }
             | Call::ReadSums { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }
@@ -300,6 +320,8 @@ impl Call {
             | Call::Commit { fid }
             | Call::CommitVolume { fid }
             | Call::OpenBody { fid }
+            | Call::LendBody { fid, .. }
+            | Call::SettleBody { fid, .. }
             | Call::ReadSums { fid, .. }
             | Call::Lock { fid, .. }
             | Call::Unlock { fid, .. }

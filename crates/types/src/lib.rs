@@ -17,7 +17,9 @@ mod status;
 mod time;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
-pub use call::{AllocateMode, Call, CreateHow, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode};
+pub use call::{
+    AllocateMode, Call, CreateHow, Lending, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
+};
 pub use caller::Caller;
 pub use fault::Fault;
 pub use fid::{Fid, Uniquifier, VnodeNo, VnodeSlots, VolumeId};

@@ -18,7 +18,7 @@ use types::{
     VolumeId,
 };
 
-use crate::calls::Counters;
+use crate::calls::{Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
@@ -71,6 +71,8 @@ pub(crate) struct Core {
     pub pending: HashMap<Ticket, Pending>,
     /// How many of them took the last name of a file.
     pub removing: HashMap<Fid, u32>,
+    /// Whose kernels write into which bodies.
+    pub lends: Lends,
 }
 
 /// A change that waits for acknowledgements.
@@ -131,6 +133,7 @@ impl Vice {
                 given: HashMap::new(),
                 pending: HashMap::new(),
                 removing: HashMap::new(),
+                lends: Lends::default(),
             }),
             counters: Counters::default(),
             scrub: Mutex::new(None),
@@ -325,6 +328,8 @@ impl Vice {
             | Call::Allocate { .. }
             | Call::Delegate { .. }
             | Call::ReadSums { .. }
+            | Call::LendBody { .. }
+            | Call::SettleBody { .. }
             | Call::Scrub { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,

@@ -115,6 +115,7 @@ impl Vice {
     fn ticket_done(&self, now: Time, ticket: Ticket, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let mut core = self.core.lock();
+        core.lends.ticket_done(ticket);
         let Some(pending) = core.pending.remove(&ticket) else { return events };
         if let Some(fid) = pending.removed {
             let count = core.removing.entry(fid).or_insert(1);
@@ -137,6 +138,7 @@ impl Vice {
         core.queue.remove_session(session);
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
+        core.lends.remove_session(session);
         drop(core);
         if let Err(error) = self.partition.remove_session(session) {
             // The record outlives the session and costs a later start some grace.

@@ -7,7 +7,7 @@ use types::limits::{
 };
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
 
-use super::choice::{allocate_mode, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
+use super::choice::{allocate_mode, lending, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
 use crate::limits::FIDS_MAX;
@@ -73,6 +73,8 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         | Call::CommitVolume { fid }
         | Call::OpenBody { fid }
         | Call::Delegate { fid } => to.fid(*fid),
+        Call::LendBody { fid, how } => to.fid(*fid).u8(*how as u8),
+        Call::SettleBody { fid, back } => to.fid(*fid).bool(*back),
         Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
         Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => {
             to.fid(*fid).length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name)
@@ -185,6 +187,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::Commit => Call::Commit { fid: from.fid()? },
         Procedure::CommitVolume => Call::CommitVolume { fid: from.fid()? },
         Procedure::OpenBody => Call::OpenBody { fid: from.fid()? },
+        Procedure::LendBody => Call::LendBody { fid: from.fid()?, how: from.choice("lending", lending)? },
+        Procedure::SettleBody => Call::SettleBody { fid: from.fid()?, back: from.bool("back")? },
         Procedure::ReadSums => Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? },
         Procedure::Lock => get_lock(from)?,
         Procedure::Unlock => {
@@ -444,6 +448,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::Commit { fid }
         | Call::CommitVolume { fid }
         | Call::OpenBody { fid }
+        | Call::LendBody { fid, .. }
+        | Call::SettleBody { fid, .. }
         | Call::ReadSums { fid, .. }
         | Call::Lock { fid, .. }
         | Call::Unlock { fid, .. }

@@ -1,6 +1,6 @@
 //! One-byte choices of the vocabulary, back from the wire.
 
-use types::{AllocateMode, BreakReason, LockFamily, LockMode, RenameMode, SeekWhat, XattrMode};
+use types::{AllocateMode, BreakReason, Lending, LockFamily, LockMode, RenameMode, SeekWhat, XattrMode};
 
 /// Declares the way back of an enum whose discriminants are wire values.
 macro_rules! from_wire {
@@ -14,6 +14,7 @@ macro_rules! from_wire {
 from_wire! {
     rename_mode: RenameMode { Replace, NoReplace, Exchange }
     allocate_mode: AllocateMode { Extend, KeepSize, PunchHole, ZeroExtend, ZeroKeepSize }
+    lending: Lending { Read, Write, Join }
     seek_what: SeekWhat { Data, Hole }
     xattr_mode: XattrMode { Either, Create, Replace }
     lock_family: LockFamily { Posix, Flock }

@@ -64,6 +64,8 @@ wire_numbers! {
         Scrub = 33,
         Delegate = 34,
         Return = 35,
+        LendBody = 36,
+        SettleBody = 37,
     }
 }
 
@@ -125,6 +127,8 @@ impl Procedure {
             Call::Commit { .. } => Procedure::Commit,
             Call::CommitVolume { .. } => Procedure::CommitVolume,
             Call::OpenBody { .. } => Procedure::OpenBody,
+            Call::LendBody { .. } => Procedure::LendBody,
+            Call::SettleBody { .. } => Procedure::SettleBody,
             Call::ReadSums { .. } => Procedure::ReadSums,
             Call::Lock { .. } => Procedure::Lock,
             Call::Unlock { .. } => Procedure::Unlock,
@@ -148,7 +152,8 @@ impl Procedure {
             | Procedure::SetStatus
             | Procedure::MakeUnnamed
             | Procedure::XattrSet
-            | Procedure::XattrRemove => AnswerKind::Status,
+            | Procedure::XattrRemove
+            | Procedure::SettleBody => AnswerKind::Status,
             Procedure::Lookup => AnswerKind::Entry,
             Procedure::ReadDir => AnswerKind::Entries,
             Procedure::Make | Procedure::Link => AnswerKind::Made,
@@ -162,7 +167,7 @@ impl Procedure {
             Procedure::Write | Procedure::Allocate => AnswerKind::Written,
             Procedure::Seek => AnswerKind::Offset,
             Procedure::Commit | Procedure::CommitVolume => AnswerKind::Committed,
-            Procedure::OpenBody => AnswerKind::Body,
+            Procedure::OpenBody | Procedure::LendBody => AnswerKind::Body,
             Procedure::ReadSums => AnswerKind::Sums,
             Procedure::TestLock => AnswerKind::LockTest,
             Procedure::Lock

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use types::VolumeId;
 
-use super::{BodyFile, BodyName, Disk, file_name, parse_name};
+use super::{BodyFile, BodyName, Disk, Stamp, file_name, parse_name};
 use crate::{Space, StoreError};
 
 /// There while a sync has failed in this boot; its data may never have reached the disk.
@@ -100,6 +101,19 @@ impl Disk for Files {
         rustix::fs::syncfs(dir).map_err(|e| StoreError::Medium(format!("syncfs: {e}")))
     }
 
+    fn is_written(&self, name: BodyName) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOATIME;
+        match rustix::fs::open(self.path(name), flags, Mode::empty()) {
+            Ok(fd) => Ok(mem::lease::is_open_for_writing(fd.as_fd())?),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn has_descriptors(&self) -> bool {
+        true
+    }
+
     fn space(&self) -> io::Result<Space> {
         let fs = rustix::fs::statvfs(&self.root)?;
         Ok(Space { total_bytes: fs.f_blocks * fs.f_frsize, free_bytes: fs.f_bavail * fs.f_frsize })
@@ -126,6 +140,20 @@ struct HostFile {
     path: PathBuf,
 }
 
+impl HostFile {
+    /// One more descriptor. Through /proc, so that it is the same file even if its name went meanwhile.
+    fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        use std::os::fd::AsRawFd;
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = flags | OFlags::CLOEXEC;
+        match rustix::fs::open(own, flags, Mode::empty()) {
+            Ok(fd) => Ok(fd),
+            Err(Errno::NOENT) => Ok(rustix::fs::open(&self.path, flags, Mode::empty())?),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl BodyFile for HostFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
@@ -144,12 +172,44 @@ impl BodyFile for HostFile {
         self.file.write_all_at(data, offset)
     }
 
+    fn append(&self, data: &[u8]) -> io::Result<u64> {
+        use std::io::{Seek, Write};
+        let mut file = fs::File::from(self.reopen(OFlags::WRONLY | OFlags::APPEND)?);
+        // One call is one step; a short one leaves the rest to the caller's next try.
+        let count = file.write(data)?;
+        if count < data.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(file.stream_position()? - data.len() as u64)
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         Ok(rustix::fs::ftruncate(&self.file, length)?)
+    }
+
+    fn extend(&self, length: u64) -> io::Result<()> {
+        let Some(last) = length.checked_sub(1) else { return Ok(()) };
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), last, 1)?)
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        let stat = rustix::fs::fstat(&self.file)?;
+        let nanos = |secs: i64, nanos: u64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        let times = [nanos(stat.st_mtime, stat.st_mtime_nsec as u64), nanos(stat.st_ctime, stat.st_ctime_nsec as u64)];
+        Ok(Stamp { length: stat.st_size as u64, times })
+    }
+
+    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(start..rustix::fs::seek(&self.file, SeekFrom::Hole(start))?))
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -174,14 +234,6 @@ impl BodyFile for HostFile {
     }
 
     fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
-        // Through /proc, so that it is the same file even if its name went meanwhile.
-        use std::os::fd::AsRawFd;
-        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        match rustix::fs::open(own, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(Errno::NOENT) => Ok(Some(rustix::fs::open(&self.path, flags, Mode::empty())?)),
-            Err(error) => Err(error.into()),
-        }
+        self.reopen(OFlags::RDONLY).map(Some)
     }
 }

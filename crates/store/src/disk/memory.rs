@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rand::rngs::SmallRng;
 use rustix::io::Errno;
 use types::VolumeId;
 
-use super::{BodyFile, BodyName, Disk};
+use super::{BodyFile, BodyName, Disk, Stamp};
 use crate::machine::{Machine, Shared};
 use crate::{Space, StoreError};
 
@@ -46,10 +47,13 @@ struct MemFile {
     versions: BTreeMap<u64, Vec<Option<Page>>>,
     lengths: Vec<u64>,
     name_synced: bool,
+    /// Counts changes.
+    changes: u64,
 }
 
 impl MemFile {
     fn set_page(&mut self, index: u64, page: Option<Page>) {
+        self.changes += 1;
         self.versions.entry(index).or_default().push(page.clone());
         match page {
             Some(page) => self.pages.insert(index, page),
@@ -61,6 +65,7 @@ impl MemFile {
         if length < self.length {
             self.zero(length, self.length - length);
         }
+        self.changes += 1;
         self.length = length;
         self.lengths.push(length);
     }
@@ -211,6 +216,14 @@ impl Disk for MemDisk {
         })
     }
 
+    fn is_written(&self, _name: BodyName) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn has_descriptors(&self) -> bool {
+        false
+    }
+
     fn space(&self) -> io::Result<Space> {
         let machine = self.0.lock();
         let limited = machine.capacity_bytes < UNLIMITED_BYTES;
@@ -293,6 +306,11 @@ impl BodyFile for MemHandle {
         })
     }
 
+    fn append(&self, data: &[u8]) -> io::Result<u64> {
+        let end = self.length()?;
+        self.write_at(end, data).map(|()| end)
+    }
+
     fn length(&self) -> io::Result<u64> {
         self.with(|file| Ok(file.length))
     }
@@ -304,6 +322,29 @@ impl BodyFile for MemHandle {
         self.with(|file| {
             file.set_length(length);
             Ok(())
+        })
+    }
+
+    fn extend(&self, length: u64) -> io::Result<()> {
+        self.with(|file| {
+            if file.length < length {
+                file.set_length(length);
+            }
+            Ok(())
+        })
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        self.with(|file| Ok(Stamp { length: file.length, times: [i128::from(file.changes), 0] }))
+    }
+
+    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        self.with(|file| {
+            let first = file.pages.range(from / PAGE as u64..).next().map(|(index, _)| *index);
+            let Some(first) = first else { return Ok(None) };
+            let past = (first..).find(|index| !file.pages.contains_key(index)).unwrap_or(first);
+            let run = (first * PAGE as u64).max(from)..(past * PAGE as u64).min(file.length);
+            Ok((!run.is_empty()).then_some(run))
         })
     }
 

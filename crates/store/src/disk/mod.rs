@@ -4,6 +4,7 @@ mod files;
 mod memory;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -53,6 +54,10 @@ pub(crate) trait Disk: Send + Sync {
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
     /// Every body file and its name is on disk.
     fn sync_all(&self) -> Result<(), StoreError>;
+    /// Whether somebody else has the file open for writing, or mapped so. Whoever asks has closed it.
+    fn is_written(&self, name: BodyName) -> io::Result<bool>;
+    /// Whether its files have descriptors to hand out.
+    fn has_descriptors(&self) -> bool;
     /// Room.
     fn space(&self) -> io::Result<Space>;
     /// Changes with each start of the operating system.
@@ -63,16 +68,32 @@ pub(crate) trait Disk: Send + Sync {
     fn take_sync_failed(&self) -> bool;
 }
 
+/// What tells one state of a file from another: each change changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) length: u64,
+    /// Times of modification and change, in nanoseconds, or counters.
+    pub(crate) times: [i128; 2],
+}
+
 /// One open body file. Thread-safe.
 pub(crate) trait BodyFile: Send + Sync {
     /// Reads into all of `buffer`; says how many bytes there were before the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Writes all of `data` at the end; says where. One step for everybody who appends.
+    fn append(&self, data: &[u8]) -> io::Result<u64>;
     /// The length.
     fn length(&self) -> io::Result<u64>;
     /// Cuts or grows.
     fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Grows to at least this length; never cuts.
+    fn extend(&self, length: u64) -> io::Result<()>;
+    /// Its state.
+    fn stamp(&self) -> io::Result<Stamp>;
+    /// The next run of bytes at or behind `from` that are no hole.
+    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes a hole; the length stays.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Reserves room; the length stays.

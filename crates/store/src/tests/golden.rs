@@ -48,6 +48,7 @@ fn vnode() -> Vnode {
         place: Place::File { epoch: 1, generation: 9 },
         generations: 9,
         has_xattr: true,
+        handed: false,
     }
 }
 

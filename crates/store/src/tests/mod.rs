@@ -4,4 +4,5 @@ mod crash;
 mod damage;
 mod epochs;
 pub(crate) mod golden;
+mod lent;
 mod world;

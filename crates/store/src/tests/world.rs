@@ -229,7 +229,9 @@ impl World {
                 if file_of(file).is_none() {
                     let mut dir = self.vnode(VnodeNo::ROOT);
                     let fid = Fid::new(volume.id().0, made.0, made.0 / 2 + 1);
-                    let vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+                    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+                    // Half of them keep their body files for ever, as if a kernel had them.
+                    vnode.handed = vnode.no().0.is_multiple_of(4);
                     volume.put_entry(&mut dir, &name(file), vnode.target(), &mut update).unwrap();
                     update.create_vnode(&vnode);
                     update.put_vnode(&dir);

@@ -42,6 +42,8 @@ call_names! {
     CommitVolume => "commit_volume",
     OpenBody => "open_body",
     ReadSums => "read_sums",
+    LendBody => "lend_body",
+    SettleBody => "settle_body",
     Lock => "lock",
     Unlock => "unlock",
     TestLock => "test_lock",

@@ -87,20 +87,27 @@ impl Vice {
         if data.len() > limits::PAYLOAD_BYTES_MAX {
             return Err(Fault::Invalid);
         }
-        let offset = offset.unwrap_or(vnode.status.size);
-        let end = check_end(offset, data.len() as u64)?;
         let previous_version = vnode.status.data_version;
         if data.is_empty() {
-            return Ok(Outcome::Answer(self.written(&vnode, 0, offset, previous_version)));
+            let at = offset.unwrap_or(vnode.status.size);
+            return Ok(Outcome::Answer(self.written(&vnode, 0, at, previous_version)));
         }
         let mut change = Change::new(&volume);
+        volume.store.settle_lent(&mut vnode, &mut change.update)?;
+        let appends = offset.is_none();
+        let mut offset = offset.unwrap_or(vnode.status.size);
+        let end = check_end(offset, data.len() as u64)?;
         let size = vnode.status.size.max(end);
         let grows = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
         change.take_room(self.room_for(ask, &volume, 0, grows)?);
         if kill || !ask.caller.is_root() {
             kill_privileges(&mut vnode, &mut change)?;
         }
-        volume.store.write(&mut vnode, offset, data, &mut change.update)?;
+        if appends {
+            offset = volume.store.append(&mut vnode, data, &mut change.update)?;
+        } else {
+            volume.store.write(&mut vnode, offset, data, &mut change.update)?;
+        }
         touch_data(&mut vnode, ask.wall);
         change.put_data(&vnode);
         if stable {
@@ -171,7 +178,7 @@ impl Vice {
     }
 }
 
-fn need_file(vnode: &Vnode) -> Result<(), Fault> {
+pub(super) fn need_file(vnode: &Vnode) -> Result<(), Fault> {
     match vnode.status.kind {
         Kind::File => Ok(()),
         Kind::Directory => Err(Fault::IsDirectory),

@@ -5,6 +5,7 @@ mod counters;
 mod data;
 mod delegate;
 mod entries;
+mod lend;
 mod lock;
 mod make;
 mod remove;
@@ -17,6 +18,7 @@ use std::os::fd::OwnedFd;
 use types::{Answer, Call, Fault};
 
 pub(crate) use counters::Counters;
+pub(crate) use lend::Lends;
 
 use crate::Vice;
 use crate::service::Ask;
@@ -63,6 +65,8 @@ impl Vice {
             Call::CommitVolume { fid } => self.commit_volume(*fid),
             Call::OpenBody { fid } => self.open_body(ask, *fid),
             Call::ReadSums { fid, first, count } => self.read_sums(ask, *fid, *first, *count),
+            Call::LendBody { fid, how } => self.lend_body(ask, *fid, *how),
+            Call::SettleBody { fid, back } => self.settle_body(ask, *fid, *back),
 
             Call::Lock { .. } => self.lock(ask, call),
             Call::Unlock { fid, owner, family, range } => self.unlock(ask, *fid, *owner, *family, *range),

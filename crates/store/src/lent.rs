@@ -1,0 +1,205 @@
+//! Lent bodies: kernels write into the file, and the records follow.
+//!
+//! Model (docs/passthrough.md). From [`Volume::lend`] to [`Volume::end_lend`] the file may change at any moment without our
+//! knowledge; what readers get is what the file has, unchecked. [`Volume::settle_lent`] brings size and block map up to the file:
+//! a block with bytes that the records call a hole gets the sum of zeros for the time being, because the sums of a lent body mean
+//! nothing but "no hole". Every other change of the body settles first, in the same update, and is then done in place.
+//!
+//! The mark says that the body is lent, so that a new life of the server, or of the machine, finds it lent and settles before
+//! anything else could cut off what lies behind the recorded end. At the end the body is in doubt like one that met a crash, and
+//! is summed anew in the background (PT-2).
+
+use types::{VnodeNo, VolumeId};
+
+use crate::disk::{BodyFile, BodyName, Stamp};
+use crate::engine::Batch;
+use crate::media::Media;
+use crate::reader::{body_name, open_file};
+use crate::record::{self, GROUP_BLOCKS};
+use crate::sums;
+use crate::update::unstable_key;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Partition, StoreError, Update, Vnode, Volume};
+
+impl Volume {
+    /// From now on kernels may write into the body; one that is in no file is moved into one. Lending it again does nothing.
+    /// Put the vnode.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn lend(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        self.tree.media.usable()?;
+        update.hold(&self.tree, vnode.no());
+        self.make_file(vnode, update)?;
+        if update.hold(&self.tree, vnode.no()).gate.lent {
+            return Ok(());
+        }
+        let file = self.begin(vnode, update)?;
+        // What a crash left in holes must not become data.
+        self.clear_all_strays(vnode, &*file, update)?;
+        let stable = (vnode.status.size > 0).then_some(0);
+        self.mark(vnode, stable, update)?;
+        let name = body_name(&self.tree, vnode).expect("the body is in a file");
+        put_lent_mark(&self.tree.media, name)?;
+        let stamp = stamp_of(&*file)?;
+        self.touch(vnode.no(), update);
+        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        gate.lent = true;
+        gate.settled = Some(stamp);
+        self.tree.media.bodies.lent.lock().insert((self.tree.id, vnode.no()));
+        Ok(())
+    }
+
+    /// Whether the body is lent.
+    pub fn is_lent(&self, no: VnodeNo) -> bool {
+        self.tree.media.bodies.lent.lock().contains(&(self.tree.id, no))
+    }
+
+    /// Brings the vnode up to the file of its lent body; says whether that had changed. Of a body that is not lent: no. Put the vnode
+    /// if it had changed.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn settle_lent(&self, vnode: &mut Vnode, update: &mut Update) -> Result<bool> {
+        // Without the gate: whoever writes may want to look at the body first.
+        if !self.is_lent(vnode.no()) || body_name(&self.tree, vnode).is_none() {
+            return Ok(false);
+        }
+        let held = update.hold(&self.tree, vnode.no());
+        if !held.gate.lent {
+            return Ok(false);
+        }
+        let file = open_file(&self.tree, &held.gate, vnode)?;
+        let stamp = stamp_of(&*file)?;
+        if held.gate.settled == Some(stamp) {
+            return Ok(false);
+        }
+        held.settles = Some(stamp);
+        if stamp.length < vnode.status.size {
+            self.cut_records(vnode, stamp.length, update)?;
+        }
+        vnode.status.size = stamp.length;
+        self.map_data(vnode, &*file, update)?;
+        self.touch(vnode.no(), update);
+        Ok(true)
+    }
+
+    /// Writes at the end of the body, wherever that is by then; says where. No kernel's append of a lent body comes in between.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn append(&self, vnode: &mut Vnode, data: &[u8], update: &mut Update) -> Result<u64> {
+        self.settle_lent(vnode, update)?;
+        let lent = self.is_lent(vnode.no()) && update.hold(&self.tree, vnode.no()).gate.lent;
+        if !lent {
+            let end = vnode.status.size;
+            return self.write(vnode, end, data, update).map(|()| end);
+        }
+        self.tree.media.room_for(data.len() as u64)?;
+        let file = open_file(&self.tree, &update.hold(&self.tree, vnode.no()).gate, vnode)?;
+        self.touch(vnode.no(), update);
+        let at = file.append(data).map_err(|e| StoreError::from_io("append to a body", &e))?;
+        self.settle_lent(vnode, update)?;
+        Ok(at)
+    }
+
+    /// Blocks with bytes that the records call holes are none any more.
+    fn map_data(&self, vnode: &mut Vnode, file: &dyn BodyFile, update: &mut Update) -> Result<()> {
+        let (no, size) = (vnode.no(), vnode.status.size);
+        let mut new = 0;
+        let mut at = 0;
+        while let Some(run) = file.next_data(at).map_err(|e| StoreError::from_io("seek", &e))? {
+            let blocks = run.start / BLOCK_BYTES..run.end.min(size).div_ceil(BLOCK_BYTES);
+            for group in blocks.start / GROUP_BLOCKS..blocks.end.div_ceil(GROUP_BLOCKS) {
+                let mut stored = update.sums(&self.tree, no, group)?;
+                let before = new;
+                for (block, sum) in (group * GROUP_BLOCKS..).zip(stored.iter_mut()) {
+                    if *sum == 0 && blocks.contains(&block) {
+                        *sum = *sums::OF_ZEROS;
+                        new += 1;
+                    }
+                }
+                if new > before {
+                    update.set_sums(no, group, stored);
+                }
+            }
+            at = run.end;
+            if at >= size {
+                break;
+            }
+        }
+        self.charge_more(vnode, update, new);
+        Ok(())
+    }
+
+    /// The lend is over, if nobody has the file open for writing and the records are up to it; says whether it is. Whoever calls
+    /// sees to it that no session has the body. Of a body that is not lent: yes.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn end_lend(&self, no: VnodeNo) -> Result<bool> {
+        let media = &self.tree.media;
+        let id = (self.tree.id, no);
+        let gate = media.bodies.gate(id);
+        let mut gate = gate.write();
+        if !gate.lent {
+            media.bodies.lent.lock().remove(&id);
+            return Ok(true);
+        }
+        let name = self.tree.vnode(no)?.and_then(|vnode| body_name(&self.tree, &vnode));
+        if let Some(name) = name {
+            gate.close();
+            let written = media.disk.is_written(name).map_err(|e| StoreError::from_io("lease of a body", &e))?;
+            let file = gate.file(&*media.disk, name)?;
+            // Seen after nobody could write any more.
+            let settled = file.is_none_or(|file| file.stamp().ok() == gate.settled && gate.settled.is_some());
+            if written || !settled {
+                return Ok(false);
+            }
+            let key = unstable_key(name);
+            let mut batch = Batch::default();
+            batch.put(&key, &record::encode_numbers(&key, &[]));
+            media.apply(&batch)?;
+        }
+        gate.lent = false;
+        gate.settled = None;
+        gate.suspect = name.is_some();
+        // A sync that is under way must not take the mark off.
+        gate.writes += 1;
+        media.bodies.lent.lock().remove(&id);
+        Ok(true)
+    }
+}
+
+impl Partition {
+    /// Bodies that are lent.
+    pub fn lent(&self) -> Vec<(VolumeId, VnodeNo)> {
+        self.0.media.bodies.lent.lock().iter().copied().collect()
+    }
+
+    /// Whether its bodies have descriptors that can be handed out.
+    pub fn has_descriptors(&self) -> bool {
+        self.0.media.disk.has_descriptors()
+    }
+}
+
+fn stamp_of(file: &dyn BodyFile) -> Result<Stamp> {
+    file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))
+}
+
+/// What a lent body's mark holds beside being there.
+const LENT: [u64; 1] = [1];
+
+fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
+    let key = unstable_key(name);
+    let mut batch = Batch::default();
+    batch.put(&key, &record::encode_numbers(&key, &LENT));
+    media.apply(&batch)
+}
+
+/// Whether the body's mark says that it is lent.
+pub(crate) fn is_lent_mark(media: &Media, name: BodyName) -> Result<bool> {
+    let key = unstable_key(name);
+    let value = media.engine.get(&key)?;
+    Ok(value.is_some_and(|value| record::decode_numbers(&key, &value).is_ok_and(|found| found == LENT)))
+}

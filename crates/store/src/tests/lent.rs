@@ -1,0 +1,222 @@
+//! Bodies that kernels write: the records follow, nothing that was committed is lost, nothing becomes damaged.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{AllocateMode, Fid, Kind, SeekWhat, Timestamp, VnodeNo};
+
+use super::world::{World, name};
+use crate::reader::body_name;
+use crate::{BLOCK_BYTES, MemMachine, StoreError, Update, Vnode};
+
+/// A world with one stable file of these bytes.
+fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
+    let world = World::new();
+    let volume = &world.volume;
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    volume.write(&mut vnode, 0, bytes, &mut update).unwrap();
+    volume.put_entry(&mut dir, &name(0), vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    world.partition.sync_all().unwrap();
+    (world, no)
+}
+
+fn vnode(world: &World, no: VnodeNo) -> Vnode {
+    world.volume.vnode(no).unwrap().unwrap()
+}
+
+fn change(world: &World, no: VnodeNo, act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>) -> Vnode {
+    let (mut vnode, mut update) = (vnode(world, no), Update::new());
+    act(&mut vnode, &mut update).unwrap();
+    update.put_vnode(&vnode);
+    world.volume.commit(update).unwrap();
+    vnode
+}
+
+fn lend(world: &World, no: VnodeNo) {
+    change(world, no, |vnode, update| {
+        vnode.handed = true;
+        world.volume.lend(vnode, update)
+    });
+}
+
+fn settle(world: &World, no: VnodeNo) -> bool {
+    let mut changed = false;
+    change(world, no, |vnode, update| {
+        changed = world.volume.settle_lent(vnode, update)?;
+        Ok(())
+    });
+    changed
+}
+
+/// What a kernel does, behind the records' back.
+fn kernel(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
+    let name = body_name(&world.volume.tree, &vnode(world, no)).unwrap();
+    world.volume.tree.media.disk.open(name).unwrap().unwrap().write_at(offset, bytes).unwrap();
+}
+
+fn read(world: &World, no: VnodeNo) -> Vec<u8> {
+    world.volume.read(&vnode(world, no), 0, 1 << 24).unwrap().to_vec()
+}
+
+fn put(bytes: &mut Vec<u8>, offset: u64, new: &[u8]) {
+    let end = offset as usize + new.len();
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[offset as usize..end].copy_from_slice(new);
+}
+
+/// The lend ends, everything is summed, and nothing is wrong.
+fn end_clean(world: &World, no: VnodeNo) {
+    settle(world, no);
+    assert!(world.volume.end_lend(no).unwrap());
+    assert!(world.partition.lent().is_empty());
+    world.partition.sync_all().unwrap();
+    assert_eq!(world.scrub(), []);
+}
+
+#[test]
+fn records_follow_what_kernels_write() {
+    let (world, no) = with_file(&[1; 100_000]);
+    let mut bytes = vec![1; 100_000];
+    lend(&world, no);
+    assert!(!settle(&world, no), "nobody wrote yet");
+    kernel(&world, no, 50_000, &[2; 20_000]);
+    put(&mut bytes, 50_000, &[2; 20_000]);
+    assert_eq!(read(&world, no), bytes, "at once, and not damaged");
+    let far = 20 * BLOCK_BYTES + 5;
+    kernel(&world, no, far, &[3; 10]);
+    put(&mut bytes, far, &[3; 10]);
+    assert_eq!(vnode(&world, no).status.size, 100_000, "not yet");
+    assert!(settle(&world, no));
+    assert!(!settle(&world, no));
+    let status = vnode(&world, no).status;
+    assert_eq!((status.size, status.used), (far + 10, 8 * BLOCK_BYTES));
+    assert_eq!(read(&world, no), bytes);
+    assert_eq!(world.volume.seek(&vnode(&world, no), 8 * BLOCK_BYTES, SeekWhat::Data).unwrap(), Some(20 * BLOCK_BYTES));
+    assert_eq!(world.volume.reader(no).unwrap().unwrap().sums(0, 10).unwrap(), Vec::<u32>::new());
+    end_clean(&world, no);
+    assert_eq!(read(&world, no), bytes);
+    let body = world.machine.0.lock().files.names()[0];
+    world.machine.0.lock().files.tamper(body, 60_000, 1);
+    let rotten = world.volume.read(&vnode(&world, no), 60_000, 1);
+    assert!(matches!(rotten, Err(StoreError::Damaged(_))), "what kernels wrote is summed");
+}
+
+#[test]
+fn other_changes_of_a_lent_body_lose_nothing() {
+    let (world, no) = with_file(&[1; 100_000]);
+    let mut bytes = vec![1; 100_000];
+    lend(&world, no);
+    let volume = &world.volume;
+    kernel(&world, no, 150_000, &[2; 1000]);
+    put(&mut bytes, 150_000, &[2; 1000]);
+    change(&world, no, |vnode, update| volume.write(vnode, 10, b"server", update));
+    put(&mut bytes, 10, b"server");
+    assert_eq!(read(&world, no), bytes, "what lay behind the recorded end is still there");
+    kernel(&world, no, 151_000, &[3; 7]);
+    put(&mut bytes, 151_000, &[3; 7]);
+    let mut at = 0;
+    change(&world, no, |vnode, update| volume.append(vnode, b"end", update).map(|end| at = end));
+    assert_eq!(at, 151_007);
+    put(&mut bytes, 151_007, b"end");
+    assert_eq!(read(&world, no), bytes);
+    kernel(&world, no, 200_000, &[4; 10]);
+    put(&mut bytes, 200_000, &[4; 10]);
+    change(&world, no, |vnode, update| volume.allocate_range(vnode, 0, 190_000, AllocateMode::Extend, update));
+    assert_eq!(read(&world, no), bytes);
+    change(&world, no, |vnode, update| {
+        volume.allocate_range(vnode, 0, 2 * BLOCK_BYTES, AllocateMode::PunchHole, update)
+    });
+    bytes[..2 * BLOCK_BYTES as usize].fill(0);
+    change(&world, no, |vnode, update| volume.truncate(vnode, 160_000, update));
+    bytes.truncate(160_000);
+    assert_eq!(read(&world, no), bytes);
+    let place = vnode(&world, no).place;
+    change(&world, no, |vnode, update| volume.truncate(vnode, 0, update));
+    kernel(&world, no, 0, &[5; 100]);
+    assert!(settle(&world, no));
+    assert_eq!((vnode(&world, no).place, read(&world, no)), (place, vec![5; 100]), "PT-4");
+    end_clean(&world, no);
+    assert_eq!(read(&world, no), vec![5; 100]);
+}
+
+#[test]
+fn a_new_life_of_the_server_finds_it_lent_and_cuts_nothing() {
+    let (mut world, no) = with_file(&[1; 100_000]);
+    lend(&world, no);
+    kernel(&world, no, 100_000, &[2; 100_000]);
+    let machine = MemMachine(world.machine.0.clone());
+    world.reopen(machine);
+    assert_eq!(world.partition.lent(), [(world.volume.id(), no)]);
+    kernel(&world, no, 200_000, &[3; 100_000]);
+    let volume = &world.volume;
+    change(&world, no, |vnode, update| volume.write(vnode, 0, b"x", update));
+    let mut bytes = [[1; 100_000], [2; 100_000], [3; 100_000]].concat();
+    bytes[0] = b'x';
+    assert_eq!(read(&world, no), bytes);
+    world.partition.sync_all().unwrap();
+    kernel(&world, no, 0, &[4; 300_000]);
+    assert_eq!(read(&world, no), [4; 300_000], "a sync does not take it for settled");
+    end_clean(&world, no);
+}
+
+#[test]
+fn a_body_that_is_in_no_file_moves_into_one() {
+    for bytes in [&b""[..], &b"inline"[..]] {
+        let (world, no) = with_file(bytes);
+        lend(&world, no);
+        assert_eq!(read(&world, no), bytes);
+        kernel(&world, no, bytes.len() as u64, &[7; 50_000]);
+        end_clean(&world, no);
+        assert_eq!(read(&world, no), [bytes, &[7; 50_000]].concat());
+    }
+}
+
+#[test]
+fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
+    for seed in 0..150 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (mut world, no) = with_file(&[1; 100_000]);
+        let mut stable = vec![1; 100_000];
+        lend(&world, no);
+        let some = |rng: &mut SmallRng| {
+            let (offset, length) = (rng.random_range(0..200_000_u64), rng.random_range(1..40_000));
+            (offset, vec![rng.random_range(1..255_u8); length])
+        };
+        for _ in 0..rng.random_range(0..4) {
+            let (offset, bytes) = some(&mut rng);
+            kernel(&world, no, offset, &bytes);
+            put(&mut stable, offset, &bytes);
+        }
+        // As fsync does.
+        settle(&world, no);
+        world.volume.sync_body(&vnode(&world, no)).unwrap();
+        world.partition.sync().unwrap();
+        let mut later = Vec::new();
+        for _ in 0..rng.random_range(0..3) {
+            let (offset, bytes) = some(&mut rng);
+            kernel(&world, no, offset, &bytes);
+            later.push(offset..offset + bytes.len() as u64);
+            if rng.random() {
+                settle(&world, no);
+            }
+        }
+        let after = world.machine.power_loss(seed);
+        world.reopen(after);
+        settle(&world, no);
+        let found = read(&world, no);
+        assert!(found.len() >= stable.len(), "seed {seed}: {} of {} bytes", found.len(), stable.len());
+        for (at, (found, stable)) in found.iter().zip(&stable).enumerate() {
+            let touched = later.iter().any(|range| range.contains(&(at as u64)));
+            assert!(found == stable || touched, "seed {seed}: byte {at} is {found}, not {stable}");
+        }
+        end_clean(&world, no);
+        assert_eq!(read(&world, no), found, "seed {seed}");
+    }
+}
