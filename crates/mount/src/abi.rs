@@ -16,6 +16,8 @@ pub const MINOR: u32 = 45;
 pub const MINOR_OLDEST: u32 = 33;
 /// The kernel can drop every cached name at once without a lock from here on.
 pub const MINOR_INC_EPOCH: u32 = 44;
+/// From here on (Linux 6.13) each change of a file has a time of its own, if somebody looked at the one before. 7.42 is Linux 6.14.
+pub const MINOR_FINE_TIMES: u32 = 42;
 
 /// The node of the root directory.
 pub const ROOT_ID: u64 = 1;
@@ -188,6 +190,7 @@ pub mod init {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub const PASSTHROUGH: u64 = 1 << 37;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -217,6 +220,8 @@ pub mod flag {
     pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
     /// `OpenOut`: cached pages stay good.
     pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+    /// `OpenOut`: the kernel reads and writes the file `backing_id` itself.
+    pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
     /// `OpenOut`: no `FLUSH` when a descriptor is closed.
     pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 }

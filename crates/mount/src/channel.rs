@@ -5,7 +5,7 @@
 //! its own (`rings`), and needs the device still for what the kernel sends no other way.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
@@ -45,6 +45,22 @@ pub trait Channel: Requester {
     /// # Errors
     /// `ENOENT` if the kernel does not know the node.
     fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno>;
+
+    /// Gives the kernel a file to use in place of one of ours; its number.
+    ///
+    /// # Errors
+    /// What the kernel says, and `ENOSYS` where it knows no such thing.
+    fn open_backing(&self, _file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Takes the number back; what is open with it stays so.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn close_backing(&self, _number: i32) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
 
     /// One more end of the same queue.
     ///
@@ -134,6 +150,14 @@ impl Channel for Device {
 
     fn notify(&self, code: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         self.send(0, code, parts)
+    }
+
+    fn open_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        mem::fuse::open_backing(self.fd.as_fd(), file)
+    }
+
+    fn close_backing(&self, number: i32) -> Result<(), Errno> {
+        mem::fuse::close_backing(self.fd.as_fd(), number)
     }
 
     /// A descriptor with a queue of its own. Where the device may not be opened (the helper opened the first one for

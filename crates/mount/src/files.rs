@@ -58,13 +58,17 @@ impl Task<'_> {
         if opened.direct {
             open_flags |= flag::FOPEN_DIRECT_IO;
         }
+        if opened.backing.is_some() {
+            open_flags |= flag::FOPEN_PASSTHROUGH;
+        }
         if opened.keep_cache {
             open_flags |= flag::FOPEN_KEEP_CACHE;
         }
         if (read_only || opened.quiet) && !self.on.locks.any(fid) {
             open_flags |= flag::FOPEN_NOFLUSH;
         }
-        abi::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 }
+        let backing_id = opened.backing.map_or(0, |backing| backing.0);
+        abi::OpenOut { fh: opened.handle.0, open_flags, backing_id }
     }
 
     pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), Refusal> {

@@ -26,6 +26,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT
     | init::DIRECT_IO_ALLOW_MMAP
+    | init::PASSTHROUGH
     | init::INIT_EXT;
 
 /// Without these the rest of this crate is wrong.
@@ -34,6 +35,9 @@ const NEEDED: u64 =
 
 /// Requests that nobody waits for (read-ahead, above all) under way at once. The kernel's default is 12.
 const BACKGROUND_MAX: u16 = 64;
+
+/// Bodies lie on file systems that are not stacked themselves. More would forbid to stack anything upon the mount.
+const BACKING_DEPTH: u32 = 1;
 
 const PAGE_BYTES: usize = 4096;
 const PAGES_MAX: u16 = (types::limits::PAYLOAD_BYTES_MAX / PAGE_BYTES) as u16;
@@ -48,6 +52,11 @@ pub struct Agreement {
 }
 
 impl Agreement {
+    /// Whether the kernel can read and write bodies itself, and their times tell what it wrote.
+    pub fn has_passthrough(&self) -> bool {
+        self.flags & init::PASSTHROUGH != 0 && self.minor >= abi::MINOR_FINE_TIMES
+    }
+
     /// Whether [`abi::notify::INC_EPOCH`] is understood.
     pub fn has_epochs(&self) -> bool {
         self.minor >= abi::MINOR_INC_EPOCH
@@ -83,6 +92,9 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, rings: bool) -> Result<(abi::Init
     out.max_write = types::limits::PAYLOAD_BYTES_MAX as u32;
     out.time_gran = 1;
     out.max_pages = PAGES_MAX;
+    if flags & init::PASSTHROUGH != 0 {
+        out.max_stack_depth = BACKING_DEPTH;
+    }
     Ok((out, Some(Agreement { minor: of.minor, flags })))
 }
 

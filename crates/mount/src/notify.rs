@@ -11,12 +11,14 @@
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use types::Fid;
-use venus::Invalidate;
+use venus::{Backing, Invalidate};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, notify};
@@ -35,12 +37,14 @@ pub struct Notifier {
     channel: Arc<dyn Channel>,
     nodes: Arc<Nodes>,
     agreement: Agreement,
+    /// The kernel took no backing file.
+    refused: AtomicBool,
 }
 
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
-        Notifier { channel, nodes, agreement }
+        Notifier { channel, nodes, agreement, refused: AtomicBool::new(false) }
     }
 
     fn inode(&self, fid: Fid, off: i64) {
@@ -92,6 +96,33 @@ impl Invalidate for Notifier {
         if self.nodes.knows(fid) {
             self.names();
         }
+    }
+
+    fn passes(&self) -> Result<(), &'static str> {
+        if !self.agreement.has_passthrough() {
+            return Err("the kernel does not offer it: Linux 6.14 or newer is needed");
+        }
+        if self.refused.load(Ordering::Relaxed) {
+            return Err("the kernel takes no backing file: it needs root, and a partition that is on no overlay");
+        }
+        Ok(())
+    }
+
+    fn pass(&self, body: BorrowedFd<'_>) -> Option<Backing> {
+        match self.channel.open_backing(body) {
+            Ok(number) => Some(Backing(number)),
+            Err(error) => {
+                // The next body fares no better.
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    tracing::info!(%error, "no passthrough: the kernel takes no backing file");
+                }
+                None
+            }
+        }
+    }
+
+    fn unpass(&self, backing: Backing) {
+        log(self.channel.close_backing(backing.0), "backing file");
     }
 
     fn all(&self) {

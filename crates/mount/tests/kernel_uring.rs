@@ -18,6 +18,8 @@ mod listings;
 mod locks;
 #[path = "kernel/names.rs"]
 mod names;
+#[path = "kernel/passthrough.rs"]
+mod passthrough;
 #[path = "kernel/xattrs.rs"]
 mod xattrs;
 

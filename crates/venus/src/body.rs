@@ -41,10 +41,13 @@ impl Core {
             let group = sums.get(&(number / GROUP));
             group.and_then(|group| group.get((number % GROUP) as usize)).is_some_and(|sum| matches_sum(block, *sum))
         });
+        let mut data = open.file.data.lock();
         if !good {
-            open.file.data.lock().reads.body = None;
+            data.reads.body = None;
             return None;
         }
+        data.reads.known.checked(first, last, status.data_version);
+        drop(data);
         Some(bytes.slice((start - from) as usize..(end - from) as usize))
     }
 
@@ -100,12 +103,12 @@ impl Core {
 }
 
 /// Whether `block`, a whole one or the last of the file, has this sum; 0 is a hole's.
-fn matches_sum(block: &[u8], sum: u32) -> bool {
+pub(crate) fn matches_sum(block: &[u8], sum: u32) -> bool {
     let padded = crc32c::crc32c_append(crc32c::crc32c(block), &ZEROS[block.len()..]);
     padded == sum || sum == 0 && block.iter().all(|byte| *byte == 0)
 }
 
-fn read_at(fd: &OwnedFd, offset: u64, length: usize) -> Option<Bytes> {
+pub(crate) fn read_at(fd: &OwnedFd, offset: u64, length: usize) -> Option<Bytes> {
     let mut buffer: Vec<u8> = Vec::with_capacity(length);
     while buffer.len() < length {
         let at = offset + buffer.len() as u64;

@@ -34,6 +34,8 @@ pub struct VenusConfig {
     pub read_ahead_bytes_max: usize,
     /// Bytes that read-ahead may hold over all files.
     pub read_cache_bytes_max: usize,
+    /// Bodies on this machine are given to the kernel (docs/passthrough.md), where it can take them.
+    pub passthrough: bool,
     /// Where file data is kept on disk; used when the connection passes no descriptors. `None`: nowhere.
     pub cache_dir: Option<PathBuf>,
     /// How much may lie in `cache_dir`.
@@ -56,6 +58,7 @@ impl Default for VenusConfig {
             reader_threads: 16,
             read_ahead_bytes_max: 16 << 20,
             read_cache_bytes_max: 64 << 20,
+            passthrough: true,
             cache_dir: None,
             cache_bytes_max: 4 << 30,
         }

@@ -64,7 +64,7 @@ impl Tables {
 
     /// The status of something covered.
     fn covered_status(&self, fid: Fid) -> Option<Status> {
-        let node = self.nodes.get(&fid).filter(|node| node.valid && node.away == 0)?;
+        let node = self.nodes.get(&fid).filter(|node| node.valid && node.away == 0 && !node.is_lent())?;
         node.status.filter(|_| self.covers(fid))
     }
 

@@ -5,6 +5,7 @@
 //! for moments. A writer that waits in venus holds pages locked in the kernel, so the writers of a broken file are let go
 //! before the kernel is told (`breaks`).
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -109,6 +110,7 @@ impl Core {
             let mut tables = self.tables.lock();
             mark(&mut tables);
             tables.void();
+            self.life.fetch_add(1, Ordering::AcqRel);
             *self.gate.write() += 1;
             tables.end_delegations()
         };
@@ -117,6 +119,7 @@ impl Core {
             let mut data = file.data.lock();
             data.breaks += 1;
             data.reads.body = None;
+            data.reads.known.reset(0);
             // Data versions seen before mean nothing to a server that lost changes.
             let freed = data.reads.meet(u64::MAX);
             data.reads.version = 0;
@@ -188,6 +191,7 @@ impl Core {
                 tracing::warn!(%error, "files that are open here could not be claimed");
             }
         }
+        self.borrow_again(reclaim);
         // Whether unstable data was lost shows in the verifier of the next commit.
         self.chores.lock().commit = true;
         self.poke.notify_one();

@@ -9,7 +9,7 @@
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
 //! busy writer does not hold it up for ever.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwne
 use crate::Error;
 use crate::budget::Gauge;
 use crate::extents::{Chunk, Extents};
+use crate::pass::{Choice, Passed};
 use crate::reads::Reads;
 
 /// One file with bytes here, or open.
@@ -30,6 +31,10 @@ pub(crate) struct File {
     pub floor: AtomicU64,
     /// Chunks sealed. As `unsent`.
     sealed: AtomicUsize,
+    /// The server's records lag behind what the kernel writes. Changes under `data`; read without it for the status that is shown.
+    pub lent: AtomicBool,
+    /// How many handles there are, and with them the mode. See `pass.rs`.
+    pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
     /// Something flew, landed or failed.
     pub moved: Condvar,
@@ -75,6 +80,8 @@ pub(crate) struct Data {
     /// Locks of this file that were lost with their session: handles opened before are of no use.
     pub locks_lost: u64,
     pub reads: Reads,
+    /// The body that the kernel has, while the file is open in that mode.
+    pub passed: Option<Passed>,
 }
 
 impl File {
@@ -84,6 +91,8 @@ impl File {
             unsent: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             sealed: AtomicUsize::new(0),
+            lent: AtomicBool::new(false),
+            choice: Mutex::default(),
             data: Mutex::default(),
             moved: Condvar::new(),
         }

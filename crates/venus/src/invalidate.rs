@@ -1,6 +1,12 @@
 //! What the kernel is told when something that it caches ends.
 
+use std::os::fd::BorrowedFd;
+
 use types::Fid;
+
+/// The kernel's number for a file that it reads and writes itself in place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Backing(pub i32);
 
 /// Takes back what the kernel caches. `mount` implements it with notifications; a test with a recorder.
 ///
@@ -20,6 +26,22 @@ pub trait Invalidate: Send + Sync {
     fn directory(&self, fid: Fid);
     /// Everything.
     fn all(&self);
+
+    /// Whether [`Self::pass`] can work.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    fn passes(&self) -> Result<(), &'static str> {
+        Err("there is no kernel")
+    }
+
+    /// Gives the kernel a body; nothing if it does not take it.
+    fn pass(&self, _body: BorrowedFd<'_>) -> Option<Backing> {
+        None
+    }
+
+    /// No handle that is opened from now on has this body.
+    fn unpass(&self, _backing: Backing) {}
 }
 
 /// For users without a kernel.

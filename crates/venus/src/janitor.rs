@@ -136,6 +136,7 @@ impl Core {
                 tracing::warn!(%error, "removed files that are open here are lost");
             }
         }
+        self.borrow_again(&*self.remote);
     }
 
     /// One commit for everything that is acknowledged and not stable.

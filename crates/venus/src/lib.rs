@@ -8,7 +8,7 @@
 //! # Locks
 //! In this order, and none is held over a call to the server, to [`Invalidate`], or over a wait for another thread's call:
 //!
-//! 1. `opens`, `dirs`, one handle's `sequence` (each alone)
+//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`pass.rs`)
 //! 2. one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress`
@@ -33,12 +33,14 @@ pub mod fuzzing;
 mod invalidate;
 mod janitor;
 mod journal;
+mod known;
 mod lend;
 mod list;
 mod locks;
 mod look;
 mod names;
 mod open;
+mod pass;
 mod pool;
 mod read;
 mod reads;
@@ -53,7 +55,9 @@ mod write;
 
 pub use config::VenusConfig;
 pub use error::Error;
-pub use invalidate::{Invalidate, Nobody};
+pub use invalidate::{Backing, Invalidate, Nobody};
 pub use request::Request;
-pub use result::{Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Stamp, Wrote};
+pub use result::{
+    Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,
+};
 pub use venus::Venus;

@@ -1,5 +1,7 @@
 //! Looking: names, statuses, links' targets, extended attributes. From the cache while promises hold.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
 
@@ -129,7 +131,7 @@ impl Venus {
     pub fn getattr(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
         if let Some(file) = core.file_of(fid)
-            && !file.is_clean()
+            && (!file.is_clean() || file.lent.load(Ordering::Acquire))
         {
             core.send_all(&file, request.cancel)?;
         }
@@ -156,6 +158,9 @@ impl Venus {
             None => core.status_by(request, call)?,
         };
         if let Some(size) = change.size {
+            if let Some(file) = core.file_of(fid) {
+                file.data.lock().reads.known.reset(set.status.data_version);
+            }
             core.forget_kept(fid, size, u64::MAX);
         }
         Ok(set)

@@ -91,11 +91,13 @@ impl Core {
         Ok(file)
     }
 
-    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Opened {
+    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Result<Opened, Error> {
+        let chosen = self.choose(request, &file, mode);
+        let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = Handle(self.number());
         let errors = file.data.lock().errors;
         // Who reads too may map the file: pages that were changed there come with the flush. And databases are opened so.
-        let quiet = mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
+        let quiet = backing.is_none() && mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
         let open = Open {
             file,
             mode,
@@ -106,13 +108,14 @@ impl Core {
             quiet,
         };
         self.opens.lock().insert(handle, Arc::new(open));
-        Opened { handle, direct: mode.append, keep_cache: true, quiet }
+        let direct = mode.append && backing.is_none();
+        Ok(Opened { handle, direct, keep_cache: backing.is_none(), quiet, backing })
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
     pub fn open_made(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
-        Ok(self.enter(request, file, mode))
+        self.enter(request, file, mode)
     }
 
     /// One handle less; the last one of a held file lets go of it.
@@ -145,7 +148,7 @@ impl Venus {
                 return Err(error);
             }
         }
-        Ok(core.enter(request, file, mode))
+        core.enter(request, file, mode)
     }
 
     /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s byte-range locks end.
@@ -180,6 +183,7 @@ impl Venus {
         if open.quiet {
             self.core.hurry(&open.file);
         }
+        self.core.unchoose(request, &open.file, open.mode);
         self.core.count_release(&open.file);
         unlocked
     }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::known::Known;
+
 /// What is read ahead at once, aligned: as much as the kernel asks for in one request, so that a stream's reads are each one block.
 pub(crate) const BLOCK: u64 = 1 << 20;
 /// Bytes that one checksum of a body covers. Source: docs/store.md.
@@ -38,6 +40,7 @@ pub(crate) struct Reads {
     pub version: u64,
     pub blocks: HashMap<u64, Block>,
     pub body: Option<Body>,
+    pub known: Known,
 }
 
 /// What the blocks say to a read.
@@ -141,7 +144,11 @@ mod tests {
     }
 
     fn reads() -> Reads {
-        Reads { version: 5, blocks: HashMap::from([(0, here(0)), (1, here(1)), (2, Block::Coming)]), body: None }
+        Reads {
+            version: 5,
+            blocks: HashMap::from([(0, here(0)), (1, here(1)), (2, Block::Coming)]),
+            ..Reads::default()
+        }
     }
 
     #[test]

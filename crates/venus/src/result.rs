@@ -2,6 +2,8 @@
 
 use types::{Fid, Kind, Name, Status};
 
+use crate::Backing;
+
 /// When an answer was taken: see [`crate::Venus::answering`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(pub(crate) u64);
@@ -72,10 +74,12 @@ pub struct Opened {
     pub handle: Handle,
     /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands.
     pub direct: bool,
-    /// The pages that the kernel has of this file are still good.
+    /// The pages that the kernel has of this file are still good. Not said with a body: the kernel has none to use then.
     pub keep_cache: bool,
     /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards ([`crate::Venus::release`]).
     pub quiet: bool,
+    /// The kernel reads and writes this body itself.
+    pub backing: Option<Backing>,
 }
 
 /// What a write did.
@@ -115,4 +119,15 @@ pub struct Listing {
     pub names_cacheable: bool,
     /// When.
     pub stamp: Stamp,
+}
+
+/// Whether and how much the kernel reads and writes bodies itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passthrough {
+    /// Why it cannot, if it cannot.
+    pub why_not: Option<&'static str>,
+    /// Files that are open so.
+    pub open: usize,
+    /// How often a body was given to it.
+    pub given: u64,
 }

@@ -48,6 +48,10 @@ pub(crate) struct Core {
     pub removed: Condvar,
     /// Counts breaks and losses; replies into the kernel hold it for reading.
     pub gate: RwLock<u64>,
+    /// Counts what ends lends: lost leases and restarts of the server.
+    pub life: AtomicU64,
+    /// Bodies that the kernel was given.
+    pub passed: AtomicU64,
     pub invalidate: RwLock<Arc<dyn Invalidate>>,
     pub opens: Mutex<HashMap<Handle, Arc<Open>>>,
     pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
@@ -92,6 +96,8 @@ impl Core {
             tables: Mutex::new(tables),
             removed: Condvar::new(),
             gate: RwLock::new(0),
+            life: AtomicU64::new(1),
+            passed: AtomicU64::new(0),
             invalidate: RwLock::new(Arc::new(Nobody)),
             opens: Mutex::default(),
             dirs: Mutex::default(),
@@ -198,6 +204,10 @@ impl Core {
         let idle =
             file.is_clean() && data.sealed.is_empty() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
         if this && idle {
+            let whole = |status: &Status| data.reads.known.is_whole(status.data_version, status.size);
+            if let Some(status) = node.status.filter(whole) {
+                node.known = status.data_version;
+            }
             self.drop_ahead(data.reads.bytes());
             node.file = None;
             tables.files.remove(&file.fid);

@@ -26,6 +26,8 @@ use crate::names::{Known, Names};
 pub(crate) struct Node {
     pub status: Option<Status>,
     pub valid: bool,
+    /// The data version of which all blocks are known (`known.rs`); 0: of none.
+    pub known: u64,
     /// References of the kernel.
     pub lookups: u64,
     /// Open handles.
@@ -89,6 +91,11 @@ impl Node {
             || self.lend.as_ref().is_some_and(|lend| lend.is_out())
     }
 
+    /// Whether the kernel writes the body, so that its status is not known for certain.
+    pub fn is_lent(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.lent.load(Ordering::Acquire))
+    }
+
     /// The status with what was written here and not sent yet; whether the kernel may keep it.
     fn view(&self) -> Option<(Status, bool)> {
         let mut status = self.status?;
@@ -96,7 +103,7 @@ impl Node {
         if let Some(file) = unsent {
             status.size = status.size.max(file.floor.load(Ordering::Acquire));
         }
-        Some((status, self.valid && unsent.is_none()))
+        Some((status, self.valid && unsent.is_none() && !self.is_lent()))
     }
 }
 
@@ -372,6 +379,7 @@ impl Tables {
         for node in self.nodes.values_mut() {
             node.void();
             node.status = None;
+            node.known = 0;
             node.names = None;
         }
         self.names = 0;

@@ -96,6 +96,8 @@ impl Core {
         }
         let written = Chunk { data: chunk.data.slice(..count), ..chunk.clone() };
         self.drop_ahead(data.reads.wrote(written.offset, written.end(), landed.previous, landed.status.data_version));
+        let (size, version) = (landed.status.size, landed.status.data_version);
+        data.reads.known.wrote(written.offset, written.end(), size, landed.previous, version);
         if let Some(disk) = &self.disk {
             disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
         }
@@ -147,6 +149,7 @@ impl Core {
     /// # Errors
     /// [`Error::Interrupted`] only; what failed is remembered for the handles.
     pub fn send_all(&self, file: &Arc<File>, cancel: Option<&Cancel>) -> Result<(), Error> {
+        self.settle_passed(file, cancel)?;
         if file.is_clean() || self.seal(file) {
             return Ok(());
         }

@@ -67,6 +67,16 @@ impl Cell {
         Arc::new(self.loopback.attach(ClientId(number.into()), 1).unwrap())
     }
 
+    /// Where the bodies of its files lie.
+    pub fn bodies(&self) -> PathBuf {
+        self.dir.path().join("partition/bodies")
+    }
+
+    /// The partition, as its background thread sees it.
+    pub fn partition(&self) -> &Partition {
+        self.loopback.vice().partition()
+    }
+
     /// Mounts once more, in a client of its own.
     pub fn mount(&self) -> Client {
         self.mount_over(crate::TRANSPORT)
@@ -132,6 +142,11 @@ impl Remote for Counted {
 }
 
 impl Client {
+    /// Files that are open in passthrough.
+    pub fn passed(&self) -> usize {
+        self.venus.passthrough().open
+    }
+
     /// A path in it.
     pub fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)

@@ -11,6 +11,7 @@ mod helper;
 mod listings;
 mod locks;
 mod names;
+mod passthrough;
 mod xattrs;
 
 const TRANSPORT: mount::Transport = mount::Transport::Device;

@@ -1,0 +1,292 @@
+//! Passthrough: files whose bytes the kernel reads and writes itself (docs/passthrough.md).
+//!
+//! The first open of a file chooses its mode and the last close ends it (PT-1); who opens or closes holds the file's `choice`
+//! meanwhile, over calls to the server too. Nothing else takes it, breaks least of all.
+//!
+//! While the kernel may write, the server's records lag behind the body. Whatever asks the server about the file first has
+//! them brought up, where other files send what was written (`send_all`).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use client::Cancel;
+use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
+
+use crate::body::{matches_sum, read_at};
+use crate::file::File;
+use crate::reads::SUMMED;
+use crate::shared::{Core, as_caller};
+use crate::{Backing, Error, OpenMode, Passthrough, Request, Venus};
+
+/// Shorter bodies are read as quickly through the kernel's own pages.
+const READ_MIN: u64 = 128 << 10;
+/// Up to here a body is compared with its sums at the open.
+const CHECK_MAX: u64 = 1 << 20;
+/// Shorter bodies are written as quickly behind.
+const WRITE_MIN: u64 = 1 << 20;
+/// Longer bodies would have too much to be summed again after each lend.
+const WRITE_MAX: u64 = 4 << 30;
+
+/// What tells one state of a body from another. Each change changes it (the kernel makes times as fine as need be).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Stamp {
+    fn of(body: &OwnedFd) -> Option<Stamp> {
+        let stat = rustix::fs::fstat(body).ok()?;
+        let modified = (stat.st_mtime, stat.st_mtime_nsec as u64);
+        Some(Stamp { size: stat.st_size, modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u64) })
+    }
+}
+
+/// A body that the kernel has.
+#[derive(Clone)]
+pub(crate) struct Passed {
+    pub backing: Backing,
+    body: Arc<OwnedFd>,
+    /// Lent for writing, in this life of the session (`Core::life`).
+    lent: Option<u64>,
+    /// The state that the server's records were last brought up to.
+    settled: Option<Stamp>,
+}
+
+/// Who has the file open.
+#[derive(Default)]
+pub(crate) struct Choice {
+    users: u32,
+    writers: u32,
+}
+
+impl Core {
+    /// One more handle of the file; the body that it has to be opened with, if any.
+    pub fn choose(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Result<Option<Backing>, Error> {
+        let mut choice = file.choice.lock();
+        let passed = file.data.lock().passed.clone();
+        let passed = match passed {
+            None if choice.users > 0 => None,
+            None => self.pass(request, file, mode),
+            Some(passed) if mode.write && !self.is_lent(&passed) => Some(self.join(request, file, passed)?),
+            Some(passed) => Some(passed),
+        };
+        choice.users += 1;
+        choice.writers += u32::from(mode.write);
+        Ok(passed.map(|passed| passed.backing))
+    }
+
+    /// One handle less.
+    pub fn unchoose(&self, request: &Request<'_>, file: &File, mode: OpenMode) {
+        let mut choice = file.choice.lock();
+        choice.users -= 1;
+        choice.writers -= u32::from(mode.write);
+        let Some(passed) = file.data.lock().passed.clone() else { return };
+        if passed.lent.is_some() && choice.writers == 0 {
+            self.give_back(request, file);
+        }
+        if choice.users == 0 {
+            file.data.lock().passed = None;
+            self.invalidator().unpass(passed.backing);
+        }
+    }
+
+    /// Whether the kernel may write into it: under a lease that the server counts on too (CB-4).
+    fn is_lent(&self, passed: &Passed) -> bool {
+        passed.lent == Some(self.life.load(Ordering::Acquire)) && self.tables.lock().trusted()
+    }
+
+    /// Whether bodies can be given to the kernel.
+    pub fn passes(&self) -> Result<(), &'static str> {
+        match (self.config.passthrough, self.local) {
+            (false, _) => Err("it is switched off"),
+            (_, false) => Err("the server is not on this machine, or passes no descriptors"),
+            _ => self.invalidator().passes(),
+        }
+    }
+
+    /// The first open: gives the body to the kernel, if everything for it holds.
+    fn pass(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
+        if !file.is_clean() || !file.is_landed() || self.passes().is_err() {
+            return None;
+        }
+        let (status, known) = self.known_status(file)?;
+        let least = if mode.write { WRITE_MIN } else { READ_MIN };
+        if status.size < least || mode.write && status.size > WRITE_MAX || !known && status.size > CHECK_MAX {
+            return None;
+        }
+        let how = if mode.write { Lending::Write } else { Lending::Read };
+        let life = self.life.load(Ordering::Acquire);
+        let body = self.borrow(request, file.fid, how, &status, known)?;
+        let passed = self.hand_over(file, body, mode.write.then_some(life));
+        if passed.is_none() && mode.write {
+            self.give_back(request, file);
+        }
+        passed
+    }
+
+    /// The status as the server has it, while it is promised, and whether all blocks are known.
+    fn known_status(&self, file: &File) -> Option<(Status, bool)> {
+        let data = file.data.lock();
+        let tables = self.tables.lock();
+        let node = tables.nodes.get(&file.fid).filter(|node| node.valid && tables.trusted())?;
+        let status = node.status?;
+        let known = node.known == status.data_version || data.reads.known.is_whole(status.data_version, status.size);
+        Some((status, known))
+    }
+
+    /// The body in the version of `status`, compared with its sums unless it is known.
+    fn borrow(&self, request: &Request<'_>, fid: Fid, how: Lending, status: &Status, known: bool) -> Option<OwnedFd> {
+        // The sums first: once it is lent for writing it has none.
+        let sums = match known {
+            true => Vec::new(),
+            false => {
+                let call = Call::ReadSums { fid, first: 0, count: status.size.div_ceil(SUMMED) as u32 };
+                let Answer::Sums { version, sums } = self.call(request, call).ok()? else { return None };
+                (version == status.data_version).then_some(sums)?
+            }
+        };
+        let lent = self.call_with_body(request, Call::LendBody { fid, how }).ok()?;
+        let Answer::Body { status: found } = lent.answer else { return None };
+        let body = lent.body?;
+        // None: it is known, or was lent before, and some kernel writes it.
+        let agrees = sums.is_empty() || agrees(&body, status.size, &sums);
+        let good = agrees && found.data_version == status.data_version;
+        if !good && how != Lending::Read {
+            self.settle_call(request, fid, true);
+        }
+        good.then_some(body)
+    }
+
+    /// Gives the kernel a body that the server lent.
+    fn hand_over(&self, file: &File, body: OwnedFd, lent: Option<u64>) -> Option<Passed> {
+        let kernel = self.invalidator();
+        let backing = kernel.pass(body.as_fd())?;
+        if lent.is_some() {
+            // Pages of the mode before would outlive what the kernel writes past them.
+            kernel.inode_data(file.fid);
+        }
+        let settled = Stamp::of(&body);
+        let passed = Passed { backing, body: Arc::new(body), lent, settled };
+        file.data.lock().passed = Some(passed.clone());
+        file.lent.store(lent.is_some(), Ordering::Release);
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        Some(passed)
+    }
+
+    /// A writer joins readers, or the lend was lost with the session.
+    fn join(&self, request: &Request<'_>, file: &File, passed: Passed) -> Result<Passed, Error> {
+        let life = self.life.load(Ordering::Acquire);
+        self.call(request, Call::LendBody { fid: file.fid, how: Lending::Join })?;
+        self.invalidator().inode_data(file.fid);
+        let passed = Passed { lent: Some(life), ..passed };
+        if let Some(here) = &mut file.data.lock().passed {
+            here.lent = passed.lent;
+        }
+        file.lent.store(true, Ordering::Release);
+        Ok(passed)
+    }
+
+    /// The last writer is gone: the server may sum the body.
+    fn give_back(&self, request: &Request<'_>, file: &File) {
+        let status = self.settle_call(request, file.fid, true);
+        file.lent.store(false, Ordering::Release);
+        if let Some(passed) = &mut file.data.lock().passed {
+            passed.lent = None;
+        }
+        // Whatever pages came in beside (by advice to read ahead) are old.
+        self.invalidator().inode_data(file.fid);
+        if let Some(status) = status {
+            self.tables.lock().node(file.fid).known = status.data_version;
+        }
+    }
+
+    fn settle_call(&self, request: &Request<'_>, fid: Fid, back: bool) -> Option<Status> {
+        let snapshot = self.begin();
+        let answer = self.call(&as_caller(request.caller, None), Call::SettleBody { fid, back });
+        match answer {
+            Ok(Answer::Status(status)) => {
+                self.tables.lock().put(snapshot, status);
+                Some(status)
+            }
+            Ok(_) => None,
+            // With the session the lend is gone, and the server settles by itself.
+            Err(error) => {
+                tracing::warn!(%fid, %error, "a lent body is left to the server");
+                None
+            }
+        }
+    }
+
+    /// What the kernel wrote is in the server's records on return.
+    pub fn settle_passed(&self, file: &File, cancel: Option<&Cancel>) -> Result<(), Error> {
+        if !file.lent.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(passed) = file.data.lock().passed.clone() else { return Ok(()) };
+        // Before the call: what is written meanwhile is seen the next time.
+        let stamp = Stamp::of(&passed.body);
+        if stamp.is_some() && stamp == passed.settled {
+            return Ok(());
+        }
+        let snapshot = self.begin();
+        let call = Call::SettleBody { fid: file.fid, back: false };
+        match self.call(&as_caller(&Caller::ROOT, cancel), call)? {
+            Answer::Status(status) => self.tables.lock().put(snapshot, status),
+            _ => return Err(Error::Protocol),
+        };
+        let full = self.is_over_quota(file.fid);
+        let mut data = file.data.lock();
+        if let Some(passed) = &mut data.passed {
+            passed.settled = stamp;
+        }
+        if full {
+            data.fail(Fault::QuotaExceeded.into());
+        }
+        Ok(())
+    }
+
+    /// The kernel knows no quota: what passes it is told at the next sync or close.
+    fn is_over_quota(&self, fid: Fid) -> bool {
+        match self.call(&Request::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
+            Ok(Answer::Volume(volume)) => volume.quota_bytes > 0 && volume.used_bytes > volume.quota_bytes,
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// The server does not know any more which bodies our kernel writes: they are borrowed again through `remote`.
+    pub fn borrow_again(&self, remote: &dyn client::Remote) {
+        let life = self.life.load(Ordering::Acquire);
+        for file in self.files().iter().filter(|file| file.lent.load(Ordering::Acquire)) {
+            let call = Call::LendBody { fid: file.fid, how: Lending::Join };
+            match remote.call(&Caller::ROOT, call, None) {
+                Ok(_) => {
+                    if let Some(passed) = &mut file.data.lock().passed {
+                        passed.lent = passed.lent.map(|_| life);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(fid = %file.fid, %error, "a body that the kernel writes is not lent again");
+                }
+            }
+        }
+    }
+}
+
+impl Venus {
+    /// How passthrough is used.
+    pub fn passthrough(&self) -> Passthrough {
+        let open = self.core.files().iter().filter(|file| file.data.lock().passed.is_some()).count();
+        let given = self.core.passed.load(Ordering::Relaxed);
+        Passthrough { why_not: self.core.passes().err(), open, given }
+    }
+}
+
+/// Whether the whole body agrees with its sums.
+fn agrees(body: &OwnedFd, size: u64, sums: &[u32]) -> bool {
+    let Some(bytes) = read_at(body, 0, size as usize) else { return false };
+    let blocks = bytes.chunks(SUMMED as usize);
+    blocks.len() == sums.len() && blocks.zip(sums).all(|(block, sum)| matches_sum(block, *sum))
+}
