@@ -97,7 +97,8 @@ impl Core {
         let handle = Handle(self.number());
         let errors = file.data.lock().errors;
         // Who reads too may map the file: pages that were changed there come with the flush. And databases are opened so.
-        let quiet = backing.is_none() && mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
+        let quiet =
+            backing.is_none() && mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
         let open = Open {
             file,
             mode,

@@ -85,7 +85,7 @@ impl Core {
         choice.writers -= u32::from(mode.write);
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.lent.is_some() && choice.writers == 0 {
-            self.give_back(request, file);
+            self.return_body(request, file);
         }
         if choice.users == 0 {
             file.data.lock().passed = None;
@@ -122,7 +122,7 @@ impl Core {
         let body = self.borrow(request, file.fid, how, &status, known)?;
         let passed = self.hand_over(file, body, mode.write.then_some(life));
         if passed.is_none() && mode.write {
-            self.give_back(request, file);
+            self.return_body(request, file);
         }
         passed
     }
@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// The last writer is gone: the server may sum the body.
-    fn give_back(&self, request: &Request<'_>, file: &File) {
+    fn return_body(&self, request: &Request<'_>, file: &File) {
         let status = self.settle_call(request, file.fid, true);
         file.lent.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
