@@ -14,9 +14,18 @@ use crate::dispatch::{Refusal, Task};
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 
-/// `system.` attributes are doors to other things (access lists) that volumes do not have; every `ls -l` asks for them.
+/// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` asks for the label of every entry, each with
+/// a request, unless it hears once that this file system has none.
+const LABEL: &[u8] = b"security.selinux";
+
+/// Whether it is a door to something that volumes do not have: an access list (`system.`) or a label. Said for reading and
+/// setting alike, so that nobody stores what nobody can read.
+fn is_unsupported(name: &[u8]) -> bool {
+    name.starts_with(b"system.") || name == LABEL
+}
+
 fn check_name(name: &[u8]) -> Result<(), Refusal> {
-    if name.starts_with(b"system.") {
+    if is_unsupported(name) {
         return Err(Refusal(Errno::OPNOTSUPP));
     }
     if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
@@ -72,5 +81,20 @@ impl Task<'_> {
             let _ = self.parts(&[IoSlice::new(value)]);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ls_hears_once_that_there_are_neither_labels_nor_access_lists() {
+        for name in [&b"security.selinux"[..], b"system.posix_acl_access", b"system.posix_acl_default"] {
+            assert_eq!(check_name(name).unwrap_err().0, Errno::OPNOTSUPP);
+        }
+        for name in [&b"security.capability"[..], b"user.selinux", b"security.selinux2", b"trusted.x"] {
+            assert!(check_name(name).is_ok());
+        }
     }
 }

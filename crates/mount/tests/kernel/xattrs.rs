@@ -30,6 +30,7 @@ fn attributes_are_set_listed_and_taken_away() {
     assert_eq!(getxattr(&seen, "user.colour", &mut value), Err(Errno::NODATA));
     assert_eq!(removexattr(&path, "user.colour"), Err(Errno::NODATA));
     assert_eq!(setxattr(&path, "system.other", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+    assert_eq!(setxattr(&path, "security.selinux", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
 }
 
 #[test]
