@@ -134,6 +134,8 @@ impl Server {
         self.others.push(spawn("leases", move || tick(&ticking, &stop))?);
         let (stop, syncing) = (Arc::clone(&self.stop), Arc::clone(house));
         self.others.push(spawn("sync", move || sync(&syncing, &stop))?);
+        let (stop, sweeping) = (Arc::clone(&self.stop), Arc::clone(house));
+        self.others.push(spawn("sweep", move || sweep(&sweeping, &stop))?);
         Ok(())
     }
 
@@ -278,7 +280,21 @@ fn tick(house: &Arc<House>, stop: &Stop) {
     }
 }
 
-/// Makes changes stable in the background, removes bodies that nothing names any more, and looks after lent ones.
+/// Removes bodies that nothing names any more. After a full disk that may take long, and the log must not wait for it.
+fn sweep(house: &House, stop: &Stop) {
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        stop.changed.wait_for(&mut stopping, LOG_SYNC);
+        if *stopping {
+            return;
+        }
+        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            report_failure("removal of bodies", house.partition.sweep(SWEEP_FILES).map(drop));
+        });
+    }
+}
+
+/// Makes changes stable in the background, and looks after lent bodies.
 fn sync(house: &Arc<House>, stop: &Stop) {
     let mut seen = 0;
     let mut bodies_seen = 0;
@@ -301,7 +317,6 @@ fn sync(house: &Arc<House>, stop: &Stop) {
                 bodies_synced = Instant::now();
                 report_failure("sync of bodies", house.partition.sync_all());
             }
-            report_failure("removal of bodies", house.partition.sweep(SWEEP_FILES).map(drop));
         });
     }
 }

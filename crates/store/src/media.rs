@@ -5,23 +5,27 @@
 //! leader: it syncs the log once, for all who have applied by then, and wakes everyone; who came too late for that sync
 //! leads the next one (group commit). After a sync or a write of the log failed nothing is known of the disk any more:
 //! `failed` is set for good, changes are refused (DU-3), and the boot verifier changes.
+//!
+//! Room is looked at before each change (`room`).
+//! The engine writes tables anew before it drops old ones, so its own work may take us to the last step for a while: a batch waits for
+//! that. What is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::bodies::Bodies;
 use crate::disk::Disk;
 use crate::engine::{Batch, Engine};
-use crate::{Space, StoreError};
+use crate::room::reserve_bytes;
+use crate::{Room, Space, StoreError};
 
-/// Least room that is kept from bodies, so that the engine can write its log and tables.
-const RESERVE_BYTES_MIN: u64 = 64 << 20;
-/// Room beyond which a larger disk reserves no more.
-const RESERVE_BYTES_MAX: u64 = 1 << 30;
-/// Commits between looks at the room that is left for records.
-const ROOM_CHECK_COMMITS: u64 = 64;
+/// How long a batch waits for room that the engine is about to give back.
+const TIDYING_MAX: Duration = Duration::from_secs(10);
+/// Between two looks meanwhile.
+const TIDYING_STEP: Duration = Duration::from_millis(10);
 
 pub(crate) struct Media {
     pub(crate) engine: Box<dyn Engine>,
@@ -34,8 +38,10 @@ pub(crate) struct Media {
     leading: Mutex<bool>,
     led: Condvar,
     verifier: AtomicU64,
-    commits: AtomicU64,
-    no_room: AtomicBool,
+    /// A change was refused for want of room since the last [`Media::reclaim`].
+    refused: AtomicBool,
+    /// The last one: when it ended, and how long it took.
+    reclaimed: Mutex<Option<(Instant, Duration)>>,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
 }
@@ -52,8 +58,8 @@ impl Media {
             leading: Mutex::new(false),
             led: Condvar::new(),
             verifier: AtomicU64::new(0),
-            commits: AtomicU64::new(0),
-            no_room: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            reclaimed: Mutex::new(None),
             garbage: AtomicBool::new(true),
         })
     }
@@ -84,9 +90,17 @@ impl Media {
     }
 
     /// Applies a batch; the number tells [`Media::is_synced`] when it is stable.
+    ///
+    /// # Errors
+    /// `NoSpace`, which changes nothing and passes; `Medium`, which does not.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
         self.usable()?;
-        self.engine.apply(batch).inspect_err(|error| self.fail(error))?;
+        self.room_for_the_log()?;
+        match self.engine.apply(batch) {
+            // Its tables found no room. It tries again by itself, and takes no batches until then.
+            Err(StoreError::NoSpace) => return Err(StoreError::NoSpace),
+            result => result.inspect_err(|error| self.fail(error))?,
+        }
         Ok(self.applied.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
@@ -136,22 +150,48 @@ impl Media {
 
     /// Whether bodies may grow by `bytes`.
     pub(crate) fn room_for(&self, bytes: u64) -> Result<(), StoreError> {
-        if self.space()?.free_bytes < bytes { Err(StoreError::NoSpace) } else { Ok(()) }
-    }
-
-    /// Whether records may grow: removals still find room when this refuses. Looks at the disk now and then.
-    pub(crate) fn room_for_records(&self) -> Result<(), StoreError> {
-        let commits = self.commits.fetch_add(1, Ordering::Relaxed);
-        if commits.is_multiple_of(ROOM_CHECK_COMMITS) || self.no_room.load(Ordering::Relaxed) {
-            let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
-            let full = space.free_bytes < reserve_bytes(space.total_bytes) / 2;
-            self.no_room.store(full, Ordering::Relaxed);
+        if self.space()?.free_bytes >= bytes {
+            return Ok(());
         }
-        if self.no_room.load(Ordering::Relaxed) { Err(StoreError::NoSpace) } else { Ok(()) }
+        self.refused.store(true, Ordering::Relaxed);
+        Err(StoreError::NoSpace)
     }
-}
 
-/// A hundredth of the disk within bounds, but never more than a quarter of it.
-fn reserve_bytes(total: u64) -> u64 {
-    (total / 100).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX).min(total / 4)
+    /// Whether records may grow: removals still find room when this refuses.
+    pub(crate) fn room_for_records(&self) -> Result<(), StoreError> {
+        self.room_below(Room::NoRecords)
+    }
+
+    /// Whether a batch may go to the log at all.
+    fn room_for_the_log(&self) -> Result<(), StoreError> {
+        let end = Instant::now() + TIDYING_MAX;
+        while let Err(error) = self.room_below(Room::Nothing) {
+            if !self.engine.is_tidying() || Instant::now() >= end {
+                return Err(error);
+            }
+            std::thread::sleep(TIDYING_STEP);
+        }
+        Ok(())
+    }
+
+    /// Whether there is more room than this allows. One system call, a fraction of what a commit costs.
+    fn room_below(&self, step: Room) -> Result<(), StoreError> {
+        let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
+        if Room::of(space.total_bytes, space.free_bytes) < step {
+            return Ok(());
+        }
+        self.refused.store(true, Ordering::Relaxed);
+        Err(StoreError::NoSpace)
+    }
+
+    /// After a refusal: makes the engine give back what was removed. Takes at most a tenth of the time.
+    pub(crate) fn reclaim(&self) {
+        let Some(mut last) = self.reclaimed.try_lock() else { return };
+        let rested = last.is_none_or(|(end, took)| end.elapsed() >= 9 * took);
+        if rested && self.refused.swap(false, Ordering::Relaxed) {
+            let start = Instant::now();
+            self.engine.reclaim();
+            *last = Some((Instant::now(), start.elapsed()));
+        }
+    }
 }

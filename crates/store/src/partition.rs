@@ -238,10 +238,11 @@ impl Partition {
         settle::sync_all(&self.0.media, &|id| self.volume(id.0))
     }
 
-    /// Removes up to `max` body files that nothing names any more; says how many. For a background thread.
+    /// Removes up to `max` body files that nothing names any more; says how many. Where there are none and room was refused, it takes
+    /// the time to get back what removed records hold. For a background thread.
     ///
     /// # Errors
-    /// `Medium`.
+    /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
         settle::sweep(&self.0.media, max)
     }
@@ -376,7 +377,8 @@ impl Partition {
 }
 
 fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result::Result<RocksEngine, OpenError> {
-    RocksEngine::open(&path.join("meta"), options.cache_bytes, create).map_err(|error| {
+    let disk_bytes = Files::new(path).space().map_or(0, |space| space.total_bytes);
+    RocksEngine::open(&path.join("meta"), options.cache_bytes, disk_bytes, create).map_err(|error| {
         let path = path.display().to_string();
         let why = format!("metadata engine: {error}");
         match error.kind() {

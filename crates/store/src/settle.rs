@@ -247,17 +247,24 @@ fn restore(tree: &Tree, gate: &Gate, vnode: &Vnode, backup: &[u8]) -> Result<()>
 pub(crate) fn sweep(media: &Arc<Media>, max: usize) -> Result<usize> {
     use std::sync::atomic::Ordering;
     if !media.garbage.swap(false, Ordering::SeqCst) {
+        media.reclaim();
         return Ok(0);
     }
+    // What is left of it must be found by the next sweep, also when the disk is full at the moment.
+    let swept = sweep_some(media, max).inspect_err(|_| media.garbage.store(true, Ordering::SeqCst))?;
+    if swept == max {
+        media.garbage.store(true, Ordering::SeqCst);
+    }
+    Ok(swept)
+}
+
+fn sweep_some(media: &Arc<Media>, max: usize) -> Result<usize> {
     let mut garbage = Vec::new();
     let prefix = [kind::GARBAGE];
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
         garbage.extend(body_of_key(key));
         if garbage.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    if garbage.len() == max {
-        media.garbage.store(true, Ordering::SeqCst);
-    }
     if garbage.is_empty() {
         return Ok(0);
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use client::Endpoint;
+use store::Room;
 
 use super::{Finding, port};
 use crate::ask::Asking;
@@ -64,8 +65,17 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
     };
     let free = space.f_bavail * space.f_frsize;
     let found = format!("{} free for {}", show::bytes(free), place.display());
-    if free == 0 || space.f_favail == 0 && space.f_files > 0 {
-        Finding::fail(CHECK, found, "remove something from that disk: changes are refused until there is room")
+    // What a request brings must fit.
+    let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
+    let refused = match Room::of(space.f_blocks * space.f_frsize, left) {
+        _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
+        Room::Nothing => Some("disk full: every change is refused"),
+        Room::NoRecords => Some("disk full: new files and bytes are refused, removals are not"),
+        Room::NoBodies => Some("disk full: new bytes are refused, removals are not"),
+        Room::Ample => None,
+    };
+    if let Some(refused) = refused {
+        Finding::fail(CHECK, format!("{found}; {refused}"), "remove something from the tree or from that disk")
     } else if space.f_bavail < space.f_blocks / 100 * FREE_PERCENT_MIN {
         Finding::warn(CHECK, format!("{found}, less than {FREE_PERCENT_MIN} %"), "make room on that disk soon")
     } else {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -21,12 +21,14 @@ const SYNC_FAILED: &str = "sync-failed";
 pub(crate) struct Files {
     root: PathBuf,
     bodies: PathBuf,
+    /// The root, open: every change asks for the room that is left.
+    dir: OnceLock<fs::File>,
 }
 
 impl Files {
     /// The bodies of the partition in `root`.
     pub(crate) fn new(root: &Path) -> Files {
-        Files { root: root.to_owned(), bodies: root.join("bodies") }
+        Files { root: root.to_owned(), bodies: root.join("bodies"), dir: OnceLock::new() }
     }
 
     fn volume_dir(&self, volume: VolumeId) -> PathBuf {
@@ -115,7 +117,14 @@ impl Disk for Files {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let fs = rustix::fs::statvfs(&self.root)?;
+        let dir = match self.dir.get() {
+            Some(dir) => dir,
+            None => {
+                let dir = fs::File::open(&self.root)?;
+                self.dir.get_or_init(|| dir)
+            }
+        };
+        let fs = rustix::fs::fstatvfs(dir)?;
         Ok(Space { total_bytes: fs.f_blocks * fs.f_frsize, free_bytes: fs.f_bavail * fs.f_frsize })
     }
 

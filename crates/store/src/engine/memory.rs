@@ -126,6 +126,12 @@ impl Engine for MemEngine {
         self.sync()
     }
 
+    fn reclaim(&self) {}
+
+    fn is_tidying(&self) -> bool {
+        false
+    }
+
     fn stats(&self) -> String {
         let machine = self.0.lock();
         format!("{} records, {} batches unsynced", machine.log.current.len(), machine.log.unsynced.len())

@@ -33,6 +33,10 @@ pub(crate) trait Engine: Send + Sync {
     fn sync(&self) -> Result<()>;
     /// Writes what is only in the log into tables, so that the next start is short.
     fn flush(&self) -> Result<()>;
+    /// Gives back the room of what was removed, as far as it can; may take long, and needs room while it works.
+    fn reclaim(&self);
+    /// Whether it is at work on its tables, which takes room that it gives back.
+    fn is_tidying(&self) -> bool;
     /// A few numbers about itself, for people.
     fn stats(&self) -> String;
 }

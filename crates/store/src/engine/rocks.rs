@@ -3,13 +3,16 @@
 //! The log is written with every batch (so it survives the process) and synced when asked. Inline bodies have a
 //! column family of their own, so that scans of vnodes and entries do not pass over them; the log is one, so a batch
 //! over both is still atomic.
+//!
+//! RocksDB as Debian builds it has its assertions on, and one of them ends the process when a file is used again that once found no room.
+//! So the log is kept from that (`media` stops in time), and RocksDB's own diary does not lie on the partition at all.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
-    Direction, IteratorMode, MergeOperands, Options, ReadOptions, WriteBatch,
+    Direction, IteratorMode, LogLevel, MergeOperands, Options, ReadOptions, WriteBatch,
 };
 
 use super::{Batch, Change, Engine, Visit, add_numbers};
@@ -19,9 +22,11 @@ use crate::key;
 /// Column family of inline bodies.
 const INLINE: &str = "inline";
 /// Bytes of changes in memory before they become a table: bounds what a start after a crash has to replay.
-const MEMTABLE_BYTES: usize = 16 << 20;
-/// Bytes of log after which the oldest changes are written to tables.
-const LOG_BYTES_MAX: u64 = 32 << 20;
+const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+/// On a small disk the log may not take all of it: logs, which are set aside a memtable at a time, have an eighth.
+const MEMTABLE_DISK_PART: u64 = 64;
+/// Bytes of log after which the oldest changes are written to tables, in memtables.
+const LOG_MEMTABLES_MAX: u64 = 2;
 /// Tables kept open: bounds descriptors.
 const OPEN_TABLES_MAX: i32 = 512;
 
@@ -30,20 +35,30 @@ pub(crate) struct RocksEngine {
 }
 
 impl RocksEngine {
-    /// Opens (or, with `create`, makes) the database in `path`.
-    pub(crate) fn open(path: &Path, cache_bytes: usize, create: bool) -> Result<RocksEngine, rocksdb::Error> {
+    /// Opens (or, with `create`, makes) the database in `path`, on a disk of `disk_bytes`.
+    pub(crate) fn open(
+        path: &Path,
+        cache_bytes: usize,
+        disk_bytes: u64,
+        create: bool,
+    ) -> Result<RocksEngine, rocksdb::Error> {
         let cache = Cache::new_lru_cache(cache_bytes)?;
+        let memtable = (disk_bytes / MEMTABLE_DISK_PART).clamp(1 << 20, MEMTABLE_BYTES_MAX);
         let mut options = Options::default();
         options.create_if_missing(create);
         options.create_missing_column_families(create);
         options.set_error_if_exists(create);
-        options.set_max_total_wal_size(LOG_BYTES_MAX);
+        options.set_max_total_wal_size(memtable * LOG_MEMTABLES_MAX);
         options.set_max_open_files(OPEN_TABLES_MAX);
         options.set_max_background_jobs(2);
-        options.set_keep_log_file_num(4);
         options.set_bytes_per_sync(1 << 20);
+        let diary = diary();
+        if let Some(diary) = &diary {
+            options.set_log_level(LogLevel::Error);
+            options.set_db_log_dir(diary.path());
+        }
         let families = [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
-            .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache)));
+            .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache, memtable as usize)));
         let db = DB::open_cf_descriptors(&options, path, families)?;
         Ok(RocksEngine { db })
     }
@@ -54,10 +69,22 @@ impl RocksEngine {
     }
 }
 
+/// Where RocksDB writes what it does, for nobody: memory, which goes back when the process ends, since the directory itself goes once
+/// the database is open. The errors that it would tell there come back from its calls.
+fn diary() -> Option<tempfile::TempDir> {
+    let made = ["/dev/shm".as_ref(), std::env::temp_dir().as_path()]
+        .into_iter()
+        .find_map(|place| tempfile::Builder::new().prefix("rialto-").tempdir_in(place).ok());
+    if made.is_none() {
+        tracing::warn!("the metadata engine keeps its diary on the partition, where a full disk ends the process");
+    }
+    made
+}
+
 /// Bytes of one piece of a filter or an index: RocksDB's own advice for partitioned ones.
 const METADATA_BLOCK_BYTES: usize = 4096;
 
-fn family_options(cache: &Cache) -> Options {
+fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(cache);
     table.set_bloom_filter(10.0, false);
@@ -72,7 +99,7 @@ fn family_options(cache: &Cache) -> Options {
     table.set_format_version(5);
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
-    options.set_write_buffer_size(MEMTABLE_BYTES);
+    options.set_write_buffer_size(memtable_bytes);
     options.set_max_write_buffer_number(3);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_compression_type(DBCompressionType::Lz4);
@@ -141,6 +168,18 @@ impl Engine for RocksEngine {
             self.db.flush_cf(family).map_err(|e| sorted(&e))?;
         }
         Ok(())
+    }
+
+    fn reclaim(&self) {
+        for name in [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE] {
+            let family = self.db.cf_handle(name).expect("both families are opened with the database");
+            self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+        }
+    }
+
+    fn is_tidying(&self) -> bool {
+        let running = |what| self.db.property_int_value(what).ok().flatten().is_some_and(|count| count > 0);
+        running("rocksdb.num-running-compactions") || running("rocksdb.num-running-flushes")
     }
 
     fn stats(&self) -> String {

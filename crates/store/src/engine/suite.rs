@@ -134,7 +134,7 @@ engines!(
 
 fn on_disk() -> (tempfile::TempDir, RocksEngine) {
     let dir = tempfile::tempdir().unwrap();
-    let engine = RocksEngine::open(&dir.path().join("meta"), 1 << 20, true).unwrap();
+    let engine = RocksEngine::open(&dir.path().join("meta"), 1 << 20, 1 << 40, true).unwrap();
     (dir, engine)
 }
 
@@ -149,7 +149,7 @@ fn rocks_finds_everything_again() {
         }))
         .unwrap();
     drop(engine);
-    let engine = RocksEngine::open(&dir.path().join("meta"), 1 << 20, false).unwrap();
+    let engine = RocksEngine::open(&dir.path().join("meta"), 1 << 20, 1 << 40, false).unwrap();
     assert_eq!(engine.get(b"v1").unwrap().unwrap(), b"one");
     assert_eq!(engine.get(b"i1").unwrap().unwrap(), b"inline");
     assert_eq!(engine.get(b"U").unwrap().unwrap(), 3_i64.to_le_bytes());

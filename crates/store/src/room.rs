@@ -1,0 +1,60 @@
+//! What the room that is left on a disk allows.
+//!
+//! The end of the disk is reserved, in three steps, so that what frees room still has some. Bodies stop at the reserve, records at half of
+//! it, and everything at a quarter: the rest is the engine's alone, for its log and tables, since an engine whose log finds no room
+//! cannot go on (RocksDB as Debian builds it aborts the process). We stop at each step by ourselves; only others on the same file system
+//! can take the rest, and with room again work goes on: nothing was begun that did not fit.
+
+/// Least room that is kept from bodies, so that the engine can write its log and tables.
+const RESERVE_BYTES_MIN: u64 = 64 << 20;
+/// Room beyond which a larger disk reserves no more.
+const RESERVE_BYTES_MAX: u64 = 1 << 30;
+
+/// What may still be done; later ones allow less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Room {
+    /// Everything.
+    Ample,
+    /// No more bytes in body files.
+    NoBodies,
+    /// No more files either; removals and changes in place go on.
+    NoRecords,
+    /// No change at all.
+    Nothing,
+}
+
+impl Room {
+    /// For a disk with so many bytes in all and free.
+    pub fn of(total_bytes: u64, free_bytes: u64) -> Room {
+        let reserve = reserve_bytes(total_bytes);
+        match free_bytes {
+            free if free >= reserve => Room::Ample,
+            free if free >= reserve / 2 => Room::NoBodies,
+            free if free >= reserve / 4 => Room::NoRecords,
+            _ => Room::Nothing,
+        }
+    }
+}
+
+/// A hundredth of the disk within bounds, but never more than a quarter of it.
+pub(crate) fn reserve_bytes(total: u64) -> u64 {
+    (total / 100).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX).min(total / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_small_and_large_disks() {
+        let mib = |count: u64| count << 20;
+        for (total, reserve) in [(mib(128), mib(32)), (mib(1024), mib(64)), (1 << 40, 1 << 30)] {
+            assert_eq!(Room::of(total, total), Room::Ample);
+            assert_eq!(Room::of(total, reserve), Room::Ample);
+            assert_eq!(Room::of(total, reserve - 1), Room::NoBodies);
+            assert_eq!(Room::of(total, reserve / 2 - 1), Room::NoRecords);
+            assert_eq!(Room::of(total, reserve / 4 - 1), Room::Nothing);
+        }
+        assert!(Room::NoRecords > Room::NoBodies && Room::Nothing > Room::NoRecords);
+    }
+}
