@@ -52,6 +52,7 @@ part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p sim --bins --examples
 part sim "$target/release/sim" --seeds $seeds
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
+[ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'
 printf '%s\n' "${times[@]}"

@@ -1,0 +1,59 @@
+#!/bin/bash
+# Without root: a user who is nobody special makes a cell, mounts it through fusermount3, works in it, and takes it away. As root this runs
+# as the user nobody, otherwise as who runs it.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+home=$WORK/nonroot
+if [ "$(id -u)" = 0 ]; then
+    as=(setpriv --reuid=nobody --regid=nogroup --clear-groups env -i "PATH=$PATH" "HOME=$home")
+    owner=nobody
+else
+    as=(env "HOME=$home") owner=$(id -un)
+fi
+if [ ! -u "$(command -v fusermount3)" ]; then note "not run: no set-uid fusermount3 (package fuse3)"; exit 0; fi
+# Where the device is for root alone, a name space of ours gets one that is open, as Debian's is.
+if [ "$(id -u)" = 0 ] && ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse' && [ -z "${OPEN_FUSE:-}" ]; then
+    export OPEN_FUSE=$WORK/fuse
+    mknod -m 666 "$OPEN_FUSE" c 10 229 2> /dev/null &&
+        exec unshare --mount --propagation private sh -c 'mount --bind "$OPEN_FUSE" /dev/fuse && exec bash "$0"' "$0"
+fi
+mkdir -p "$home" && cp "$RIALTO" "$home/rialto" && chmod 755 "$home/rialto" && chown -R "$owner" "$home" || { fail "a home for $owner"; finish; }
+if ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse'; then
+    note "not run: /dev/fuse is not open to $owner (its mode is $(stat -c %a /dev/fuse); Debian's is 666)"
+    exit 0
+fi
+rialto() { within 90 "${as[@]}" "$home/rialto" "$@"; }
+tree=$home/.local/share/rialto/mnt
+trap 'rialto down --lazy > /dev/null 2>&1' EXIT
+
+# Done by the user, in one shell: what people do.
+work() {
+    within 120 "${as[@]}" GIT_CONFIG_GLOBAL=/dev/null sh -euc '
+        cd "$1"
+        mkdir -p deep/er && cp -r /etc/apt deep/er/
+        diff -r /etc/apt deep/er/apt
+        echo one > file && ln file hard && ln -s file soft && chmod 640 file && touch -d 2001-02-03 file
+        [ "$(stat -c "%a %h %Y %U" hard)" = "640 2 $(date -d 2001-02-03 +%s) $2" ]
+        setfattr -n user.a -v b file && getfattr -n user.a file > /dev/null
+        git init -q . && git add -A && git -c user.name=t -c user.email=t@t commit -q -m one && git fsck --strict 2> /dev/null
+        flock file true
+        sync file
+        rm -rf deep' sh "$tree" "$owner"
+}
+
+check "up makes a cell below the home directory" rialto up
+[ "$(stat -fc %T "$tree" 2> /dev/null || "${as[@]}" stat -fc %T "$tree")" = fuseblk ] ||
+    "${as[@]}" sh -c "grep -q ' $tree fuse.rialto ' /proc/mounts" && pass "it is mounted" || fail "it is not mounted"
+check "work in the tree" work
+if [ "$(id -u)" = 0 ]; then
+    check "others are kept out, root too" sh -c "! ls '$tree' 2> /dev/null"
+fi
+check "status" rialto status
+check "status in JSON says that it answers" sh -c "$(printf '%q ' "${as[@]}") '$home/rialto' status --json | grep -q '\"state\": *\"answers\"'"
+check "doctor finds nothing wrong" rialto doctor
+kill -9 "$(head -n 1 "$home"/.local/share/rialto/mounts/*.pid)"
+check "up takes a dead mount away and mounts again" rialto up
+check "and the files are there" "${as[@]}" grep -q one "$tree/file"
+check "down" rialto down
+check "nothing is left mounted" sh -c "! grep -q ' $home' /proc/mounts"
+finish
