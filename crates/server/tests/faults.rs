@@ -165,6 +165,9 @@ fn a_question_to_a_server_that_hangs_can_be_taken_back() {
     let root = root(&session);
     let process = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    // The signal is on its way; only when every thread has stopped does nobody answer any more.
+    let stopped = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::UNTRACED).unwrap();
+    assert!(stopped.is_some_and(|(_, status)| status.stopped()));
     let cancel = Cancel::new();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| session.call(&Caller::ROOT, Call::GetStatus { fid: root }, Some(&cancel)));
