@@ -162,18 +162,18 @@ fn delegated() -> Outcome<()> {
         let cpu = (cpu_ticks(served.child.id()) - cpu) as f64 * 10_000.0 / members as f64;
         let switched = crate::switches(served.child.id()) - switches;
         println!(
-            "{over}: {FILES} files in {took:.2?}; the server: {cpu:.1} us CPU a member, {:.2} context switches a chain",
+            "{over}: {FILES} files in {took:.2?}; the server: {cpu:.1} us CPU a member, {:.2} sleeps a chain",
             switched as f64 / chains as f64
         );
     }
     Ok(())
 }
 
-/// Context switches of all threads of a process.
+/// How often threads of a process went to sleep.
 fn switches(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |text: String| -> u64 {
-        let counts = text.lines().filter(|line| line.contains("ctxt_switches"));
+        let counts = text.lines().filter(|line| line.starts_with("voluntary_ctxt_switches"));
         counts.filter_map(|line| line.rsplit('\t').next()?.parse::<u64>().ok()).sum()
     };
     tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).map(of).sum()
