@@ -75,6 +75,7 @@ impl ClientSession {
             let Some(ready) = self.queue.pop_urgent() else { break };
             self.launch(line, ready, out);
         }
+        self.pump_delegated(line, out);
         while self.flights.has_lock_room() {
             let Some(ready) = self.queue.pop_lock() else { break };
             self.launch(line, ready, out);
@@ -88,6 +89,27 @@ impl ClientSession {
         }
         if let Some(grant) = self.flights.grant_taken() {
             self.send(line, &Message::CreditsTaken(grant), out);
+        }
+    }
+
+    fn pump_delegated(&mut self, line: Line, out: &mut Vec<ClientOutput>) {
+        while let Some(count) = self.queue.next_delegated() {
+            if count <= self.flights.chain_max() && self.flights.has_room(count) {
+                match (self.queue.pop_delegated(), count) {
+                    (mut members, 1) => self.launch(line, members.remove(0), out),
+                    (members, _) => self.launch_chain(line, members, out),
+                }
+            } else if self.flights.has_urgent_room() {
+                let Some(ready) = self.queue.lead_delegated() else { return };
+                let (id, before) = (ready.id, self.flights.len());
+                self.launch(line, ready, out);
+                if self.flights.len() == before {
+                    let behind = self.queue.led(id, false);
+                    fail(&behind, &CallFailure::Fault(Fault::ChainAborted), out);
+                }
+            } else {
+                return;
+            }
         }
     }
 
@@ -216,8 +238,10 @@ impl ClientSession {
         let result = read_reply(frame, &flight.ready)?;
         let flight = self.flights.land(slot, &result).expect("it was there above");
         self.pause = RECONNECT_FIRST;
+        let behind = self.queue.led(flight.ready.id, result.is_ok());
         let result = result.map_err(CallFailure::Fault);
         out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor });
+        fail(&behind, &CallFailure::Fault(Fault::ChainAborted), out);
         self.pump(out);
         Ok(())
     }

@@ -1,4 +1,8 @@
-//! Calls that wait for a credit, in three lines: those that end waiting elsewhere, locks that will wait, and all others.
+//! Calls that wait for a credit, in four lines: those that end waiting elsewhere, chains of changes under a delegation, which do so too, locks that
+//! will wait, and all others.
+//!
+//! A chain needs many credits at once, and others who wait for its changes may have kept all of ours busy. A delegated chain that finds no room
+//! therefore goes piece by piece: its first member alone, and the rest when that is answered.
 
 use std::collections::VecDeque;
 
@@ -74,10 +78,19 @@ pub(super) enum Unit {
     Chain(Vec<Ready>),
 }
 
+/// What is left of a delegated chain.
+#[derive(Debug)]
+struct Rest {
+    /// The member that was sent alone, and is not answered.
+    led_by: Option<CallId>,
+    members: VecDeque<Ready>,
+}
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub urgent: VecDeque<Ready>,
+    delegated: VecDeque<Rest>,
     pub locks: VecDeque<Ready>,
     pub others: VecDeque<Unit>,
     len: usize,
@@ -98,13 +111,52 @@ impl Queue {
         }
     }
 
-    pub fn push_chain(&mut self, members: Vec<Ready>) {
+    pub fn push_chain(&mut self, mut members: Vec<Ready>) {
         self.len += members.len();
+        let delegated =
+            |ready: &mut Ready| matches!(ready.call, Call::Delegated { .. }) && !uses_current(&mut ready.call);
+        if members.iter_mut().all(delegated) {
+            return self.delegated.push_back(Rest { led_by: None, members: members.into() });
+        }
         self.others.push_back(Unit::Chain(members));
     }
 
     pub fn pop_urgent(&mut self) -> Option<Ready> {
         self.urgent.pop_front().inspect(|_| self.len -= 1)
+    }
+
+    /// How long the next delegated chain is, if its turn has come.
+    pub fn next_delegated(&self) -> Option<usize> {
+        self.delegated.front().filter(|rest| rest.led_by.is_none()).map(|rest| rest.members.len())
+    }
+
+    /// All of it.
+    pub fn pop_delegated(&mut self) -> Vec<Ready> {
+        let members: Vec<Ready> = self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
+        self.len -= members.len();
+        members
+    }
+
+    /// Its first member, which the rest follows when it is answered.
+    pub fn lead_delegated(&mut self) -> Option<Ready> {
+        let rest = self.delegated.front_mut()?;
+        let ready = rest.members.pop_front()?;
+        self.len -= 1;
+        rest.led_by = Some(ready.id);
+        if rest.members.is_empty() {
+            self.delegated.pop_front();
+        }
+        Some(ready)
+    }
+
+    /// A member that was sent alone is answered, or never will be. Who is not to follow it.
+    pub fn led(&mut self, id: CallId, good: bool) -> Vec<CallId> {
+        let Some(rest) = self.delegated.front_mut().filter(|rest| rest.led_by == Some(id)) else { return Vec::new() };
+        if good {
+            rest.led_by = None;
+            return Vec::new();
+        }
+        self.pop_delegated().iter().map(|ready| ready.id).collect()
     }
 
     pub fn pop_lock(&mut self) -> Option<Ready> {
@@ -123,6 +175,11 @@ impl Queue {
     /// Takes out a call, with its whole chain.
     pub fn remove(&mut self, id: CallId) -> Vec<CallId> {
         let same = |ready: &Ready| ready.id == id;
+        if let Some(at) = self.delegated.iter().position(|rest| rest.members.iter().any(same)) {
+            let gone = self.delegated.remove(at).map_or_else(VecDeque::new, |rest| rest.members);
+            self.len -= gone.len();
+            return gone.iter().map(|ready| ready.id).collect();
+        }
         if let Some(at) = self.urgent.iter().position(same) {
             self.urgent.remove(at);
         } else if let Some(at) = self.locks.iter().position(same) {
@@ -150,8 +207,9 @@ impl Queue {
 
     /// Takes out everything.
     pub fn drain(&mut self) -> Vec<CallId> {
-        let Queue { urgent, locks, others, .. } = std::mem::take(self);
-        let singles = urgent.into_iter().chain(locks).map(|ready| ready.id);
+        let Queue { urgent, delegated, locks, others, .. } = std::mem::take(self);
+        let urgent = urgent.into_iter().chain(delegated.into_iter().flat_map(|rest| rest.members));
+        let singles = urgent.chain(locks).map(|ready| ready.id);
         let rest = others.into_iter().flat_map(|unit| match unit {
             Unit::Single(ready) => vec![ready.id],
             Unit::Chain(members) => members.iter().map(|ready| ready.id).collect(),

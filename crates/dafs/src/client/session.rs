@@ -428,7 +428,10 @@ impl ClientSession {
 
     fn lose_session(&mut self, out: &mut Vec<ClientOutput>) {
         out.push(ClientOutput::SessionLost);
-        let lost = self.flights.lose_all();
+        let mut lost = self.flights.lose_all();
+        // What was to follow one that is lost must not run in another session.
+        let behind: Vec<CallId> = lost.iter().flat_map(|id| self.queue.led(*id, false)).collect();
+        lost.extend(behind);
         fail(&lost, &CallFailure::SessionLost, out);
     }
 

@@ -265,6 +265,51 @@ fn locks_that_wait_leave_room_for_everything_else() {
     assert_eq!(asked(&rig.reply(0, 1, Ok(Answer::Done))).len(), 1, "the next lock");
 }
 
+fn delegated(slot: u64) -> Call {
+    Call::Delegated { at: types::Timestamp::new(1, 0), slot, call: Box::new(append()) }
+}
+
+#[test]
+fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_credit() {
+    for refused in [false, true] {
+        let mut rig = Rig::attached();
+        let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
+        assert_eq!(sent, 15);
+        let out = rig.submit_chain(100, (1..=4).map(delegated).collect());
+        assert_eq!(asked(&out), [(1, 15, 1, Flags::NONE, delegated(1))], "others who wait for it have the rest");
+        if refused {
+            let out = rig.reply(15, 1, Err(Fault::NotDelegated));
+            let aborted = Err(CallFailure::Fault(Fault::ChainAborted));
+            let wanted: Vec<_> = [(100, Err(CallFailure::Fault(Fault::NotDelegated)))]
+                .into_iter()
+                .chain((101..104).map(|id| (id, aborted.clone())))
+                .collect();
+            assert_eq!(done(&out), wanted);
+            continue;
+        }
+        let out = rig.reply(15, 1, Ok(written(4)));
+        assert_eq!(asked(&out), [(1, 15, 2, Flags::NONE, delegated(2))], "before what came earlier and is not urgent");
+        let others: usize = (0..9).map(|slot| asked(&rig.reply(slot, 1, Ok(written(4)))).len()).sum();
+        assert_eq!(others, 5, "all that waited");
+        let out = rig.reply(15, 2, Ok(written(4)));
+        let sent: Vec<_> = asked(&out).into_iter().map(|(_, _, _, flags, call)| (flags, call)).collect();
+        assert_eq!(sent, [(Flags::CHAIN_START, delegated(3)), (Flags::CHAIN_END, delegated(4))], "where there is room");
+    }
+}
+
+#[test]
+fn what_was_to_follow_a_lost_member_is_lost_with_it() {
+    let mut rig = Rig::attached();
+    (0..20).for_each(|id| drop(rig.submit(id, append())));
+    rig.submit_chain(100, (1..=3).map(delegated).collect());
+    rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    rig.connect();
+    rig.attached.resumed = false;
+    rig.attached.session = SessionId(SESSION.0 + 1);
+    let gone: Vec<u64> = done(&rig.attach()).into_iter().map(|(id, _)| id).collect();
+    assert!([100, 101, 102].iter().all(|id| gone.contains(id)), "{gone:?}");
+}
+
 #[test]
 fn what_cannot_be_sent_is_refused_at_once() {
     let mut rig = Rig::attached();
