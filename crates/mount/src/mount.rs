@@ -152,7 +152,9 @@ impl Mount {
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(Nodes::new(root));
         let notifying = device.another().map_err(MountError::Device)?;
-        venus.set_invalidate(Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement)));
+        let notifier = Notifier::new(notifying, Arc::clone(&nodes), agreement);
+        notifier.try_passthrough();
+        venus.set_invalidate(Arc::new(notifier));
         let dispatch = Dispatch { venus, nodes, interrupts: Interrupts::default(), locks: Locks::default(), agreement };
         Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))
     }

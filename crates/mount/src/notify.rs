@@ -11,11 +11,12 @@
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use types::Fid;
 use venus::{Backing, Invalidate};
@@ -45,6 +46,16 @@ impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
         Notifier { channel, nodes, agreement, refused: AtomicBool::new(false) }
+    }
+
+    /// Finds out whether we may give the kernel backing files.
+    pub fn try_passthrough(&self) {
+        if self.agreement.has_passthrough()
+            && let Ok(file) = rustix::fs::memfd_create("rialto", MemfdFlags::CLOEXEC)
+            && let Some(backing) = self.pass(file.as_fd())
+        {
+            self.unpass(backing);
+        }
     }
 
     fn inode(&self, fid: Fid, off: i64) {

@@ -67,10 +67,13 @@ impl From<mount::Transport> for Transport {
 }
 
 /// What a running mount tells others about itself; in a file beside its pid file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountFacts {
     /// How requests come.
     pub transport: Transport,
+    /// Why the kernel does not read and write large files itself, if it does not.
+    #[serde(default)]
+    pub no_passthrough: Option<String>,
 }
 
 impl MountFacts {
@@ -104,8 +107,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("facts");
         assert_eq!(MountFacts::read(&file), None);
-        let facts = MountFacts { transport: Transport::Uring };
-        let told = facts.tell(&file).unwrap();
+        let facts = MountFacts { transport: Transport::Uring, no_passthrough: Some("it is not root's".into()) };
+        let told = facts.clone().tell(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));
         drop(told);
         assert_eq!(MountFacts::read(&file), None);

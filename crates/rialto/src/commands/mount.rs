@@ -129,7 +129,8 @@ impl Mount {
         let transport = Transport::choose(self.transport)?.into();
         let config = MountConfig { transport, ..MountConfig::new(at, volume, format!("rialto:{}", self.server)) };
         let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
-        let facts = MountFacts { transport: mounted.transport().into() };
+        let no_passthrough = venus.passthrough().why_not.map(str::to_owned);
+        let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
         tracing::info!(server = %self.server, at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;

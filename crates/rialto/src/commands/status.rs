@@ -44,6 +44,9 @@ struct MountState {
     state: &'static str,
     /// How its requests come.
     transport: Option<Transport>,
+    /// Whether the kernel reads and writes large files itself (docs/passthrough.md), and why not.
+    passthrough: bool,
+    no_passthrough: Option<String>,
     cache_bytes: u64,
 }
 
@@ -101,12 +104,14 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
             },
         };
         let cache_bytes = size_on_disk(&cell.mounts().cache(at));
-        let transport = process.and_then(|_| MountFacts::read(&cell.mounts().facts_file(at)));
+        let facts = process.and_then(|_| MountFacts::read(&cell.mounts().facts_file(at)));
         MountState {
             at: at.display().to_string(),
             pid: process.map(|process| process.pid),
             state,
-            transport: transport.map(|facts| facts.transport),
+            transport: facts.as_ref().map(|facts| facts.transport),
+            passthrough: facts.as_ref().is_some_and(|facts| facts.no_passthrough.is_none()),
+            no_passthrough: facts.and_then(|facts| facts.no_passthrough),
             cache_bytes,
         }
     };
@@ -165,11 +170,24 @@ fn print(
         let row = |mount: &MountState| {
             let pid = mount.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             let transport = mount.transport.map_or("-", Transport::name).to_owned();
-            vec![mount.at.clone(), mount.state.to_owned(), transport, pid, show::bytes(mount.cache_bytes)]
+            let passthrough = if mount.passthrough { "yes" } else { "no" };
+            vec![
+                mount.at.clone(),
+                mount.state.to_owned(),
+                transport,
+                passthrough.to_owned(),
+                pid,
+                show::bytes(mount.cache_bytes),
+            ]
         };
         let rows = mounts.iter().map(row).collect();
         let by_device = mounts.iter().any(|mount| mount.transport == Some(Transport::Dev));
-        println!("\n{}", show::table(&["mount", "state", "transport", "pid", "cache"], &[3, 4], rows));
+        println!("\n{}", show::table(&["mount", "state", "transport", "passthrough", "pid", "cache"], &[4, 5], rows));
+        for mount in mounts {
+            if let Some(why) = &mount.no_passthrough {
+                println!("no passthrough on {}: {why}", mount.at);
+            }
+        }
         if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring() {
             println!("transport dev: io_uring would take fewer wake-ups; 'rialto doctor' says how to turn it on");
         }
