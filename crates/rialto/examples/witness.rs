@@ -6,6 +6,10 @@
 //! each file must be as its last acknowledged change left it, or as a later intention would have. Anything else was lost,
 //! applied twice, or made up.
 //!
+//! Before each change its thread makes a *mark*: an empty file with the next number, and syncs nothing. A client that dies may lose the last marks, but never
+//! one before another that is there, nor one that was made before an acknowledged change (its `fsync` covers them). With `--all` no mark
+//! may be missing: nothing but the server died.
+//!
 //! With `--until-error` an error ends the run in peace (the file system was killed under us); without, it is a failure: the
 //! file system promised to wait for its server and go on.
 
@@ -60,6 +64,9 @@ struct Check {
     dir: PathBuf,
     /// The log.
     log: PathBuf,
+    /// What was not synced is there too.
+    #[arg(long)]
+    all: bool,
 }
 
 fn main() -> ExitCode {
@@ -143,7 +150,12 @@ impl Worker<'_> {
             self.note_found(file, &content);
             known.insert(file, content);
         }
+        let mut mark = self.before.check_marks(&self.run.dir, self.thread, false)?;
+        self.write(&format!("P {} {mark}\n", self.thread));
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            mark += 1;
+            make_mark(&self.run.dir, self.thread, mark).map_err(|error| format!("mark {mark}: {error}"))?;
+            self.write(&format!("M {} {mark}\n", self.thread));
             let file = self.thread * FILES + random.random_range(0..FILES);
             let content = known.get_mut(&file).expect("every file is known");
             let change = self.choose(&mut random, content);
@@ -188,6 +200,16 @@ impl Worker<'_> {
     fn write(&self, line: &str) {
         self.log.lock().expect("no thread panics with it").write_all(line.as_bytes()).expect("the log takes a line");
     }
+}
+
+fn marks(dir: &Path, thread: u64) -> PathBuf {
+    dir.join(format!("marks-{thread}"))
+}
+
+fn make_mark(dir: &Path, thread: u64, mark: u64) -> io::Result<()> {
+    let marks = marks(dir, thread);
+    fs::create_dir_all(&marks)?;
+    File::create_new(marks.join(format!("{mark:06}"))).map(drop)
 }
 
 fn path(dir: &Path, file: u64) -> PathBuf {
@@ -270,6 +292,8 @@ struct Known {
 #[derive(Default)]
 struct Log {
     files: BTreeMap<u64, Known>,
+    /// Of each thread the last mark that was made, and the last one that was made before an acknowledged change.
+    marks: BTreeMap<u64, (u64, u64)>,
     version_max: u64,
     acknowledged: u64,
 }
@@ -287,6 +311,14 @@ impl Log {
     fn take(&mut self, line: &str) -> Option<()> {
         let mut words = line.split(' ');
         let (letter, file) = (words.next()?, words.next()?.parse().ok()?);
+        if matches!(letter, "M" | "P") {
+            let (made, stable) = self.marks.entry(file).or_default();
+            *made = words.next()?.parse().ok()?;
+            if letter == "P" {
+                *stable = *made;
+            }
+            return Some(());
+        }
         let known = self.files.entry(file).or_default();
         if letter == "O" {
             *known = Known { found: parse_parts(words.next()?)?, changes: Vec::new() };
@@ -307,6 +339,8 @@ impl Log {
                 assert_eq!(*last, change, "an acknowledgement belongs to the last intention");
                 *acknowledged = true;
                 self.acknowledged += 1;
+                let (made, stable) = self.marks.entry(file / FILES).or_default();
+                *stable = *made;
             }
             _ => return None,
         }
@@ -343,6 +377,30 @@ impl Log {
         allowed
     }
 
+    /// The last mark of a thread that is there. Errors if one before it is missing, or one that must be there.
+    fn check_marks(&self, dir: &Path, thread: u64, all: bool) -> Result<u64, String> {
+        let (made, stable) = self.marks.get(&thread).copied().unwrap_or_default();
+        let entries = match fs::read_dir(marks(dir, thread)) {
+            Ok(entries) => entries.collect::<io::Result<Vec<_>>>(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        let entries = entries.map_err(|error| format!("marks of thread {thread}: {error}"))?;
+        let mut found: Vec<u64> =
+            entries.iter().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
+        found.sort_unstable();
+        let last = found.last().copied().unwrap_or(0);
+        let least = if all { made } else { stable };
+        if found.iter().copied().ne(1..=last) {
+            return Err(format!("marks of thread {thread} up to {last} are there, but only {} of them", found.len()));
+        }
+        // One that was being made when its maker was stopped may be there.
+        if last < least || last > made + 1 {
+            return Err(format!("the last mark of thread {thread} is {last}; {least} to {} may be", made + 1));
+        }
+        Ok(last)
+    }
+
     fn check(&self, file: u64, found: &Content) -> Result<(), String> {
         let allowed = self.allowed(file);
         if allowed.contains(found) {
@@ -367,6 +425,9 @@ impl Check {
         for file in log.files.keys() {
             let found = read_versions(&self.dir, *file).map_err(|error| format!("reading file {file}: {error}"))?;
             log.check(*file, &found)?;
+        }
+        for thread in log.marks.keys() {
+            log.check_marks(&self.dir, *thread, self.all)?;
         }
         Ok(format!("{} acknowledged changes of {} files are all there", log.acknowledged, log.files.len()))
     }
