@@ -529,13 +529,16 @@ impl Core {
         Away { core: self, fids, blind: !all }
     }
 
-    /// What was answered here about the files that `call` is about is at the server afterwards.
+    /// What was answered here about the files that `call` is about is at the server afterwards; before a change of names or status
+    /// all that was answered is, so that no later change outlives an earlier one.
     pub fn settle(&self, request: &Request<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);
             let pending = |fid: Fid| tables.nodes.get(&fid).map_or(0, |node| node.pending);
+            let data = matches!(call, Call::Write { .. } | Call::Allocate { .. });
             match concerned(&tables, call) {
+                _ if call.changes() && !data => Some(self.journal.last()),
                 (fids, true) => fids.into_iter().map(pending).filter(|number| *number > landed).max(),
                 (_, false) => Some(self.journal.last()),
             }

@@ -91,14 +91,18 @@ impl Core {
         Ok(file)
     }
 
-    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode) -> Result<Opened, Error> {
+    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode, made: bool) -> Result<Opened, Error> {
         let chosen = self.choose(request, &file, mode);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = Handle(self.number());
         let errors = file.data.lock().errors;
-        // Who reads too may map the file: pages that were changed there come with the flush. And databases are opened so.
-        let quiet =
-            backing.is_none() && mode.write && !mode.read && !mode.append && self.tables.lock().covers(file.fid);
+        // Who opens an older file for reading too is likely to keep it open and to share it: without the delegation every write
+        // would have to go through.
+        let quiet = backing.is_none()
+            && mode.write
+            && !mode.append
+            && (made || !mode.read)
+            && self.tables.lock().covers(file.fid);
         let open = Open {
             file,
             mode,
@@ -116,7 +120,7 @@ impl Core {
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
     pub fn open_made(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
-        self.enter(request, file, mode)
+        self.enter(request, file, mode, true)
     }
 
     /// One handle less; the last one of a held file lets go of it.
@@ -149,7 +153,7 @@ impl Venus {
                 return Err(error);
             }
         }
-        core.enter(request, file, mode)
+        core.enter(request, file, mode, false)
     }
 
     /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s byte-range locks end.
