@@ -39,15 +39,8 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == 288);
 
-/// The header's page also has the two address ranges that a registration names.
-#[repr(C)]
-struct Head {
-    header: Header,
-    ranges: [libc::iovec; 2],
-}
-
+/// The header has a page of its own.
 const HEAD_BYTES: usize = 4096;
-const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
 
 /// Room for one request and its reply, on one of the connection's queues.
 #[derive(Debug)]
@@ -82,15 +75,15 @@ impl Entry {
         self.queue
     }
 
-    fn head(&self) -> &Head {
-        // SAFETY: the mapping starts with room for a `Head`, is aligned to a page, zeroed at first, and any bytes are a `Head`
-        // (numbers and pointers). The kernel does not write while we have the entry; `&mut self` is needed to.
-        unsafe { self.start.cast::<Head>().as_ref() }
+    fn head(&self) -> &Header {
+        // SAFETY: the mapping starts with room for a `Header`, is aligned to a page, zeroed at first, and any bytes are a `Header`
+        // (numbers). The kernel does not write while we have the entry; `&mut self` is needed to.
+        unsafe { self.start.cast::<Header>().as_ref() }
     }
 
-    fn head_mut(&mut self) -> &mut Head {
+    fn head_mut(&mut self) -> &mut Header {
         // SAFETY: as in `head`, and `&mut self` is the only way to it.
-        unsafe { self.start.cast::<Head>().as_mut() }
+        unsafe { self.start.cast::<Header>().as_mut() }
     }
 
     fn payload_start(&self) -> *mut u8 {
@@ -100,17 +93,17 @@ impl Entry {
 
     /// The request's header, and behind it zeros or the past.
     pub fn header(&self) -> &[u8; HEADER_BYTES] {
-        &self.head().header.in_out
+        &self.head().in_out
     }
 
     /// The operation's fixed part; how much of it counts depends on the operation.
     pub fn operation(&self) -> &[u8; HEADER_BYTES] {
-        &self.head().header.operation
+        &self.head().operation
     }
 
     /// What came with the request besides: names, data.
     pub fn payload(&self) -> &[u8] {
-        let length = (self.head().header.payload_bytes as usize).min(self.payload_bytes_max);
+        let length = (self.head().payload_bytes as usize).min(self.payload_bytes_max);
         // SAFETY: the payload's memory is that long, initialised (the kernel zeroes fresh pages), and only `&mut self` writes.
         unsafe { std::slice::from_raw_parts(self.payload_start(), length) }
     }
@@ -133,7 +126,7 @@ impl Entry {
                 to = to.add(part.len());
             }
         }
-        let head = &mut self.head_mut().header;
+        let head = self.head_mut();
         head.in_out[..header.len()].copy_from_slice(header);
         head.payload_bytes = length as u32;
         Ok(())
@@ -186,12 +179,25 @@ fn command(queue: u16, commit_id: u64) -> [u8; 80] {
 /// Offset of `len` in a `struct io_uring_sqe`.
 const SQE_LEN_AT: usize = 24;
 
+/// What the kernel has.
+struct Held {
+    entry: Entry,
+    /// Of a registration: what it points to.
+    _ranges: Option<Box<Ranges>>,
+}
+
+/// Where an entry's header and payload are.
+struct Ranges([libc::iovec; 2]);
+
+// SAFETY: these are addresses for the kernel; nothing is reached through them here.
+unsafe impl Send for Ranges {}
+
 /// One thread's ring: the thread that made it is the only one that can use it (others are refused with `EEXIST`).
 pub struct Ring {
     ring: IoUring<Entry128>,
     device: Arc<OwnedFd>,
     /// What the kernel has, by the number that its completion carries.
-    inside: Vec<Option<Entry>>,
+    inside: Vec<Option<Held>>,
     free: Vec<usize>,
     watched: Option<Arc<OwnedFd>>,
 }
@@ -212,12 +218,12 @@ impl Ring {
         Ok(Ring { ring, device, inside: Vec::new(), free: Vec::new(), watched: None })
     }
 
-    fn take_in(&mut self, entry: Entry) -> u64 {
+    fn take_in(&mut self, entry: Entry, ranges: Option<Box<Ranges>>) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.inside.push(None);
             self.inside.len() - 1
         });
-        self.inside[slot] = Some(entry);
+        self.inside[slot] = Some(Held { entry, _ranges: ranges });
         slot as u64
     }
 
@@ -225,22 +231,20 @@ impl Ring {
     ///
     /// # Errors
     /// What `io_uring_enter` says, if room had to be made.
-    pub fn register(&mut self, mut entry: Entry) -> io::Result<()> {
-        let (start, bytes) = (entry.start.as_ptr(), entry.payload_bytes_max);
-        let payload = entry.payload_start();
-        entry.head_mut().ranges = [
-            libc::iovec { iov_base: start.cast(), iov_len: size_of::<Header>() },
-            libc::iovec { iov_base: payload.cast(), iov_len: bytes },
-        ];
-        let ranges = entry.head().ranges.as_ptr() as u64;
+    pub fn register(&mut self, entry: Entry) -> io::Result<()> {
+        // Not in the entry's own memory, which is not to be touched before it is used.
+        let ranges = Box::new(Ranges([
+            libc::iovec { iov_base: entry.start.as_ptr().cast(), iov_len: size_of::<Header>() },
+            libc::iovec { iov_base: entry.payload_start().cast(), iov_len: entry.payload_bytes_max },
+        ]));
         let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), REGISTER)
             .cmd(command(entry.queue, 0))
-            .addr(Some(ranges));
+            .addr(Some(ranges.0.as_ptr() as u64));
         let mut code = code.build();
         // SAFETY: `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes (`repr(C)`), in which `len` is a `u32` at that
         // offset, aligned. The library has no way to set it for this command.
         unsafe { std::ptr::from_mut(&mut code).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write(2) };
-        let number = self.take_in(entry);
+        let number = self.take_in(entry, Some(ranges));
         self.push(&code.user_data(number))
     }
 
@@ -252,7 +256,7 @@ impl Ring {
         let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), COMMIT_AND_FETCH)
             .cmd(command(entry.queue, entry.commit_id))
             .build();
-        let number = self.take_in(entry);
+        let number = self.take_in(entry, None);
         self.push(&code.user_data(number))
     }
 
@@ -270,8 +274,8 @@ impl Ring {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: what the command points to lives until its completion: an entry's memory belongs to `inside` from now on (and is
-        // leaked if the ring goes first), a watched descriptor to `watched`, the device to `self`.
+        // SAFETY: what the command points to lives until its completion: an entry's memory and its ranges belong to `inside` from now on (and
+        // are leaked if the ring goes first), a watched descriptor to `watched`, the device to `self`.
         unsafe { self.ring.submission().push(code) }.map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
@@ -331,12 +335,12 @@ impl Ring {
             return Event::Readable;
         }
         let slot = completed.user_data() as usize;
-        let mut entry = self.inside[slot].take().expect("the kernel completes what it has, once");
+        let Held { mut entry, .. } = self.inside[slot].take().expect("the kernel completes what it has, once");
         self.free.push(slot);
         if completed.result() < 0 {
             return Event::Returned(entry, Errno::from_raw_os_error(-completed.result()));
         }
-        entry.commit_id = entry.head().header.commit_id;
+        entry.commit_id = entry.head().commit_id;
         Event::Request(entry)
     }
 }

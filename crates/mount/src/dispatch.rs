@@ -188,7 +188,7 @@ impl Dispatch {
         requester: &dyn Requester,
         run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
     ) {
-        let running = self.interrupts.running(header.unique);
+        let running = self.interrupts.running(header.unique, header.opcode == opcode::SETLKW);
         let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
         let groups = move || groups::of_process(header.pid);
         let task = Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
@@ -248,6 +248,10 @@ impl Handler for Dispatch {
         let whole = Bytes::from(std::mem::take(bytes));
         let data = whole.slice(whole.len() - length..);
         self.see_through(header, requester, |task| task.write(&of, data));
+    }
+
+    fn ended(&self) {
+        self.interrupts.end();
     }
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {

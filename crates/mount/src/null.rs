@@ -440,6 +440,8 @@ impl Handler for Nothing {
         };
     }
 
+    fn ended(&self) {}
+
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {
         if let Ok(header) = Request::header(request) {
             let _ = requester.reply(header.unique, Err(Errno::NOLCK));

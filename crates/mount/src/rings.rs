@@ -7,12 +7,14 @@
 //! - A *worker* has a ring of its own and one entry. It waits for a request, answers it on the spot, and commits and waits
 //!   again in one system call. While it is busy (perhaps blocked on the server) the kernel has nothing of it, so no request can
 //!   be stuck behind it.
-//! - The *keeper* is one thread with all other entries, [`RESERVE`] or so of each queue. The kernel turns to them only when
+//! - The *keeper* is one thread with all other entries. The kernel turns to them only when
 //!   no worker of the queue is free. The keeper never blocks: it starts a worker with the request, whose entry becomes that
 //!   worker's for good; with [`WorkersConfig::threads_max`] busy it parks the request for whoever is done first.
 //! - A worker that is done stays if its queue has fewer than [`IDLE_MAX`] idle ones. Otherwise it hands its entry, reply inside,
 //!   to the keeper, and ends. A thread must not end while the kernel has an entry of its ring.
-//! - A lock waiter is a worker that is not counted among them while it waits.
+//! - A lock waiter is a worker that is not counted among them while it waits. The kernel looks for requests that found no
+//!   entry only when one is committed; entries that are added later do not help them. So there are enough from the start, and
+//!   the waiters of a queue may have three quarters of its: among the rest something is always committed in the end.
 //!
 //! A reply is committed when its worker waits for the next request, a few instructions after it was given. What changes
 //! elsewhere in between is told to the kernel *before* that reply. The kernel refuses what is stale in such a reply by itself
@@ -37,11 +39,11 @@ use crate::abi::{self, opcode};
 use crate::channel::Requester;
 use crate::workers::{Handler, Urgency, WorkersConfig};
 
-/// Entries of each queue that the keeper starts with, and adds when fewer than [`RESERVE_LOW`] are left. An entry costs an
-/// address range and no memory until it is used.
-const RESERVE: usize = 16;
-/// A queue without any entry left would hold its requests until one is answered: a lock's owner might wait for its waiters.
-const RESERVE_LOW: usize = 6;
+/// Entries of all queues together, as far as that leaves each with [`ENTRIES_MIN`] to [`ENTRIES_MAX`]. An entry costs half a
+/// kilobyte of the kernel and an address range, and no memory of ours until it is used.
+const ENTRIES: usize = 2048;
+const ENTRIES_MIN: usize = 128;
+const ENTRIES_MAX: usize = 1024;
 /// Idle workers of a queue that stay. Bursts (read-ahead, several programs) come again.
 const IDLE_MAX: usize = 4;
 /// A worker's ring has one entry under way, and its commit.
@@ -53,6 +55,17 @@ const KEEPER_RING: u32 = 64;
 fn queues() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     count(possible.trim()).unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+const fn entries_of_each(queues: usize) -> usize {
+    let share = ENTRIES / queues;
+    if share < ENTRIES_MIN {
+        ENTRIES_MIN
+    } else if share > ENTRIES_MAX {
+        ENTRIES_MAX
+    } else {
+        share
+    }
 }
 
 /// How many numbers there are in a list such as `0-3,8`.
@@ -67,7 +80,8 @@ fn count(list: &str) -> Option<usize> {
 struct Counts {
     /// Threads, without the keeper and those that wait for locks.
     workers: usize,
-    waiters: usize,
+    /// Lock waiters of each queue.
+    waiters: Vec<usize>,
     /// Workers of each queue that wait for a request.
     idle: Vec<usize>,
     /// Requests that no thread is there for.
@@ -80,6 +94,10 @@ struct Counts {
 impl Counts {
     fn busy(&self) -> usize {
         self.workers - self.idle.iter().sum::<usize>()
+    }
+
+    fn is_over(&self) -> bool {
+        !self.keeper && self.workers == 0 && self.waiters.iter().all(|waiters| *waiters == 0)
     }
 }
 
@@ -116,7 +134,13 @@ impl<H: Handler> Rings<H> {
     pub fn start(handler: Arc<H>, config: WorkersConfig, device: Arc<OwnedFd>) -> std::io::Result<Option<Arc<Self>>> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let queues = queues();
-        let counts = Counts { idle: vec![0; queues], returned: Some(Vec::new()), keeper: true, ..Counts::default() };
+        let counts = Counts {
+            waiters: vec![0; queues],
+            idle: vec![0; queues],
+            returned: Some(Vec::new()),
+            keeper: true,
+            ..Counts::default()
+        };
         let rings = Arc::new(Rings { handler, config, device, bell, counts: Mutex::new(counts), over: Condvar::new() });
         let (tell, told) = mpsc::channel();
         let this = Arc::clone(&rings);
@@ -138,18 +162,18 @@ impl<H: Handler> Rings<H> {
     /// Waits until the connection is over and every request is seen through.
     pub fn wait(&self) {
         let mut counts = self.counts.lock();
-        while counts.keeper || counts.workers > 0 || counts.waiters > 0 {
+        while !counts.is_over() {
             self.over.wait(&mut counts);
         }
     }
 
     /// Whether there is nothing to wait for.
     pub fn is_over(&self) -> bool {
-        let counts = self.counts.lock();
-        !counts.keeper && counts.workers == 0 && counts.waiters == 0
+        self.counts.lock().is_over()
     }
 
     fn keeper_ended(&self) {
+        self.handler.ended();
         let mut counts = self.counts.lock();
         counts.keeper = false;
         // The kernel has ended what these wait for.
@@ -180,19 +204,20 @@ impl<H: Handler> Rings<H> {
     }
 
     /// A worker is about to wait for other applications: it does not count as one meanwhile. Says no if too many do.
-    fn start_waiting(&self) -> bool {
+    fn start_waiting(&self, queue: usize) -> bool {
         let mut counts = self.counts.lock();
-        let room = counts.waiters < self.config.waiters_max;
+        let waiters_max = self.config.waiters_max.min(entries_of_each(counts.idle.len()) / 4 * 3);
+        let room = counts.waiters[queue] < waiters_max;
         if room {
-            counts.waiters += 1;
+            counts.waiters[queue] += 1;
             counts.workers -= 1;
         }
         room
     }
 
-    fn stop_waiting(&self) {
+    fn stop_waiting(&self, queue: usize) {
         let mut counts = self.counts.lock();
-        counts.waiters -= 1;
+        counts.waiters[queue] -= 1;
         counts.workers += 1;
     }
 
@@ -318,14 +343,15 @@ impl<H: Handler> Worker<'_, H> {
             tracing::error!("request of the kernel not understood");
             return Some(refused(entry, Errno::IO));
         };
+        let queue = usize::from(entry.queue());
         let waits = self.of.handler.urgency(&self.buffer) == Urgency::Waits;
         let slot = Slot::new(entry, header, &mut self.ring);
-        if waits && !self.of.start_waiting() {
+        if waits && !self.of.start_waiting(queue) {
             self.of.handler.refuse(&self.buffer, &slot);
         } else {
             self.of.handler.handle(&mut self.buffer, &slot);
             if waits {
-                self.of.stop_waiting();
+                self.of.stop_waiting(queue);
             }
         }
         slot.finish()
@@ -390,8 +416,6 @@ fn refused(mut entry: Entry, errno: Errno) -> Entry {
 struct Keeper<'a, H> {
     of: &'a Arc<Rings<H>>,
     ring: Ring,
-    /// Of each queue: entries that the kernel has through this ring.
-    reserve: Vec<usize>,
     /// Requests that came while there was no time for them.
     early: Vec<Entry>,
 }
@@ -400,7 +424,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
     /// One that the kernel has taken all queues from; `None` if it does not take them.
     fn new(of: &'a Arc<Rings<H>>, queues: usize) -> std::io::Result<Option<Self>> {
         let ring = Ring::new(Arc::clone(&of.device), KEEPER_RING)?;
-        let mut keeper = Keeper { of, ring, reserve: vec![0; queues], early: Vec::new() };
+        let mut keeper = Keeper { of, ring, early: Vec::new() };
         // The kernel uses the rings once each queue has an entry.
         for queue in 0..queues {
             keeper.add(queue, 1)?;
@@ -411,19 +435,18 @@ impl<'a, H: Handler> Keeper<'a, H> {
             return Ok(None);
         }
         for queue in 0..queues {
-            keeper.add(queue, RESERVE - 1)?;
+            keeper.add(queue, entries_of_each(queues) - 1)?;
         }
         keeper.ring.watch(Arc::clone(&of.bell))?;
         keeper.ring.submit()?;
         Ok(Some(keeper))
     }
 
-    /// Hands the kernel some more entries of a queue.
+    /// Hands the kernel entries of a queue.
     fn add(&mut self, queue: usize, more: usize) -> std::io::Result<()> {
         for _ in 0..more {
             let entry = Entry::new(queue as u16, types::limits::PAYLOAD_BYTES_MAX)?;
             self.ring.register(entry)?;
-            self.reserve[queue] += 1;
         }
         Ok(())
     }
@@ -442,29 +465,15 @@ impl<'a, H: Handler> Keeper<'a, H> {
     /// Until the connection is over.
     fn keep(mut self) {
         for entry in std::mem::take(&mut self.early) {
-            self.take(entry);
+            self.place(entry);
         }
         while self.ring.held() > 0 {
             match self.ring.wait() {
-                Ok(Event::Request(entry)) => self.take(entry),
-                Ok(Event::Returned(entry, errno)) => {
-                    self.reserve[usize::from(entry.queue())] -= 1;
-                    log_return(errno);
-                }
+                Ok(Event::Request(entry)) => self.place(entry),
+                Ok(Event::Returned(_, errno)) => log_return(errno),
                 Ok(Event::Readable) => self.hear_bell(),
                 Err(error) => return tracing::error!(%error, "the keeper cannot wait for the kernel"),
             }
-        }
-    }
-
-    fn take(&mut self, entry: Entry) {
-        let queue = usize::from(entry.queue());
-        self.reserve[queue] -= 1;
-        self.place(entry);
-        if self.reserve[queue] < RESERVE_LOW
-            && let Err(error) = self.add(queue, RESERVE)
-        {
-            tracing::warn!(%error, "no more room for requests");
         }
     }
 
@@ -488,7 +497,6 @@ impl<'a, H: Handler> Keeper<'a, H> {
     }
 
     fn commit(&mut self, entry: Entry) {
-        self.reserve[usize::from(entry.queue())] += 1;
         if let Err(error) = self.ring.commit(entry) {
             tracing::error!(%error, "cannot commit a reply");
         }
@@ -526,5 +534,10 @@ mod tests {
         assert_eq!(count(""), None);
         assert_eq!(count("3-1"), None);
         assert!(queues() >= 1);
+    }
+
+    #[test]
+    fn every_queue_has_entries_that_lock_waiters_leave_to_others() {
+        assert_eq!([1, 2, 8, 64].map(entries_of_each), [1024, 1024, 256, 128]);
     }
 }

@@ -27,6 +27,8 @@ pub trait Handler: Send + Sync + 'static {
     fn urgency(&self, request: &[u8]) -> Urgency;
     /// Sees it through, its reply included. May take the buffer's contents; leaves any vector.
     fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester);
+    /// No more requests come, and nobody waits for a reply any more. May be said more than once.
+    fn ended(&self);
     /// Refuses it because there is no room to wait.
     fn refuse(&self, request: &[u8], requester: &dyn Requester);
 }
@@ -165,6 +167,7 @@ impl<H: Handler> Workers<H> {
                 buffer = channel::buffer();
             }
         }
+        self.handler.ended();
         let mut counts = self.counts.lock();
         counts.workers -= 1;
         counts.receiving -= 1;
@@ -384,6 +387,8 @@ mod tests {
             }
             self.0.1.notify_all();
         }
+
+        fn ended(&self) {}
 
         fn refuse(&self, _: &[u8], _: &dyn Requester) {
             self.0.0.lock().refused += 1;

@@ -20,6 +20,8 @@ mod locks;
 mod names;
 #[path = "kernel/passthrough.rs"]
 mod passthrough;
+#[path = "kernel/transport.rs"]
+mod transport;
 #[path = "kernel/xattrs.rs"]
 mod xattrs;
 

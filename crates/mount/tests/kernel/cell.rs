@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{CallError, Cancel, Events, Remote, Reply};
-use mount::{Mount, MountConfig, Transport};
+use mount::{Mount, MountConfig, Transport, WorkersConfig};
 use server::Loopback;
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
@@ -84,19 +84,26 @@ impl Cell {
 
     /// Mounts a client that asks through `remote`.
     pub fn mount_through(&self, remote: Arc<dyn Remote>) -> Client {
-        self.mount_as(remote, crate::TRANSPORT)
+        self.mount_as(remote, crate::TRANSPORT, None)
     }
 
     /// Mounts once more, over a transport of one's choice.
     pub fn mount_over(&self, transport: Transport) -> Client {
-        self.mount_as(self.session(), transport)
+        self.mount_as(self.session(), transport, None)
     }
 
-    fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport) -> Client {
+    /// Mounts a client that asks through `remote`, with so many threads.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn mount_with(&self, remote: Arc<dyn Remote>, workers: WorkersConfig) -> Client {
+        self.mount_as(remote, crate::TRANSPORT, Some(workers))
+    }
+
+    fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport, workers: Option<WorkersConfig>) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
         let venus = Arc::new(Venus::new(remote, VenusConfig::default()).unwrap());
-        let config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
+        let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
+        config.workers = workers.unwrap_or(config.workers);
         let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
         assert_eq!(mount.transport(), transport);
         Client { mount, venus, path }
@@ -143,8 +150,15 @@ impl Remote for Counted {
 
 impl Client {
     /// Files that are open in passthrough.
+    #[allow(dead_code)] // Not for measurements.
     pub fn passed(&self) -> usize {
         self.venus.passthrough().open
+    }
+
+    /// Waits until every request is seen through.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn wait(&self) {
+        self.mount.wait();
     }
 
     /// A path in it.

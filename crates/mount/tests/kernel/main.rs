@@ -12,6 +12,7 @@ mod listings;
 mod locks;
 mod names;
 mod passthrough;
+mod transport;
 mod xattrs;
 
 const TRANSPORT: mount::Transport = mount::Transport::Device;
