@@ -139,7 +139,7 @@ fn terms(choice: u8) -> Terms {
     let features = match choice % 3 {
         0 => Features::NONE,
         1 => Features::DIRECT.with(Features::DESCRIPTORS),
-        _ => Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS),
+        _ => Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS),
     };
     Terms::full(features)
 }

@@ -5,7 +5,10 @@
 //! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`settle.rs`)
 //! remembers the reply in the slot and puts it out.
 //!
-//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, core. The core is never held over I/O.
+//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`parked.rs`), and executed from its beginning when
+//! that is back.
+//!
+//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;

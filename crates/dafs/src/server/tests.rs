@@ -307,6 +307,22 @@ fn a_descriptor_is_only_promised_where_it_can_pass() {
 }
 
 #[test]
+fn delegations_are_for_those_who_agreed_on_them() {
+    let write = Call::Write { fid: FID, offset: None, data: "x".into(), stable: false, kill_privileges: false };
+    let calls = [
+        Call::Delegate { fid: FID },
+        Call::Delegated { at: types::Timestamp::new(1, 0), slot: 0, call: Box::new(write) },
+        Call::Return { fids: vec![FID] },
+    ];
+    for call in calls {
+        let mut rig = Rig::new();
+        assert_eq!(replies(&rig.ask(0, 1, Flags::NONE, &call)), [(1, 0, 1, Err(Fault::Unsupported))], "{call:?}");
+        let mut rig = Rig::with(setup(None), Features::DELEGATIONS);
+        assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &call)).len(), 1, "{call:?}");
+    }
+}
+
+#[test]
 fn a_reply_names_the_region_that_its_payload_belongs_into() {
     let mut rig = Rig::with(setup(None), Features::DIRECT.with(Features::CHECKSUMS));
     let mut frame = rig.frame(0, 1, Flags::NONE, &Call::Read { fid: FID, offset: 0, length: 100 });
