@@ -32,6 +32,18 @@ fn made(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
+/// The same, and its maker's handle is released: the kernel does not wait for that when a file is closed, and until then
+/// the file has the mode of its maker.
+fn released(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = made(client, name, bytes);
+    eventually("the maker's handle is released", || {
+        let _probe = File::open(&path).unwrap();
+        client.passed() == 1
+    });
+    eventually("the probe is released", || client.passed() == 0);
+    path
+}
+
 fn writable(path: &PathBuf) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
@@ -70,7 +82,7 @@ fn a_known_body_is_read_by_the_kernel_and_a_writer_joins() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
     let mut bytes = pattern(2 * MIB + 77, 1);
-    let path = made(&client, "file", &bytes);
+    let path = released(&client, "file", &bytes);
     let reader = File::open(&path).unwrap();
     assert_eq!(client.passed(), 1, "what this client wrote it knows");
     assert!(whole(&reader) == bytes);
@@ -113,7 +125,7 @@ fn who_writes_first_is_passed_too_and_the_status_is_right() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let mut bytes = pattern(2 * MIB, 4);
-    let path = made(&client, "file", &bytes);
+    let path = released(&client, "file", &bytes);
     let before = fs::metadata(&path).unwrap();
     let mut writer = File::options().append(true).open(&path).unwrap();
     assert_eq!(client.passed(), 1);
@@ -133,7 +145,7 @@ fn an_open_handle_sees_what_other_mounts_write_cut_and_append() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let mut bytes = pattern(MIB, 5);
-    let path = made(&client, "file", &bytes);
+    let path = released(&client, "file", &bytes);
     let reader = File::open(&path).unwrap();
     assert_eq!(client.passed(), 1);
     let map = Map::new(&reader, MIB, false).unwrap();
@@ -182,7 +194,7 @@ fn two_mounts_write_one_body_and_nothing_is_lost() {
 fn a_map_that_outlives_its_descriptor_still_writes_and_nothing_becomes_damaged() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
-    let path = made(&client, "file", &pattern(2 * MIB, 8));
+    let path = released(&client, "file", &pattern(2 * MIB, 8));
     let writer = writable(&path);
     assert_eq!(client.passed(), 1);
     let mut map = Map::new(&writer, 2 * MIB, true).unwrap();
@@ -207,7 +219,7 @@ fn cuts_holes_and_reserves_through_a_passed_handle() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
     let mut bytes = pattern(2 * MIB, 9);
-    let path = made(&client, "file", &bytes);
+    let path = released(&client, "file", &bytes);
     let file = writable(&path);
     assert_eq!(client.passed(), 1);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -240,7 +252,7 @@ fn past_the_page_cache_and_removed_while_open() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
     let mut bytes = pattern(2 * MIB, 10);
-    let path = made(&client, "file", &bytes);
+    let path = released(&client, "file", &bytes);
     let direct = File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
     let plain = writable(&path);
     assert_eq!(client.passed(), 1);
@@ -289,7 +301,7 @@ fn a_damaged_body_is_not_passed_and_says_so() {
 fn what_the_kernel_wrote_has_sums_again_and_rot_in_it_is_found() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
-    let path = made(&client, "file", &pattern(2 * MIB, 12));
+    let path = released(&client, "file", &pattern(2 * MIB, 12));
     let writer = writable(&path);
     assert_eq!(client.passed(), 1);
     writer.write_all_at(&pattern(100_000, 13), 1_000_000).unwrap();
