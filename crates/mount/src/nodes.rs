@@ -4,11 +4,14 @@
 //! takes that back with forgets. A slot may be used again while the kernel still knows the earlier file by the same number:
 //! the newer file then takes the number over, together with what is left of the count (the kernel's forgets name only
 //! the number), and the generation in the reply tells the kernel that the earlier one is dead.
+//!
+//! There is one for each inode that the kernel has, which may be millions: a node is three words, and what only directories
+//! need lies elsewhere.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use types::Fid;
+use types::{Fid, Uniquifier, VnodeNo};
 
 use crate::abi;
 
@@ -17,16 +20,22 @@ const SHARDS: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Node {
-    fid: Fid,
+    unique: Uniquifier,
     lookups: u64,
+}
+
+/// A part of the nodes, by number.
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<u64, Node>,
     /// Of a directory: the node that it was last seen in, for listings to show as `..`.
-    parent: u64,
+    parents: HashMap<u64, u64>,
 }
 
 /// The nodes that the kernel may name.
 pub struct Nodes {
     root: Fid,
-    shards: [Mutex<HashMap<u64, Node>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Nodes {
@@ -40,7 +49,7 @@ impl Nodes {
         fid.vnode.0
     }
 
-    fn shard(&self, node: u64) -> &Mutex<HashMap<u64, Node>> {
+    fn shard(&self, node: u64) -> &Mutex<Shard> {
         &self.shards[(node / 2 % SHARDS as u64) as usize]
     }
 
@@ -49,32 +58,41 @@ impl Nodes {
         if node == abi::ROOT_ID {
             return Some(self.root);
         }
-        self.shard(node).lock().get(&node).map(|found| found.fid)
+        self.shard(node).lock().nodes.get(&node).map(|found| self.fid_of(node, found))
+    }
+
+    /// All files that the kernel has are of one volume.
+    fn fid_of(&self, number: u64, node: &Node) -> Fid {
+        Fid { volume: self.root.volume, vnode: VnodeNo(number), unique: node.unique }
     }
 
     /// The kernel is about to be given `fid`, found in `parent`.
     pub fn remember(&self, fid: Fid, parent: u64) {
         let number = Self::number(fid);
+        debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
         if number == abi::ROOT_ID {
             return;
         }
         let mut shard = self.shard(number).lock();
-        let node = shard.entry(number).or_insert(Node { fid, lookups: 0, parent });
+        let node = shard.nodes.entry(number).or_insert(Node { unique: fid.unique, lookups: 0 });
         node.lookups += 1;
-        node.fid = fid;
-        node.parent = parent;
+        node.unique = fid.unique;
+        if fid.vnode.is_directory() {
+            shard.parents.insert(number, parent);
+        }
     }
 
     /// The kernel gave `count` back. Returns the file if the kernel had it.
     pub fn forget(&self, node: u64, count: u64) -> Option<Fid> {
         let mut shard = self.shard(node).lock();
-        let found = shard.get_mut(&node)?;
+        let found = shard.nodes.get_mut(&node)?;
         found.lookups = found.lookups.saturating_sub(count);
-        let fid = found.fid;
+        let found = *found;
         if found.lookups == 0 {
-            shard.remove(&node);
+            shard.nodes.remove(&node);
+            shard.parents.remove(&node);
         }
-        Some(fid)
+        Some(self.fid_of(node, &found))
     }
 
     /// Whether the kernel has, or is about to have, this very file.
@@ -84,14 +102,14 @@ impl Nodes {
 
     /// What `..` is in the directory.
     pub fn parent(&self, node: u64) -> u64 {
-        self.shard(node).lock().get(&node).map_or(abi::ROOT_ID, |found| found.parent)
+        self.shard(node).lock().parents.get(&node).copied().unwrap_or(abi::ROOT_ID)
     }
 
     /// Every file that the kernel may have, the root first.
     pub fn all(&self) -> Vec<Fid> {
         let mut all = vec![self.root];
         for shard in &self.shards {
-            all.extend(shard.lock().values().map(|node| node.fid));
+            all.extend(shard.lock().nodes.iter().map(|(number, node)| self.fid_of(*number, node)));
         }
         all
     }
@@ -104,18 +122,31 @@ mod tests {
     #[test]
     fn a_node_is_known_until_every_reference_is_given_back() {
         let nodes = Nodes::new(Fid::new(7, 1, 1));
-        let fid = Fid::new(7, 4, 9);
-        assert_eq!(nodes.fid(4), None);
+        let fid = Fid::new(7, 5, 9);
+        assert_eq!(nodes.fid(5), None);
         nodes.remember(fid, 1);
         nodes.remember(fid, 3);
-        assert_eq!(nodes.forget(4, 1), Some(fid));
+        assert_eq!(nodes.forget(5, 1), Some(fid));
         assert!(nodes.knows(fid));
-        assert_eq!(nodes.parent(4), 3);
-        assert_eq!(nodes.forget(4, 1), Some(fid));
-        assert_eq!(nodes.forget(4, 1), None);
+        assert_eq!(nodes.parent(5), 3);
+        assert_eq!(nodes.forget(5, 1), Some(fid));
+        assert_eq!(nodes.forget(5, 1), None);
+        assert_eq!(nodes.parent(5), 1, "nothing is left of it");
         assert!(!nodes.knows(fid));
         assert_eq!(nodes.fid(1), Some(Fid::new(7, 1, 1)), "the root is always there");
         assert_eq!(nodes.all(), vec![Fid::new(7, 1, 1)]);
+    }
+
+    #[test]
+    fn a_million_nodes_take_less_than_60_bytes_each() {
+        const NODES: u64 = 1_000_000;
+        let nodes = Nodes::new(Fid::new(7, 1, 1));
+        (1..=NODES).for_each(|n| nodes.remember(Fid::new(7, 2 * n, n), 1));
+        let slots: usize = nodes.shards.iter().map(|shard| shard.lock().nodes.capacity()).sum();
+        // A map of this kind has eight slots for seven that it can fill, and a byte beside each.
+        let bytes = slots as u64 * 8 / 7 * (size_of::<(u64, Node)>() as u64 + 1);
+        assert!(bytes / NODES < 60, "{} bytes a node", bytes / NODES);
+        assert!(nodes.shards.iter().all(|shard| shard.lock().parents.is_empty()));
     }
 
     #[test]

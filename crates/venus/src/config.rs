@@ -10,10 +10,10 @@ use types::limits;
 pub struct VenusConfig {
     /// How long promises are good after a renewal was sent.
     pub lease: Duration,
-    /// Statuses and directories remembered; those that the kernel does not refer to go first when there are more.
-    pub nodes_max: usize,
-    /// Names remembered over all directories.
-    pub names_max: usize,
+    /// What statuses and names may take in memory: two thirds for what is known of files, a third for names. Beyond it the longest
+    /// unused go, those first that the kernel does not refer to. A file known by its status costs about 140 bytes, a name
+    /// about 50 and its letters. Not in it: open files, and what the mount itself keeps of each inode that the kernel has.
+    pub memory_bytes_max: usize,
     /// Written and not yet at the server, over all files: writers wait beyond it.
     pub dirty_bytes_max: usize,
     /// The same for one file.
@@ -46,8 +46,7 @@ impl Default for VenusConfig {
     fn default() -> Self {
         VenusConfig {
             lease: limits::LEASE,
-            nodes_max: 200_000,
-            names_max: 1_000_000,
+            memory_bytes_max: 256 << 20,
             dirty_bytes_max: 64 << 20,
             file_dirty_bytes_max: 16 << 20,
             uncommitted_bytes_max: 64 << 20,

@@ -70,7 +70,7 @@ impl Tables {
 
     /// The status of a directory whose entries this caller may change here.
     fn changeable(&self, caller: &Caller, dir: Fid) -> Option<Status> {
-        let node = self.nodes.get(&dir).filter(|node| node.valid && node.away == 0)?;
+        let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status = node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
         self.delegation(dir)?;
         (may(caller, &status, WRITE | EXECUTE)? && node.names.as_ref()?.valid).then_some(status)
@@ -78,7 +78,7 @@ impl Tables {
 
     /// What is known of a name.
     pub fn known(&self, dir: Fid, name: &Name) -> Known {
-        let names = self.nodes.get(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
+        let names = self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
         names.map_or(Known::Unknown, |names| names.get(name))
     }
 
@@ -119,7 +119,8 @@ impl Tables {
         let mut parent = self.changeable(caller, dir)?;
         let Known::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
-        let empty = || self.nodes.get(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
+        let empty =
+            || self.nodes.whole(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
         if stuck(caller, &parent, &victim)
             || directory != (victim.kind == Kind::Directory)
             || directory && !empty()

@@ -171,7 +171,7 @@ impl Core {
     /// Every open file, from now on held: with its promise gone the server does not know that it is open.
     fn held(&self) -> Vec<Fid> {
         let mut tables = self.tables.lock();
-        let open = tables.nodes.iter_mut().filter(|(_, node)| node.opens > 0);
+        let open = tables.nodes.each_whole().filter(|(_, node)| node.opens > 0);
         open.map(|(fid, node)| {
             node.held = true;
             *fid

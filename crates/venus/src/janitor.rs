@@ -115,7 +115,7 @@ impl Core {
             fids.sort_unstable();
             fids.dedup();
             fids.retain(|fid| {
-                let Some(node) = tables.nodes.get_mut(fid) else { return true };
+                let Some(node) = tables.nodes.whole_mut(fid) else { return true };
                 let idle = node.held && node.opens == 0;
                 node.held &= !idle;
                 idle

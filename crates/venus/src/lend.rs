@@ -68,6 +68,14 @@ struct Listed {
 }
 
 impl Lend {
+    /// The one that is held.
+    pub fn generation(&self) -> Option<Generation> {
+        match self.state {
+            State::Held(generation) => Some(generation),
+            State::Home | State::Asked { .. } | State::Recalled => None,
+        }
+    }
+
     /// Whether the server may believe that we hold it.
     pub fn is_out(&self) -> bool {
         !matches!(self.state, State::Home)
@@ -101,16 +109,13 @@ impl Lend {
 impl Tables {
     /// The delegation of `dir` that we hold.
     pub fn delegation(&self, dir: Fid) -> Option<Generation> {
-        match self.nodes.get(&dir)?.lend.as_ref()?.state {
-            State::Held(generation) => Some(generation),
-            State::Home | State::Asked { .. } | State::Recalled => None,
-        }
+        self.nodes.whole(&dir)?.lend.as_ref()?.generation()
     }
 
     /// Whether a delegation covers it: its own, or one that it is a sole child under.
     pub fn covers(&self, fid: Fid) -> bool {
         let sole = || {
-            let (dir, generation) = self.nodes.get(&fid)?.sole?;
+            let (dir, generation) = self.nodes.whole(&fid)?.sole?;
             Some(self.delegation(dir)? == generation)
         };
         self.delegation(fid).is_some() || sole() == Some(true)
@@ -183,7 +188,7 @@ impl Tables {
     pub fn end_delegations(&mut self) -> Vec<Fid> {
         self.slots.clear();
         let mut ended = Vec::new();
-        for (fid, node) in &mut self.nodes {
+        for (fid, node) in self.nodes.each_whole() {
             let Some(lend) = &mut node.lend else { continue };
             match &mut lend.state {
                 State::Asked { recalled } => *recalled = true,
@@ -199,7 +204,7 @@ impl Tables {
 
     fn children_of(&self, dirs: &[Fid]) -> Vec<Arc<File>> {
         let below =
-            |fid: &Fid| self.nodes.get(fid).and_then(|node| node.sole).is_some_and(|(dir, _)| dirs.contains(&dir));
+            |fid: &Fid| self.nodes.whole(fid).and_then(|node| node.sole).is_some_and(|(dir, _)| dirs.contains(&dir));
         self.files.iter().filter(|(fid, _)| below(fid)).map(|(_, file)| Arc::clone(file)).collect()
     }
 }
@@ -316,7 +321,7 @@ impl Core {
             }
             _ => return None,
         };
-        let lend = |dir: &Fid| tables.nodes.get(dir).and_then(|node| node.lend.as_ref());
+        let lend = |dir: &Fid| tables.nodes.whole(dir).and_then(|node| node.lend.as_ref());
         if let Some(dir) = dirs.iter().find(|dir| tables.delegation(**dir).is_none()) {
             let all = dirs
                 .iter()
@@ -402,9 +407,9 @@ impl Core {
     pub fn ask_before_listing(&self, request: &Request<'_>, dir: Fid) {
         let above_removes = || {
             let tables = self.tables.lock();
-            let above = tables.nodes.get(&dir)?.sole?.0;
-            let removes = tables.nodes.get(&above)?.lend.as_ref()?.removes;
-            let may = tables.nodes.get(&dir)?.lend.as_ref().is_none_or(|lend| {
+            let above = tables.nodes.whole(&dir)?.sole?.0;
+            let removes = tables.nodes.whole(&above)?.lend.as_ref()?.removes;
+            let may = tables.nodes.whole(&dir)?.lend.as_ref().is_none_or(|lend| {
                 matches!(lend.state, State::Home) && lend.not_before.is_none_or(|at| at <= Instant::now())
             });
             Some(removes && may && tables.covers(dir))
@@ -472,7 +477,7 @@ impl Core {
         }
         let mut tables = self.tables.lock();
         for dir in dirs {
-            let Some(lend) = tables.nodes.get_mut(dir).and_then(|node| node.lend.as_mut()) else { continue };
+            let Some(lend) = tables.nodes.whole_mut(dir).and_then(|node| node.lend.as_mut()) else { continue };
             lend.state = State::Home;
             lend.shun(self.config.recall_pause);
         }
@@ -535,7 +540,7 @@ impl Core {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);
-            let pending = |fid: Fid| tables.nodes.get(&fid).map_or(0, |node| node.pending);
+            let pending = |fid: Fid| tables.nodes.whole(&fid).map_or(0, |node| node.pending);
             let data = matches!(call, Call::Write { .. } | Call::Allocate { .. });
             match concerned(&tables, call) {
                 _ if call.changes() && !data => Some(self.journal.last()),

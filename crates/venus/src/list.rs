@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use types::{Answer, Call, Fid, Name};
+use types::{Answer, Call, Fid};
 
 use crate::shared::Core;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
@@ -43,10 +43,9 @@ impl Core {
         let Answer::Entries { entries, end, dir_version } = self.call(request, call)? else {
             return Err(Error::Protocol);
         };
-        let names: Vec<(Name, Fid)> = entries.iter().map(|entry| (entry.name.clone(), entry.fid)).collect();
         let next = entries.last().map_or(cookie, |entry| entry.cookie);
         let mut tables = self.tables.lock();
-        let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &names);
+        let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &entries);
         let entries = entries.into_iter().map(|entry| {
             let (status, cacheable) = match entry.status {
                 Some(status) => {

@@ -49,7 +49,7 @@ impl Core {
 
     /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
     pub fn entry(&self, tables: &mut Tables, status: Status, cacheable: bool, named: bool) -> Entry {
-        tables.node(status.fid).lookups += 1;
+        tables.nodes.refer(status.fid);
         Entry { status, cacheable, name_cacheable: named, stamp: self.stamp() }
     }
 
@@ -113,14 +113,12 @@ impl Venus {
 
     /// The kernel was given `fid` once more otherwise than by lookup, make, create or link (by a listing).
     pub fn remember(&self, fid: Fid) {
-        self.core.tables.lock().node(fid).lookups += 1;
+        self.core.tables.lock().nodes.refer(fid);
     }
 
     /// The kernel has `count` references to `fid` less.
     pub fn forget(&self, fid: Fid, count: u64) {
-        if let Some(node) = self.core.tables.lock().nodes.get_mut(&fid) {
-            node.lookups = node.lookups.saturating_sub(count);
-        }
+        self.core.tables.lock().nodes.forget(fid, count);
     }
 
     /// The status. Of a file with bytes that are not at the server yet it is asked for after they are, so that the times
@@ -171,7 +169,7 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn readlink(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
-        if let Some(target) = self.core.tables.lock().nodes.get(&fid).and_then(|node| node.target.clone()) {
+        if let Some(target) = self.core.tables.lock().nodes.whole(&fid).and_then(|node| node.target.clone()) {
             return Ok(target);
         }
         let Answer::Target(target) = self.core.call(request, Call::ReadLink { fid })? else {
@@ -202,7 +200,7 @@ impl Venus {
         let core = &self.core;
         let snapshot = {
             let mut tables = core.tables.lock();
-            let known = tables.status(fid).and_then(|_| tables.node(fid).xattr(name));
+            let known = tables.status(fid).and_then(|_| tables.nodes.get(&fid)?.xattr(name));
             match known {
                 Some(Some(value)) => return Ok(value),
                 Some(None) => return Err(Fault::NoXattr.into()),

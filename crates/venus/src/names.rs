@@ -5,9 +5,13 @@
 //!
 //! Whether the names may be used is another question: `valid` says that the directory is promised and still has this
 //! version. Names that are not valid are kept: if the directory turns out to have the same version, they are good again.
+//!
+//! A directory may have millions of names. Their letters lie behind one another in one piece of memory; a name costs them and
+//! 33 bytes in a table.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
+use hashbrown::HashTable;
 use types::{Fid, Name};
 
 /// What is known of a name.
@@ -24,6 +28,9 @@ const AHEAD_MISSES: u32 = 16;
 /// pays for no more.
 const AHEAD_PAGES_MAX: u32 = 64;
 
+/// Letters that belong to no name and are not worth moving the others.
+const WASTE_MIN: usize = 4096;
+
 /// How far the directory has been listed ahead of lookups, without a gap since its beginning.
 #[derive(Debug, Default)]
 struct Ahead {
@@ -38,7 +45,43 @@ pub(crate) struct Names {
     pub valid: bool,
     complete: bool,
     ahead: Ahead,
-    map: HashMap<Name, Option<Fid>>,
+    letters: Letters,
+    table: HashTable<One>,
+    hasher: RandomState,
+}
+
+/// The letters of all names, and how many of them no name has any more.
+#[derive(Debug, Default)]
+struct Letters {
+    bytes: Vec<u8>,
+    waste: usize,
+}
+
+/// One name, and what it means: nothing if the vnode is 0, which no file has.
+#[derive(Clone, Copy, Debug)]
+struct One {
+    fid: Fid,
+    at: u32,
+    length: u8,
+}
+
+impl One {
+    fn known(&self) -> Known {
+        if self.fid.vnode.0 == 0 { Known::Absent } else { Known::File(self.fid) }
+    }
+}
+
+impl Letters {
+    fn of(&self, one: &One) -> &[u8] {
+        &self.bytes[one.at as usize..][..usize::from(one.length)]
+    }
+
+    /// `None` if there are 4 GiB.
+    fn add(&mut self, name: &Name) -> Option<(u32, u8)> {
+        let at = u32::try_from(self.bytes.len()).ok()?;
+        self.bytes.extend_from_slice(name.as_bytes());
+        Some((at, u8::try_from(name.as_bytes().len()).ok()?))
+    }
 }
 
 impl Names {
@@ -48,22 +91,22 @@ impl Names {
     }
 
     pub fn get(&self, name: &Name) -> Known {
-        match self.map.get(name) {
-            Some(Some(fid)) => Known::File(*fid),
-            Some(None) => Known::Absent,
+        let hash = self.hasher.hash_one(name.as_bytes());
+        match self.table.find(hash, |one| self.letters.of(one) == name.as_bytes()) {
+            Some(one) => one.known(),
             None if self.complete => Known::Absent,
             None => Known::Unknown,
         }
     }
 
-    /// Names kept, absent ones too.
-    pub fn len(&self) -> usize {
-        self.map.len()
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        size_of::<Names>() + self.letters.bytes.capacity() + self.table.allocation_size()
     }
 
     /// Whether it is known that there are no names.
     pub fn is_empty(&self) -> bool {
-        self.valid && self.complete && self.map.is_empty()
+        self.valid && self.complete && self.table.is_empty()
     }
 
     #[cfg(test)]
@@ -97,7 +140,8 @@ impl Names {
 
     /// Forgets the names; the directory has `version` now.
     fn restart(&mut self, version: u64) {
-        self.map = HashMap::new();
+        self.letters = Letters::default();
+        self.table = HashTable::new();
         self.complete = false;
         self.ahead = Ahead::default();
         self.version = version;
@@ -125,22 +169,69 @@ impl Names {
     }
 
     pub fn insert(&mut self, name: &Name, fid: Fid) {
-        self.map.insert(name.clone(), Some(fid));
+        self.set(name, fid);
     }
 
     /// A name is not there.
     pub fn insert_absent(&mut self, name: &Name) {
         if self.complete {
-            self.map.remove(name);
+            self.remove(name);
         } else {
-            self.map.insert(name.clone(), None);
+            self.set(name, Fid::default());
         }
+    }
+
+    fn set(&mut self, name: &Name, fid: Fid) {
+        let (letters, hasher) = (&mut self.letters, &self.hasher);
+        let hash = hasher.hash_one(name.as_bytes());
+        let this = |one: &One| letters.of(one) == name.as_bytes();
+        if let Some(one) = self.table.find_mut(hash, this) {
+            one.fid = fid;
+            return;
+        }
+        let Some((at, length)) = letters.add(name) else {
+            // Whatever is left out, the rest must not be taken for all.
+            self.restart(self.version);
+            return;
+        };
+        self.table.insert_unique(hash, One { fid, at, length }, |one| hasher.hash_one(letters.of(one)));
+    }
+
+    fn remove(&mut self, name: &Name) {
+        let hash = self.hasher.hash_one(name.as_bytes());
+        let this = |one: &One| self.letters.of(one) == name.as_bytes();
+        if let Ok(entry) = self.table.find_entry(hash, this) {
+            entry.remove();
+            self.letters.waste += name.as_bytes().len();
+            self.tidy();
+        }
+    }
+
+    /// Moves the letters together when half of them belong to nobody.
+    fn tidy(&mut self) {
+        if self.letters.waste < WASTE_MIN || self.letters.waste < self.letters.bytes.len() / 2 {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(self.letters.bytes.len() - self.letters.waste);
+        for one in self.table.iter_mut() {
+            let at = bytes.len() as u32;
+            bytes.extend_from_slice(self.letters.of(one));
+            one.at = at;
+        }
+        self.letters = Letters { bytes, waste: 0 };
     }
 
     /// All names have been entered.
     pub fn set_complete(&mut self) {
         self.complete = true;
-        self.map.retain(|_, fid| fid.is_some());
+        let mut waste = 0;
+        self.table.retain(|one| {
+            let stays = one.known() != Known::Absent;
+            waste += if stays { 0 } else { usize::from(one.length) };
+            stays
+        });
+        self.letters.waste += waste;
+        self.tidy();
     }
 }
 
@@ -182,9 +273,28 @@ mod tests {
         names.meet(1, true);
         names.insert_absent(&name("x"));
         names.insert(&name("y"), Fid::new(1, 4, 4));
-        assert_eq!(names.len(), 2);
+        assert_eq!(names.table.len(), 2);
         names.set_complete();
-        assert_eq!(names.len(), 1);
+        assert_eq!(names.table.len(), 1);
         assert_eq!(names.get(&name("x")), Known::Absent);
+    }
+
+    #[test]
+    fn names_that_come_and_go_leave_no_letters_behind() {
+        let mut names = Names::empty(1, true);
+        let lasting: Vec<Name> = (0..100).map(|n| name(&format!("lasting-{n}"))).collect();
+        for (n, lasting) in (1..).zip(&lasting) {
+            names.insert(lasting, Fid::new(1, 2 * n, n));
+        }
+        for n in 0..100_000u64 {
+            let fleeting = name(&format!("fleeting-{n}"));
+            names.insert(&fleeting, Fid::new(1, 2 * n + 1000, 1));
+            names.insert_absent(&fleeting);
+            assert_eq!(names.get(&fleeting), Known::Absent);
+        }
+        assert!(names.bytes() < 40_000, "{} bytes", names.bytes());
+        for (n, lasting) in (1..).zip(&lasting) {
+            assert_eq!(names.get(lasting), Known::File(Fid::new(1, 2 * n, n)));
+        }
     }
 }

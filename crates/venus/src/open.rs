@@ -59,7 +59,7 @@ impl Core {
     fn count_open(&self, request: &Request<'_>, fid: Fid) -> Result<Arc<File>, Error> {
         for _ in 0..TRIES {
             let mut tables = self.tables.lock();
-            while tables.nodes.get(&fid).is_some_and(|node| node.removing > 0) {
+            while tables.nodes.whole(&fid).is_some_and(|node| node.removing > 0) {
                 self.removed.wait(&mut tables);
             }
             if tables.status(fid).is_some() {
@@ -69,7 +69,7 @@ impl Core {
             drop(tables);
             self.fetch_status(request, Call::GetStatus { fid })?;
             let mut tables = self.tables.lock();
-            let removing = tables.nodes.get(&fid).is_some_and(|node| node.removing > 0);
+            let removing = tables.nodes.whole(&fid).is_some_and(|node| node.removing > 0);
             if tables.holder.promised(fid, snapshot) && !removing {
                 return Self::count(&mut tables, fid);
             }
@@ -126,7 +126,7 @@ impl Core {
     /// One handle less; the last one of a held file lets go of it.
     fn count_release(&self, file: &File) {
         let mut tables = self.tables.lock();
-        let Some(node) = tables.nodes.get_mut(&file.fid) else { return };
+        let Some(node) = tables.nodes.whole_mut(&file.fid) else { return };
         node.opens -= 1;
         let unhold = node.opens == 0 && node.held;
         drop(tables);

@@ -35,7 +35,7 @@ fn are_whole(layers: &[(u64, Bytes)], start: u64, end: u64) -> bool {
 impl Core {
     fn ahead_of_server(&self, fid: types::Fid) -> Option<AheadOfServer> {
         let mut tables = self.tables.lock();
-        let pending = tables.nodes.get(&fid)?.pending;
+        let pending = tables.nodes.whole(&fid)?.pending;
         let (status, _) = tables.status(fid).filter(|_| pending > self.journal.landed())?;
         Some(AheadOfServer { pending, size: status.size })
     }

@@ -199,7 +199,7 @@ impl Core {
     fn is_let_go(&self, file: &File) -> bool {
         let data = file.data.lock();
         let mut tables = self.tables.lock();
-        let Some(node) = tables.nodes.get_mut(&file.fid) else { return false };
+        let Some(node) = tables.nodes.whole_mut(&file.fid) else { return false };
         let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
         let idle =
             file.is_clean() && data.sealed.is_empty() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;

@@ -11,101 +11,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use client::clock;
 use lease::{Holder, Snapshot};
-use types::{BreakItem, Fid, Name, Status, VnodeSlots, VolumeId};
+use types::{BreakItem, DirEntry, Fid, Name, Status, VnodeSlots, VolumeId};
 
 use crate::VenusConfig;
 use crate::file::File;
-use crate::lend::{Generation, Lend};
 use crate::names::{Known, Names};
-
-/// Everything about one file.
-#[derive(Default)]
-pub(crate) struct Node {
-    pub status: Option<Status>,
-    pub valid: bool,
-    /// The data version of which all blocks are known (`known.rs`); 0: of none.
-    pub known: u64,
-    /// References of the kernel.
-    pub lookups: u64,
-    /// Open handles.
-    pub opens: u32,
-    /// The server keeps it for us although its last name went.
-    pub held: bool,
-    /// Removals under way that told the server that it is not open here: opens wait for them.
-    pub removing: u32,
-    /// Its bytes, while it is open or bytes are still here.
-    pub file: Option<Arc<File>>,
-    pub names: Option<Box<Names>>,
-    /// Own changes of this directory under way, and how often one began or ended.
-    pub changing: u32,
-    pub changes: u64,
-    /// A symbolic link's target, which never changes.
-    pub target: Option<Bytes>,
-    /// Extended attributes that were asked for, absent ones too; good as long as the status is valid.
-    pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
-    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
-    pub bare: bool,
-    /// Of a directory that we change: how it stands with its delegation.
-    pub lend: Option<Box<Lend>>,
-    /// The delegation that covers it as a sole child.
-    pub sole: Option<(Fid, Generation)>,
-    /// The youngest entry of the journal about it.
-    pub pending: u64,
-    /// Calls under way at the server that change it: meanwhile nothing is answered here.
-    pub away: u32,
-    touched: u64,
-}
-
-impl Node {
-    fn void(&mut self) {
-        self.valid = false;
-        self.forget_xattrs();
-        if let Some(names) = &mut self.names {
-            names.valid = false;
-        }
-    }
-
-    pub fn forget_xattrs(&mut self) {
-        self.xattrs = None;
-        self.bare = false;
-    }
-
-    /// What is known of an attribute: its value, that it is absent, or nothing.
-    pub fn xattr(&self, name: &[u8]) -> Option<Option<Bytes>> {
-        let known = self.xattrs.as_ref().and_then(|known| known.get(name).cloned());
-        known.or(if self.bare { Some(None) } else { None })
-    }
-
-    /// Whether forgetting it would lose more than a cache.
-    fn pinned(&self, landed: u64) -> bool {
-        self.opens > 0
-            || self.held
-            || self.removing > 0
-            || self.changing > 0
-            || self.file.is_some()
-            || self.pending > landed
-            || self.away > 0
-            || self.lend.as_ref().is_some_and(|lend| lend.is_out())
-    }
-
-    /// Whether the kernel writes the body, so that its status is not known for certain.
-    pub fn is_lent(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.lent.load(Ordering::Acquire))
-    }
-
-    /// The status with what was written here and not sent yet; whether the kernel may keep it.
-    fn view(&self) -> Option<(Status, bool)> {
-        let mut status = self.status?;
-        let unsent = self.file.as_ref().filter(|file| file.unsent.load(Ordering::Acquire) > 0);
-        if let Some(file) = unsent {
-            status.size = status.size.max(file.floor.load(Ordering::Acquire));
-        }
-        Some((status, self.valid && unsent.is_none() && !self.is_lent()))
-    }
-}
+use crate::nodes::{Node, Nodes};
 
 /// What the cache says to a lookup.
 pub(crate) enum Cached {
@@ -124,7 +37,7 @@ pub(crate) struct Before {
 #[derive(Default)]
 pub(crate) struct Tables {
     pub holder: Holder,
-    pub nodes: HashMap<Fid, Node>,
+    pub nodes: Nodes,
     /// Those nodes whose `file` is there.
     pub files: HashMap<Fid, Arc<File>>,
     /// Slots for new files that the server granted.
@@ -135,8 +48,9 @@ pub(crate) struct Tables {
     pub generations: u64,
     /// What has landed of the journal.
     pub landed: Arc<AtomicU64>,
+    /// Bytes of all names.
     names: usize,
-    clock: u64,
+    /// What nodes and names may take.
     nodes_max: usize,
     names_max: usize,
 }
@@ -145,8 +59,8 @@ impl Tables {
     pub fn new(config: &VenusConfig) -> Self {
         Tables {
             holder: Holder::new(config.lease),
-            nodes_max: config.nodes_max,
-            names_max: config.names_max,
+            nodes_max: config.memory_bytes_max / 3 * 2,
+            names_max: config.memory_bytes_max / 3,
             ..Tables::default()
         }
     }
@@ -156,45 +70,22 @@ impl Tables {
         self.holder.trusted(clock::now())
     }
 
+    /// The node of `fid`, to be changed.
     pub fn node(&mut self, fid: Fid) -> &mut Node {
-        self.clock += 1;
-        let clock = self.clock;
-        let node = self.nodes.entry(fid).or_default();
-        node.touched = clock;
-        node
+        self.nodes.node(fid)
     }
 
     /// The status, if the cache may answer; and whether the kernel may keep it.
     pub fn status(&mut self, fid: Fid) -> Option<(Status, bool)> {
-        if !self.trusted() {
-            return None;
-        }
-        let clock = self.clock;
-        let node = self.nodes.get_mut(&fid).filter(|node| node.valid)?;
-        node.touched = clock;
-        node.view()
+        if self.trusted() { self.nodes.view(fid) } else { None }
     }
 
     /// Enters a status from an answer; returns it as it is to be shown, and whether the kernel may keep it.
     pub fn put(&mut self, snapshot: Snapshot, status: Status) -> (Status, bool) {
         let promised = self.holder.promised(status.fid, snapshot);
-        let trusted = self.trusted();
-        let node = self.node(status.fid);
-        match &node.status {
-            Some(old) if old.status_version > status.status_version => {}
-            Some(old) if old.status_version == status.status_version => node.valid |= promised,
-            _ => {
-                // A change of ours: anybody else's would have ended the promise.
-                if !(node.valid && promised) {
-                    node.forget_xattrs();
-                }
-                node.status = Some(status);
-                node.valid = promised;
-            }
-        }
-        let (shown, cacheable) = node.view().unwrap_or((status, false));
+        let (shown, cacheable) = self.nodes.enter(status, promised);
         self.trim();
-        (shown, cacheable && trusted)
+        (shown, cacheable && self.trusted())
     }
 
     /// What the cache says to a lookup.
@@ -202,10 +93,7 @@ impl Tables {
         if !self.trusted() {
             return Cached::Unknown;
         }
-        self.clock += 1;
-        let clock = self.clock;
-        let Some(node) = self.nodes.get_mut(&dir) else { return Cached::Unknown };
-        node.touched = clock;
+        let Some(node) = self.nodes.whole_mut(&dir) else { return Cached::Unknown };
         let known = node.names.as_ref().filter(|names| names.valid).map_or(Known::Unknown, |names| names.get(name));
         match known {
             Known::Unknown => Cached::Unknown,
@@ -219,7 +107,7 @@ impl Tables {
 
     /// The file that a name is known to mean, valid and trusted.
     pub fn resolve(&self, dir: Fid, name: &Name) -> Option<Fid> {
-        let names = self.nodes.get(&dir)?.names.as_ref().filter(|names| names.valid && self.trusted())?;
+        let names = self.nodes.whole(&dir)?.names.as_ref().filter(|names| names.valid && self.trusted())?;
         match names.get(name) {
             Known::File(fid) => Some(fid),
             Known::Absent | Known::Unknown => None,
@@ -228,16 +116,17 @@ impl Tables {
 
     /// Before a lookup or listing of `dir` is sent.
     pub fn before(&self, dir: Fid) -> Before {
-        let (changes, changing) = self.nodes.get(&dir).map_or((0, 0), |node| (node.changes, node.changing));
+        let (changes, changing) = self.nodes.whole(&dir).map_or((0, 0), |node| (node.changes, node.changing));
         Before { snapshot: self.holder.begin(), changes, quiet: changing == 0 }
     }
 
     /// Edits a directory's names, and keeps count.
     fn edit<R>(&mut self, dir: Fid, edit: impl FnOnce(&mut Names) -> R) -> R {
-        let names = self.node(dir).names.get_or_insert_default();
-        let before = names.len();
+        let names = &mut self.nodes.node(dir).names;
+        let before = names.as_ref().map_or(0, |names| names.bytes());
+        let names = names.get_or_insert_default();
         let result = edit(names);
-        let after = names.len();
+        let after = names.bytes();
         self.names = self.names + after - before;
         result
     }
@@ -264,9 +153,12 @@ impl Tables {
         if !(promised && alone) {
             return false;
         }
-        if node.names.as_ref().is_some_and(|names| names.valid) {
+        let named = node.names.as_ref().is_some_and(|names| names.valid);
+        let version = node.status.filter(|_| node.valid).map(|status| status.data_version);
+        drop(node);
+        if named {
             self.edit(dir, |names| names.insert_absent(name));
-        } else if let Some(version) = node.status.filter(|_| node.valid).map(|status| status.data_version) {
+        } else if let Some(version) = version {
             self.edit(dir, |names| {
                 if names.meet(version, true) {
                     names.insert_absent(name);
@@ -277,19 +169,13 @@ impl Tables {
     }
 
     /// Enters a part of a listing; whether the kernel may keep the names, and whether they were entered.
-    pub fn put_listing(
-        &mut self,
-        before: &Before,
-        dir: Fid,
-        dir_version: u64,
-        entries: &[(Name, Fid)],
-    ) -> (bool, bool) {
+    pub fn put_listing(&mut self, before: &Before, dir: Fid, dir_version: u64, entries: &[DirEntry]) -> (bool, bool) {
         let promised = self.holder.promised(dir, before.snapshot);
         let room = self.names_max / 2;
         let entered = self.edit(dir, |names| {
-            let may = names.meet(dir_version, promised) && names.len() + entries.len() <= room;
+            let may = names.meet(dir_version, promised) && names.bytes() <= room;
             if may {
-                entries.iter().for_each(|(name, fid)| names.insert(name, *fid));
+                entries.iter().for_each(|entry| names.insert(&entry.name, entry.fid));
             }
             may
         });
@@ -298,7 +184,7 @@ impl Tables {
 
     /// A lookup in `dir` has to ask the server; from which cookie on to list the directory ahead, if it is time for that.
     pub fn missed(&mut self, dir: Fid) -> Option<u64> {
-        self.nodes.get_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
+        self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
     }
 
     /// A page that was listed ahead has been entered by [`Tables::put_listing`]. Whether everything before it was too.
@@ -320,7 +206,10 @@ impl Tables {
         let promised = self.holder.promised(status.fid, snapshot);
         let node = self.node(status.fid);
         if node.names.is_none() {
-            node.names = Some(Box::new(Names::empty(status.data_version, promised)));
+            let names = Names::empty(status.data_version, promised);
+            let bytes = names.bytes();
+            node.names = Some(Box::new(names));
+            self.names += bytes;
         }
     }
 
@@ -353,7 +242,7 @@ impl Tables {
     pub fn unsure(&mut self, dir: Fid) {
         let node = self.node(dir);
         node.void();
-        let dropped = node.names.take().map_or(0, |names| names.len());
+        let dropped = node.names.take().map_or(0, |names| names.bytes());
         self.names -= dropped;
     }
 
@@ -363,8 +252,7 @@ impl Tables {
         self.holder.on_break(items);
         let mut held = Vec::new();
         for item in items {
-            let Some(node) = self.nodes.get_mut(&item.fid) else { continue };
-            node.void();
+            let Some(node) = self.nodes.void(item.fid) else { continue };
             node.lend.iter_mut().for_each(|lend| lend.others_change());
             if node.opens > 0 || node.held {
                 node.held = true;
@@ -376,61 +264,33 @@ impl Tables {
 
     /// All promises are gone. Versions seen before mean nothing to a server that lost changes, so they are forgotten too.
     pub fn void(&mut self) {
-        for node in self.nodes.values_mut() {
-            node.void();
-            node.status = None;
-            node.known = 0;
-            node.names = None;
-        }
+        self.nodes.void_all();
         self.names = 0;
     }
 
-    /// Keeps within bounds: what the kernel does not refer to goes first, the longest unused first.
+    /// Keeps within bounds.
     fn trim(&mut self) {
-        if self.nodes.len() > self.nodes_max {
-            self.trim_nodes();
+        if self.nodes.is_untidy() {
+            self.nodes.sweep(self.landed.load(Ordering::Acquire));
+        }
+        if self.nodes.bytes() > self.nodes_max {
+            let landed = self.landed.load(Ordering::Acquire);
+            let gone = self.nodes.trim(self.nodes_max / 10 * 9, landed);
+            self.names -= gone.iter().map(|names| names.bytes()).sum::<usize>();
         }
         if self.names > self.names_max {
             self.trim_names();
         }
     }
 
-    fn trim_nodes(&mut self) {
-        let landed = self.landed.load(Ordering::Acquire);
-        let mut order: Vec<(bool, u64, Fid)> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| !node.pinned(landed))
-            .map(|(fid, node)| (node.lookups > 0, node.touched, *fid))
-            .collect();
-        let surplus = (self.nodes.len() - self.nodes_max + self.nodes_max / 10 + 1).min(order.len());
-        order.sort_unstable();
-        for (_, _, fid) in order.into_iter().take(surplus) {
-            let gone = self.nodes.remove(&fid).and_then(|node| node.names);
-            self.names -= gone.map_or(0, |names| names.len());
-        }
-    }
-
     fn trim_names(&mut self) {
-        let mut order: Vec<(u64, Fid)> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.names.is_some())
-            .map(|(fid, node)| (node.touched, *fid))
-            .collect();
-        order.sort_unstable();
-        for (_, fid) in order {
-            if self.names <= self.names_max - self.names_max / 10 {
+        for fid in self.nodes.named() {
+            if self.names <= self.names_max / 10 * 9 {
                 return;
             }
-            let gone = self.node(fid).names.take();
-            self.names -= gone.map_or(0, |names| names.len());
+            let gone = self.nodes.node(fid).names.take();
+            self.names -= gone.map_or(0, |names| names.bytes());
         }
-    }
-
-    #[cfg(test)]
-    pub fn counts(&self) -> (usize, usize) {
-        (self.nodes.len(), self.names)
     }
 }
 
@@ -460,8 +320,8 @@ mod tests {
         }
     }
 
-    fn tables(nodes_max: usize, names_max: usize) -> Tables {
-        let mut tables = Tables::new(&VenusConfig { nodes_max, names_max, ..VenusConfig::default() });
+    fn tables(memory_bytes_max: usize) -> Tables {
+        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() });
         tables.holder.on_renewed(clock::now());
         tables
     }
@@ -476,7 +336,7 @@ mod tests {
 
     #[test]
     fn answers_that_overtake_each_other_leave_the_newest() {
-        let mut tables = tables(10, 10);
+        let mut tables = tables(1 << 20);
         let snapshot = tables.holder.begin();
         tables.put(snapshot, status(2, 5));
         tables.put(snapshot, status(2, 4));
@@ -485,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_break_before_the_answer_leaves_nothing_to_trust() {
-        let mut tables = tables(10, 10);
+        let mut tables = tables(1 << 20);
         let fid = Fid::new(1, 2, 1);
         let snapshot = tables.holder.begin();
         tables.on_break(&[broken(fid, BreakReason::Data)]);
@@ -500,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_refusal_beside_a_change_of_ours_is_not_remembered() {
-        let mut tables = tables(10, 10);
+        let mut tables = tables(1 << 20);
         let dir = Fid::new(1, 1, 1);
         let snapshot = tables.holder.begin();
         tables.put(snapshot, status(1, 5));
@@ -517,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_directory_whose_promise_was_broken_and_did_not_change_knows_its_names_again() {
-        let mut tables = tables(10, 10);
+        let mut tables = tables(1 << 20);
         let (dir, file) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1));
         let before = tables.before(dir);
         tables.put(before.snapshot, status(2, 1));
@@ -534,26 +394,74 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_kernels_files_stay_longest() {
-        let mut tables = tables(100, 50);
+        let mut tables = tables(60_000);
         let dir = Fid::new(1, 1, 1);
-        for n in 1..=1000u64 {
+        for n in 1..=10_000u64 {
             let before = tables.before(dir);
             let fid = Fid::new(1, 2 * n, 1);
-            if n <= 20 {
-                tables.node(fid).lookups = 1;
-            }
             tables.put(before.snapshot, status(2 * n, 1));
+            if n <= 20 {
+                tables.nodes.refer(fid);
+            }
             tables.put_name(&before, dir, 7, &name(&n.to_string()), fid);
-            let (nodes, names) = tables.counts();
-            assert!(nodes <= 102 && names <= 51, "{nodes} nodes, {names} names");
+            let (nodes, names) = (tables.nodes.bytes(), tables.names);
+            assert!(nodes <= 41_000 && names <= 40_000, "{nodes} bytes of nodes, {names} of names");
         }
-        let kept = (1..=20).filter(|n| tables.nodes.contains_key(&Fid::new(1, 2 * n, 1))).count();
+        let kept = (1..=20).filter(|n| tables.nodes.get(&Fid::new(1, 2 * n, 1)).is_some()).count();
         assert_eq!(kept, 20);
+        assert!(tables.nodes.len() > 100);
+    }
+
+    fn listed(n: u64) -> DirEntry {
+        let name = name(&format!("entry-{n:07}"));
+        let kind = types::Kind::File;
+        DirEntry { name, fid: Fid::new(1, 2 * n, n), kind, cookie: n, status: None, sole: false }
+    }
+
+    #[test]
+    fn a_million_listed_files_take_less_than_240_bytes_each() {
+        const FILES: u64 = 1_000_000;
+        let mut tables = tables(1 << 30);
+        let dir = Fid::new(1, 1, 1);
+        for first in (1..=FILES).step_by(500) {
+            let before = tables.before(dir);
+            let page: Vec<DirEntry> = (first..first + 500).map(listed).collect();
+            assert_eq!(tables.put_listing(&before, dir, 7, &page), (true, true));
+            for entry in page {
+                tables.put(before.snapshot, Status { fid: entry.fid, ..status(entry.fid.vnode.0, 1) });
+                tables.nodes.refer(entry.fid);
+            }
+        }
+        assert_eq!(tables.nodes.len() as u64, FILES + 1);
+        let each = (tables.nodes.allocated() + tables.names) as u64 / FILES;
+        assert!(each <= 240, "{each} bytes a file");
+    }
+
+    #[test]
+    fn what_was_opened_once_is_packed_again_and_keeps_what_it_knew() {
+        let mut tables = tables(1 << 24);
+        let snapshot = tables.holder.begin();
+        let fid = |n: u64| Fid::new(1, 2 * n, 1);
+        for n in 1..=5000u64 {
+            tables.put(snapshot, status(2 * n, 3));
+            let node = tables.node(fid(n));
+            (node.lookups, node.known, node.bare, node.opens) = (7, 3, true, u32::from(n == 9));
+        }
+        tables.nodes.sweep(0);
+        let whole: Vec<Fid> = tables.nodes.each_whole().map(|(fid, _)| *fid).collect();
+        assert_eq!(whole, [fid(9)], "the open one");
+        let node = tables.nodes.get(&fid(10)).unwrap();
+        assert_eq!((node.lookups, node.known, node.bare, node.valid), (7, 3, true, true));
+        assert_eq!(node.status, Some(status(20, 3)));
+        drop(node);
+        assert_eq!(tables.put(snapshot, status(20, 2)), (status(20, 3), true), "an older answer changes nothing");
+        assert_eq!(tables.put(snapshot, status(20, 4)), (status(20, 4), true));
+        assert_eq!(tables.nodes.get(&fid(10)).unwrap().known, 0, "nothing of this version");
     }
 
     #[test]
     fn the_end_of_the_lease_ends_answers_and_a_loss_forgets_versions() {
-        let mut tables = tables(10, 10);
+        let mut tables = tables(1 << 20);
         let snapshot = tables.holder.begin();
         tables.put(snapshot, status(2, 9));
         tables.holder.on_lease_lost();

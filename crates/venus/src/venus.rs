@@ -101,7 +101,7 @@ impl Venus {
         let held = {
             let mut tables = core.tables.lock();
             let mut held = Vec::new();
-            for (fid, node) in tables.nodes.iter_mut().filter(|(_, node)| node.held) {
+            for (fid, node) in tables.nodes.each_whole().filter(|(_, node)| node.held) {
                 node.opens = 0;
                 held.push(*fid);
             }

@@ -1,0 +1,379 @@
+//! The files that something is known of, in as few bytes as that takes.
+//!
+//! Of most files nothing is known but the status: they are *plain*, and packed. Of others there is more (names, bytes, handles,
+//! delegations): they are *whole*. A plain file becomes whole when its node is asked for to be changed. A sweep, each time the
+//! whole ones have doubled, packs those that are nothing but a status again. So what was opened once does not cost more for ever.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use types::{Fid, Status};
+
+use crate::file::File;
+use crate::lend::{Generation, Lend};
+use crate::names::Names;
+use crate::plain::{Place, Plain, Plains};
+
+/// Everything about one file.
+#[derive(Default)]
+pub(crate) struct Node {
+    pub status: Option<Status>,
+    pub valid: bool,
+    /// The data version of which all blocks are known (`known.rs`); 0: of none.
+    pub known: u64,
+    /// References of the kernel.
+    pub lookups: u64,
+    /// Open handles.
+    pub opens: u32,
+    /// The server keeps it for us although its last name went.
+    pub held: bool,
+    /// Removals under way that told the server that it is not open here: opens wait for them.
+    pub removing: u32,
+    /// Its bytes, while it is open or bytes are still here.
+    pub file: Option<Arc<File>>,
+    pub names: Option<Box<Names>>,
+    /// Own changes of this directory under way, and how often one began or ended.
+    pub changing: u32,
+    pub changes: u64,
+    /// A symbolic link's target, which never changes.
+    pub target: Option<Bytes>,
+    /// Extended attributes that were asked for, absent ones too; good as long as the status is valid.
+    pub xattrs: Option<HashMap<Bytes, Option<Bytes>>>,
+    /// There are no attributes beside those in `xattrs`: the file is ours from its first moment. Good as long as `xattrs` is.
+    pub bare: bool,
+    /// Of a directory that we change: how it stands with its delegation.
+    pub lend: Option<Box<Lend>>,
+    /// The delegation that covers it as a sole child.
+    pub sole: Option<(Fid, Generation)>,
+    /// The youngest entry of the journal about it.
+    pub pending: u64,
+    /// Calls under way at the server that change it: meanwhile nothing is answered here.
+    pub away: u32,
+    /// When it was last of use, in [`Nodes::tick`]s.
+    pub touched: u32,
+}
+
+impl Node {
+    pub fn void(&mut self) {
+        self.valid = false;
+        self.forget_xattrs();
+        if let Some(names) = &mut self.names {
+            names.valid = false;
+        }
+    }
+
+    pub fn forget_xattrs(&mut self) {
+        self.xattrs = None;
+        self.bare = false;
+    }
+
+    /// What is known of an attribute: its value, that it is absent, or nothing.
+    pub fn xattr(&self, name: &[u8]) -> Option<Option<Bytes>> {
+        let known = self.xattrs.as_ref().and_then(|known| known.get(name).cloned());
+        known.or(if self.bare { Some(None) } else { None })
+    }
+
+    /// Whether forgetting it would lose more than a cache.
+    fn is_pinned(&self, landed: u64) -> bool {
+        self.opens > 0
+            || self.held
+            || self.removing > 0
+            || self.changing > 0
+            || self.file.is_some()
+            || self.pending > landed
+            || self.away > 0
+            || self.lend.as_ref().is_some_and(|lend| lend.is_out())
+    }
+
+    /// The plain file that says the same, if there is one.
+    fn pack(&self, landed: u64) -> Option<Plain> {
+        let more = self.names.is_some()
+            || self.target.is_some()
+            || self.xattrs.is_some()
+            || self.lend.is_some()
+            || self.sole.is_some()
+            || self.changes > 0;
+        if more || self.is_pinned(landed) {
+            return None;
+        }
+        let mut plain = Plain::new(&self.status?)?;
+        plain.lookups = u32::try_from(self.lookups).ok()?;
+        plain.valid = self.valid;
+        plain.bare = self.bare;
+        plain.is_known = self.known == plain.data_version();
+        plain.touched = self.touched;
+        Some(plain)
+    }
+
+    /// Whether the kernel writes the body, so that its status is not known for certain.
+    pub fn is_lent(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.lent.load(Ordering::Acquire))
+    }
+
+    /// An answer said this. The newer of it and what was known stays.
+    fn enter(&mut self, status: Status, promised: bool) {
+        match &self.status {
+            Some(old) if old.status_version > status.status_version => {}
+            Some(old) if old.status_version == status.status_version => self.valid |= promised,
+            _ => {
+                // A change of ours: anybody else's would have ended the promise.
+                if !(self.valid && promised) {
+                    self.forget_xattrs();
+                }
+                self.status = Some(status);
+                self.valid = promised;
+            }
+        }
+    }
+
+    /// The status with what was written here and not sent yet; whether the kernel may keep it.
+    fn view(&self) -> Option<(Status, bool)> {
+        let mut status = self.status?;
+        let unsent = self.file.as_ref().filter(|file| file.unsent.load(Ordering::Acquire) > 0);
+        if let Some(file) = unsent {
+            status.size = status.size.max(file.floor.load(Ordering::Acquire));
+        }
+        Some((status, self.valid && unsent.is_none() && !self.is_lent()))
+    }
+}
+
+impl From<&Plain> for Node {
+    fn from(plain: &Plain) -> Self {
+        Node {
+            status: Some(plain.status()),
+            valid: plain.valid,
+            known: if plain.is_known { plain.data_version() } else { 0 },
+            lookups: plain.lookups.into(),
+            bare: plain.bare,
+            touched: plain.touched,
+            ..Node::default()
+        }
+    }
+}
+
+/// A node to look at.
+// One that was plain is unpacked to be looked at once: a box would cost an allocation each time.
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum Seen<'a> {
+    Whole(&'a Node),
+    Plain(Node),
+}
+
+impl Deref for Seen<'_> {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        match self {
+            Seen::Whole(node) => node,
+            Seen::Plain(node) => node,
+        }
+    }
+}
+
+/// What a whole file takes: its node and key in a map that is two thirds full. What its node points to is not counted, but for
+/// names, which have a share of their own.
+const WHOLE_BYTES: usize = (size_of::<Node>() + size_of::<Fid>()) * 3 / 2;
+/// So many whole ones are not worth a sweep.
+const SWEEP_MIN: usize = 1024;
+
+/// All files that something is known of.
+#[derive(Default)]
+pub(crate) struct Nodes {
+    whole: HashMap<Fid, Node>,
+    plain: Plains,
+    clock: u64,
+    sweep_at: usize,
+}
+
+/// A file that may be forgotten, in the order in which they are: whether the kernel refers to it, when it was of use.
+type Candidate = (bool, u32, Victim);
+
+enum Victim {
+    Whole(Fid),
+    Plain(Place),
+}
+
+impl Nodes {
+    /// Counts uses, sixteen to a tick.
+    fn tick(&mut self) -> u32 {
+        self.clock += 1;
+        (self.clock >> 4) as u32
+    }
+
+    /// The node of `fid`, to be changed.
+    pub fn node(&mut self, fid: Fid) -> &mut Node {
+        let tick = self.tick();
+        let plain = &mut self.plain;
+        let node =
+            self.whole.entry(fid).or_insert_with(|| plain.take(fid).as_ref().map(Node::from).unwrap_or_default());
+        node.touched = tick;
+        node
+    }
+
+    /// What is known of `fid`.
+    pub fn get(&self, fid: &Fid) -> Option<Seen<'_>> {
+        match self.whole.get(fid) {
+            Some(node) => Some(Seen::Whole(node)),
+            None => self.plain.get(*fid).map(|plain| Seen::Plain(plain.into())),
+        }
+    }
+
+    /// The node if more is known than the status.
+    pub fn whole(&self, fid: &Fid) -> Option<&Node> {
+        self.whole.get(fid)
+    }
+
+    /// The node, to be changed, if more is known than the status.
+    pub fn whole_mut(&mut self, fid: &Fid) -> Option<&mut Node> {
+        let tick = self.tick();
+        let node = self.whole.get_mut(fid)?;
+        node.touched = tick;
+        Some(node)
+    }
+
+    /// Those of which more is known than the status.
+    pub fn each_whole(&mut self) -> impl Iterator<Item = (&Fid, &mut Node)> {
+        self.whole.iter_mut()
+    }
+
+    /// Enters the status of an answer. Returns it as it is to be shown, and whether the kernel may keep it.
+    pub fn enter(&mut self, status: Status, promised: bool) -> (Status, bool) {
+        let tick = self.tick();
+        if let Some(node) = self.whole.get_mut(&status.fid) {
+            node.touched = tick;
+            node.enter(status, promised);
+            return node.view().unwrap_or((status, false));
+        }
+        if let Some(shown) = self.plain.enter(&status, promised, tick) {
+            return shown;
+        }
+        let node = self.node(status.fid);
+        node.enter(status, promised);
+        node.view().unwrap_or((status, false))
+    }
+
+    /// The status, if it is promised; and whether the kernel may keep it.
+    pub fn view(&mut self, fid: Fid) -> Option<(Status, bool)> {
+        let tick = self.tick();
+        if let Some(node) = self.whole.get_mut(&fid) {
+            node.touched = tick;
+            return if node.valid { node.view() } else { None };
+        }
+        let plain = self.plain.get_mut(fid).filter(|plain| plain.valid)?;
+        plain.touched = tick;
+        Some((plain.status(), true))
+    }
+
+    /// The kernel has one more reference.
+    pub fn refer(&mut self, fid: Fid) {
+        match self.plain.get_mut(fid) {
+            Some(plain) => plain.lookups = plain.lookups.saturating_add(1),
+            None => self.node(fid).lookups += 1,
+        }
+    }
+
+    /// The kernel has `count` references less.
+    pub fn forget(&mut self, fid: Fid, count: u64) {
+        if let Some(plain) = self.plain.get_mut(fid) {
+            plain.lookups = u64::from(plain.lookups).saturating_sub(count) as u32;
+        } else if let Some(node) = self.whole.get_mut(&fid) {
+            node.lookups = node.lookups.saturating_sub(count);
+        }
+    }
+
+    /// The promise of `fid` is over. Returns its node if it is a whole one.
+    pub fn void(&mut self, fid: Fid) -> Option<&mut Node> {
+        if let Some(plain) = self.plain.get_mut(fid) {
+            plain.valid = false;
+            plain.bare = false;
+        }
+        let node = self.whole.get_mut(&fid)?;
+        node.void();
+        Some(node)
+    }
+
+    /// All promises are over, and versions mean nothing any more.
+    pub fn void_all(&mut self) {
+        self.plain = Plains::default();
+        for node in self.whole.values_mut() {
+            node.void();
+            node.status = None;
+            node.known = 0;
+            node.names = None;
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.whole.len() + self.plain.len()
+    }
+
+    /// What they take, names not counted.
+    pub fn bytes(&self) -> usize {
+        self.whole.len() * WHOLE_BYTES + self.plain.bytes()
+    }
+
+    /// Whether it is time for [`Nodes::sweep`].
+    pub fn is_untidy(&self) -> bool {
+        self.whole.len() > self.sweep_at.max(SWEEP_MIN)
+    }
+
+    /// Packs whole files of which only the status is known. What has landed of the journal up to `landed` is no reason to keep one.
+    pub fn sweep(&mut self, landed: u64) {
+        let lent = |(fid, node): (&Fid, &Node)| Some((*fid, node.lend.as_ref()?.generation()?));
+        let lent: HashMap<Fid, Generation> = self.whole.iter().filter_map(lent).collect();
+        let plain = &mut self.plain;
+        self.whole.retain(|_, node| {
+            // A delegation that is over covers nothing.
+            node.sole = node.sole.filter(|(dir, generation)| lent.get(dir) == Some(generation));
+            match node.pack(landed) {
+                Some(packed) => {
+                    plain.insert(packed);
+                    false
+                }
+                None => true,
+            }
+        });
+        self.sweep_at = self.whole.len() * 2;
+    }
+
+    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max` are left. Returns the names
+    /// that went with them.
+    pub fn trim(&mut self, bytes_max: usize, landed: u64) -> Vec<Box<Names>> {
+        let whole = self.whole.iter().filter(|(_, node)| !node.is_pinned(landed));
+        let whole = whole.map(|(fid, node)| (node.lookups > 0, node.touched, Victim::Whole(*fid)));
+        let plain = self.plain.iter().map(|(place, plain)| (plain.lookups > 0, plain.touched, Victim::Plain(place)));
+        let mut candidates: Vec<Candidate> = whole.chain(plain).collect();
+        let surplus = self.bytes().saturating_sub(bytes_max);
+        let count = (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
+        let count = count.min(candidates.len());
+        if count < candidates.len() {
+            candidates.select_nth_unstable_by_key(count, |(referred, touched, _)| (*referred, *touched));
+        }
+        candidates.truncate(count);
+        let gone = candidates.into_iter().filter_map(|(_, _, victim)| match victim {
+            Victim::Whole(fid) => self.whole.remove(&fid)?.names,
+            Victim::Plain(place) => {
+                self.plain.remove(place);
+                None
+            }
+        });
+        gone.collect()
+    }
+
+    /// Directories with names, the longest unused first.
+    pub fn named(&self) -> Vec<Fid> {
+        let named = self.whole.iter().filter(|(_, node)| node.names.is_some());
+        let mut order: Vec<(u32, Fid)> = named.map(|(fid, node)| (node.touched, *fid)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, fid)| fid).collect()
+    }
+
+    /// What is allocated for plain ones.
+    #[cfg(test)]
+    pub fn allocated(&self) -> usize {
+        self.plain.allocated()
+    }
+}
