@@ -11,7 +11,7 @@
 //! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`pass.rs`)
 //! 2. one file's `data`
 //! 3. `tables`
-//! 4. `gate`; one directory handle's `progress`
+//! 4. `gate`; one directory handle's `progress` or `early`
 //! 5. the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.

@@ -1,9 +1,13 @@
 //! Listing directories. A listing that was read from its beginning to its end under one version makes the directory complete.
+//!
+//! While a reader takes one page, the next is fetched. It is shown only if the directory is still in the version that the page is of,
+//! and with the statuses of that later moment: so nobody can tell that it was asked for before.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use types::{Answer, Call, Fid};
+use parking_lot::{Condvar, Mutex};
+use types::{Answer, Call, Caller, Fid};
 
 use crate::shared::Core;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
@@ -17,7 +21,29 @@ pub(crate) struct OpenDir {
     progress: Mutex<Progress>,
     /// Behind which cookie there was nothing more: readers ask once more to be sure.
     end: Mutex<Option<u64>>,
+    early: Mutex<Early>,
+    /// The page that was asked for ahead came, or did not.
+    came: Condvar,
 }
+
+/// The page behind the last one that was read.
+#[derive(Default)]
+enum Early {
+    #[default]
+    No,
+    /// The one behind this cookie is asked for.
+    Asked(u64),
+    Here {
+        cookie: u64,
+        plus: bool,
+        /// Who may see it.
+        caller: Caller,
+        page: Page,
+    },
+}
+
+/// How long a reader waits for a page that was asked for ahead before it asks itself.
+const EARLY_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Bytes of a page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
 const AHEAD_BYTES: u32 = 64 << 10;
@@ -64,6 +90,59 @@ impl Core {
         Ok(Page { listing, version: dir_version, entered, next })
     }
 
+    /// Asks for the page behind `cookie` before the reader does.
+    fn fetch_early(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        open: &Arc<OpenDir>,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) {
+        *open.early.lock() = Early::Asked(cookie);
+        let (core, open, caller) = (Arc::clone(self), Arc::clone(open), request.caller.clone());
+        self.readers.run(move || {
+            let page = core.page(&Request::of(&caller), open.dir, cookie, bytes_max, plus);
+            let mut early = open.early.lock();
+            if matches!(*early, Early::Asked(asked) if asked == cookie) {
+                *early = page.map_or(Early::No, |page| Early::Here { cookie, plus, caller, page });
+            }
+            open.came.notify_all();
+        });
+    }
+
+    /// The page behind `cookie`, if it was fetched and is as good as one that is asked for now.
+    fn take_early(&self, request: &Request<'_>, open: &OpenDir, cookie: u64, plus: bool) -> Option<Page> {
+        let mut early = open.early.lock();
+        if matches!(*early, Early::Asked(asked) if asked == cookie) {
+            open.came.wait_for(&mut early, EARLY_PATIENCE);
+        }
+        match std::mem::take(&mut *early) {
+            Early::Here { cookie: at, plus: with, caller, page }
+                if at == cookie && (with || !plus) && caller == *request.caller =>
+            {
+                drop(early);
+                self.refresh(open.dir, page)
+            }
+            Early::Here { .. } | Early::Asked(_) | Early::No => None,
+        }
+    }
+
+    /// The page as it would be answered now, if the directory did not change.
+    fn refresh(&self, dir: Fid, mut page: Page) -> Option<Page> {
+        let mut tables = self.tables.lock();
+        if !page.entered || !tables.is_current(dir, page.version) {
+            return None;
+        }
+        for entry in page.listing.entries.iter_mut().filter(|entry| entry.status.is_some()) {
+            let known = tables.status(entry.fid);
+            entry.cacheable = known.is_some_and(|(_, cacheable)| cacheable);
+            entry.status = known.map(|(status, _)| status);
+        }
+        page.listing.stamp = self.stamp();
+        Some(page)
+    }
+
     /// Lists a page with status for its own sake; where the next one begins, and whether there is none.
     pub fn list_page(&self, request: &Request<'_>, dir: Fid, cookie: u64) -> Result<(u64, bool), Error> {
         let page = self.page(request, dir, cookie, AHEAD_BYTES, true)?;
@@ -89,10 +168,14 @@ impl Venus {
     /// As the service says.
     pub fn opendir(&self, _request: &Request<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
-        self.core
-            .dirs
-            .lock()
-            .insert(handle, Arc::new(OpenDir { dir, progress: Mutex::new(None), end: Mutex::new(None) }));
+        let open = OpenDir {
+            dir,
+            progress: Mutex::new(None),
+            end: Mutex::new(None),
+            early: Mutex::default(),
+            came: Condvar::new(),
+        };
+        self.core.dirs.lock().insert(handle, Arc::new(open));
         Ok(handle)
     }
 
@@ -121,7 +204,10 @@ impl Venus {
         if cookie == 0 {
             core.ask_before_listing(request, open.dir);
         }
-        let page = core.page(request, open.dir, cookie, bytes_max, plus)?;
+        let page = match core.take_early(request, &open, cookie, plus) {
+            Some(page) => page,
+            None => core.page(request, open.dir, cookie, bytes_max, plus)?,
+        };
         *open.end.lock() = page.listing.end.then_some(page.next);
         let mut progress = open.progress.lock();
         *progress = match *progress {
@@ -130,10 +216,12 @@ impl Venus {
             Some((behind, version)) if behind == cookie && version == page.version => Some((page.next, version)),
             _ => None,
         };
-        let whole = page.listing.end && progress.is_some();
+        let joined = progress.is_some();
         drop(progress);
-        if whole {
+        if joined && page.listing.end {
             core.tables.lock().complete(open.dir, page.version);
+        } else if joined {
+            core.fetch_early(request, &open, page.next, bytes_max, plus);
         }
         Ok(page.listing)
     }

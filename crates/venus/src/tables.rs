@@ -182,6 +182,12 @@ impl Tables {
         (promised && self.trusted(), entered)
     }
 
+    /// Whether `dir` is known to be in this version now.
+    pub fn is_current(&self, dir: Fid, dir_version: u64) -> bool {
+        let names = self.nodes.whole(&dir).and_then(|node| node.names.as_ref());
+        names.is_some_and(|names| names.valid && names.version == dir_version) && self.trusted()
+    }
+
     /// A lookup in `dir` has to ask the server; from which cookie on to list the directory ahead, if it is time for that.
     pub fn missed(&mut self, dir: Fid) -> Option<u64> {
         self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()

@@ -165,3 +165,67 @@ fn who_looks_up_one_name_after_the_other_gets_the_rest_listed_ahead() {
     maker.venus.unlink(&me(), maker.root, &name("file-7")).unwrap();
     assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
 }
+
+/// A directory of several pages, a client that has read the first of them, and where the next one begins.
+fn one_page_read(house: &House) -> (common::Client, venus::DirHandle, u64) {
+    let maker = house.client(1);
+    for i in 0..300 {
+        let (_, handle) = maker.create(&format!("file-{i}"));
+        maker.close(handle);
+    }
+    maker.venus.shutdown().unwrap();
+    let client = house.client(2);
+    let handle = client.venus.opendir(&me(), client.root).unwrap();
+    let page = client.venus.readdir(&me(), handle, 0, PAGE, true).unwrap();
+    assert!(!page.end && page.entries.len() > 10);
+    while client.wire.count("ReadDir") < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    (client, handle, page.entries.last().unwrap().cookie)
+}
+
+/// Bytes of a page in the tests of listing.
+const PAGE: u32 = 8192;
+
+#[test]
+fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
+    let house = House::in_memory();
+    let (client, handle, mut cookie) = one_page_read(&house);
+    let mut pages = 1;
+    loop {
+        let page = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        assert!(page.entries.iter().all(|entry| entry.status.is_some() && entry.cacheable));
+        pages += 1;
+        cookie = page.entries.last().unwrap().cookie;
+        if page.end {
+            break;
+        }
+    }
+    assert_eq!(client.wire.take(), calls([("ReadDir", pages)]), "each page once, whoever asked for it");
+    assert!(client.find("nothing").is_none());
+    assert_eq!(client.wire.take(), calls([]), "the directory is complete");
+}
+
+#[test]
+fn a_page_that_was_fetched_before_a_change_is_not_shown_after_it() {
+    for own in [false, true] {
+        let house = House::in_memory();
+        let (client, handle, cookie) = one_page_read(&house);
+        // As it would be shown without the change.
+        let reader = client.venus.opendir(&me(), client.root).unwrap();
+        let next = client.venus.readdir(&me(), reader, cookie, PAGE, true).unwrap();
+        let (gone, grown) = (&next.entries[3], &next.entries[5]);
+        let changer = house.client(3);
+        let by = if own { &client } else { &changer };
+        by.venus.unlink(&me(), client.root, &gone.name).unwrap();
+        let change = types::StatusChange { mode: Some(0o600), ..Default::default() };
+        by.venus.setattr(&me(), grown.fid, change).unwrap();
+        if !own {
+            changer.venus.shutdown().unwrap();
+        }
+        let shown = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        assert!(shown.entries.iter().all(|entry| entry.name != gone.name), "own change: {own}");
+        let shown = shown.entries.iter().find(|entry| entry.name == grown.name).unwrap();
+        assert_eq!(shown.status.map_or(0o600, |status| status.mode), 0o600, "own change: {own}");
+    }
+}
