@@ -339,9 +339,9 @@ impl Nodes {
         self.sweep_at = self.whole.len() * 2;
     }
 
-    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max` are left. Returns the names
-    /// that went with them.
-    pub fn trim(&mut self, bytes_max: usize, landed: u64) -> Vec<Box<Names>> {
+    /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max` are left. Returns how many
+    /// bytes of names went with them.
+    pub fn trim(&mut self, bytes_max: usize, landed: u64) -> usize {
         let whole = self.whole.iter().filter(|(_, node)| !node.is_pinned(landed));
         let whole = whole.map(|(fid, node)| (node.lookups > 0, node.touched, Victim::Whole(*fid)));
         let plain = self.plain.iter().map(|(place, plain)| (plain.lookups > 0, plain.touched, Victim::Plain(place)));
@@ -360,7 +360,7 @@ impl Nodes {
                 None
             }
         });
-        gone.collect()
+        gone.map(|names| names.bytes()).sum()
     }
 
     /// Directories with names, the longest unused first.

@@ -281,8 +281,7 @@ impl Tables {
         }
         if self.nodes.bytes() > self.nodes_max {
             let landed = self.landed.load(Ordering::Acquire);
-            let gone = self.nodes.trim(self.nodes_max / 10 * 9, landed);
-            self.names -= gone.iter().map(|names| names.bytes()).sum::<usize>();
+            self.names -= self.nodes.trim(self.nodes_max / 10 * 9, landed);
         }
         if self.names > self.names_max {
             self.trim_names();
