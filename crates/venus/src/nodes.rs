@@ -187,12 +187,9 @@ pub(crate) struct Nodes {
     sweep_at: usize,
 }
 
-/// A file that may be forgotten, in the order in which they are: whether the kernel refers to it, when it was of use.
-type Candidate = (bool, u32, Victim);
-
-enum Victim {
-    Whole(Fid),
-    Plain(Place),
+/// The order in which files are forgotten: those that the kernel refers to last, the longest unused first.
+fn rank(lookups: u64, touched: u32) -> u64 {
+    u64::from(lookups > 0) << 32 | u64::from(touched)
 }
 
 impl Nodes {
@@ -342,25 +339,34 @@ impl Nodes {
     /// Forgets what the kernel does not refer to first, the longest unused first, until `bytes_max` are left. Returns how many
     /// bytes of names went with them.
     pub fn trim(&mut self, bytes_max: usize, landed: u64) -> usize {
-        let whole = self.whole.iter().filter(|(_, node)| !node.is_pinned(landed));
-        let whole = whole.map(|(fid, node)| (node.lookups > 0, node.touched, Victim::Whole(*fid)));
-        let plain = self.plain.iter().map(|(place, plain)| (plain.lookups > 0, plain.touched, Victim::Plain(place)));
-        let mut candidates: Vec<Candidate> = whole.chain(plain).collect();
         let surplus = self.bytes().saturating_sub(bytes_max);
-        let count = (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
-        let count = count.min(candidates.len());
-        if count < candidates.len() {
-            candidates.select_nth_unstable_by_key(count, |(referred, touched, _)| (*referred, *touched));
+        let wanted = (self.len() as u128 * surplus as u128).div_ceil(self.bytes().max(1) as u128) as usize;
+        // A word for each file, and not the files, since there are millions: this happens when memory is scarce.
+        let whole = self.whole.values().filter(|node| !node.is_pinned(landed));
+        let whole = whole.map(|node| rank(node.lookups, node.touched));
+        let plain = self.plain.iter().map(|(_, plain)| rank(plain.lookups.into(), plain.touched));
+        let mut ranks: Vec<u64> = whole.chain(plain).collect();
+        let Some(last) = wanted.min(ranks.len()).checked_sub(1) else { return 0 };
+        let (below, limit, _) = ranks.select_nth_unstable(last);
+        let limit = *limit;
+        let mut at_limit = 1 + below.iter().filter(|rank| **rank == limit).count();
+        let mut goes = |rank: u64| {
+            let now = rank < limit || rank == limit && at_limit > 0;
+            at_limit -= usize::from(now && rank == limit);
+            now
+        };
+        let plain = self.plain.iter().filter(|(_, plain)| goes(rank(plain.lookups.into(), plain.touched)));
+        let places: Vec<Place> = plain.map(|(place, _)| place).collect();
+        for place in places {
+            self.plain.remove(place);
         }
-        candidates.truncate(count);
-        let gone = candidates.into_iter().filter_map(|(_, _, victim)| match victim {
-            Victim::Whole(fid) => self.whole.remove(&fid)?.names,
-            Victim::Plain(place) => {
-                self.plain.remove(place);
-                None
-            }
+        let mut names = 0;
+        self.whole.retain(|_, node| {
+            let stays = node.is_pinned(landed) || !goes(rank(node.lookups, node.touched));
+            names += node.names.as_ref().filter(|_| !stays).map_or(0, |names| names.bytes());
+            stays
         });
-        gone.map(|names| names.bytes()).sum()
+        names
     }
 
     /// Directories with names, the longest unused first.
