@@ -10,8 +10,9 @@
 //! - The *keeper* is one thread with all other entries. The kernel turns to them only when
 //!   no worker of the queue is free. The keeper never blocks: it starts a worker with the request, whose entry becomes that
 //!   worker's for good; with [`WorkersConfig::threads_max`] busy it parks the request for whoever is done first.
-//! - A worker that is done stays if its queue has fewer than [`IDLE_MAX`] idle ones. Otherwise it hands its entry, reply inside,
-//!   to the keeper, and ends. A thread must not end while the kernel has an entry of its ring.
+//! - A worker that is done stays. While its queue has [`IDLE_MAX`] idle ones, one of them ends each [`RETIRE_EVERY`]: it hands its entry,
+//!   reply inside, to the keeper. A thread must not end while the kernel has an entry of its ring. Not more often: the entry that
+//!   the keeper then gives back is the one that the kernel prefers for the next request, which costs a new thread.
 //! - A lock waiter is a worker that is not counted among them while it waits. The kernel looks for requests that found no
 //!   entry only when one is committed; entries that are added later do not help them. So there are enough from the start, and
 //!   the waiters of a queue may have three quarters of its: among the rest something is always committed in the end.
@@ -28,6 +29,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use mem::uring::{Entry, Event, Ring};
 use parking_lot::{Condvar, Mutex};
@@ -46,6 +48,8 @@ const ENTRIES_MIN: usize = 128;
 const ENTRIES_MAX: usize = 1024;
 /// Idle workers of a queue that stay. Bursts (read-ahead, several programs) come again.
 const IDLE_MAX: usize = 4;
+/// How often a worker of a queue with more of them ends.
+const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// A worker's ring has one entry under way, and its commit.
 const WORKER_RING: u32 = 2;
 /// What the keeper hands over at once. More goes in several turns.
@@ -84,6 +88,8 @@ struct Counts {
     waiters: Vec<usize>,
     /// Workers of each queue that wait for a request.
     idle: Vec<usize>,
+    /// When a worker of each queue ended because there were enough.
+    retired: Vec<Option<Instant>>,
     /// Requests that no thread is there for.
     parked: VecDeque<Entry>,
     /// Replies for the keeper to commit; nowhere to go once it has ended.
@@ -94,6 +100,15 @@ struct Counts {
 impl Counts {
     fn busy(&self) -> usize {
         self.workers - self.idle.iter().sum::<usize>()
+    }
+
+    /// Whether a worker of this queue is one too many, now.
+    fn retires(&mut self, queue: usize) -> bool {
+        if self.idle[queue] < IDLE_MAX || self.retired[queue].is_some_and(|at| at.elapsed() < RETIRE_EVERY) {
+            return false;
+        }
+        self.retired[queue] = Some(Instant::now());
+        true
     }
 
     fn is_over(&self) -> bool {
@@ -137,6 +152,7 @@ impl<H: Handler> Rings<H> {
         let counts = Counts {
             waiters: vec![0; queues],
             idle: vec![0; queues],
+            retired: vec![None; queues],
             returned: Some(Vec::new()),
             keeper: true,
             ..Counts::default()
@@ -371,7 +387,7 @@ impl<H: Handler> Worker<'_, H> {
             return self.receive(queue);
         };
         let parked = counts.parked.pop_front();
-        if parked.is_some() || counts.idle[queue] >= IDLE_MAX {
+        if parked.is_some() || counts.retires(queue) {
             drop(counts);
             self.of.give_back(done);
             return parked;
