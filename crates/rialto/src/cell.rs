@@ -14,6 +14,7 @@
 //! Which directory: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else `~/.local/share/rialto`.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
@@ -29,10 +30,10 @@ use crate::failure::{Doing, Failure};
 pub const NAME_DEFAULT: &str = "localcell";
 /// The volume whose root is the root of the tree.
 pub const VOLUME: &str = "root.cell";
-/// The first TCP port that a new cell tries.
+/// The first TCP port of those that new cells choose from.
 pub const PORT_DEFAULT: u16 = 7620;
-/// How many ports from there on it tries.
-const PORTS: u16 = 20;
+/// How many there are; all lie below those that Linux gives to outgoing connections.
+const PORTS: u16 = 2000;
 /// Bytes of a cell's name: as of a DNS domain's.
 const CELL_NAME_BYTES_MAX: usize = 253;
 /// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
@@ -150,7 +151,7 @@ impl CellDir {
         Ok(Some(CellDir { dir, config }))
     }
 
-    /// Makes a new cell in `dir`. Port 0 in `listen` means the first free one from [`PORT_DEFAULT`] on.
+    /// Makes a new cell in `dir`. Port 0 in `listen` means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
     pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
         check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
         let make = |path: &Path, mode| {
@@ -162,7 +163,7 @@ impl CellDir {
         for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700), ("mnt", 0o755)] {
             make(&dir.join(below), mode)?;
         }
-        let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip()) } else { Ok(listen) };
+        let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
         let listen = listen.map(choose).transpose()?;
         let config =
             CellConfig { name: name.to_owned(), listen, partition: "vicep".into(), socket: socket_place(&dir)? };
@@ -344,20 +345,33 @@ fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
     .mend("choose a shorter directory with --dir"))
 }
 
-fn free_address(at: IpAddr) -> Result<SocketAddr, Failure> {
-    let address = |port| SocketAddr::new(at, port);
-    (PORT_DEFAULT..PORT_DEFAULT + PORTS).map(address).find(|address| TcpListener::bind(address).is_ok()).ok_or_else(
-        || {
-            let last = PORT_DEFAULT + PORTS - 1;
-            Failure::new("choosing a port", format!("{PORT_DEFAULT} to {last} are all taken"))
-                .mend("name a free one with --listen ADDRESS:PORT")
-        },
-    )
+/// A cell keeps its port when it is down, so that cells of one machine must not all begin to look at the same one.
+fn free_address(at: IpAddr, dir: &Path) -> Result<SocketAddr, Failure> {
+    let mut place = DefaultHasher::new();
+    dir.hash(&mut place);
+    let first = (place.finish() % u64::from(PORTS)) as u16;
+    let address = |step| SocketAddr::new(at, PORT_DEFAULT + (first + step) % PORTS);
+    (0..PORTS).map(address).find(|address| TcpListener::bind(address).is_ok()).ok_or_else(|| {
+        let last = PORT_DEFAULT + PORTS - 1;
+        Failure::new("choosing a port", format!("{PORT_DEFAULT} to {last} are all taken"))
+            .mend("name a free one with --listen ADDRESS:PORT")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_that_are_down_do_not_wait_for_the_same_port() {
+        let dir = tempfile::tempdir().unwrap();
+        let any = |name: &str| {
+            let made = CellDir::create(&dir.path().join(name), "x", Some("127.0.0.1:0".parse().unwrap())).unwrap();
+            made.config.listen.unwrap().port()
+        };
+        let ports: std::collections::HashSet<u16> = ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
+        assert!(ports.len() > 1, "{ports:?}");
+    }
 
     #[test]
     fn a_cell_is_made_once_and_found_again() {

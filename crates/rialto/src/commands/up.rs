@@ -53,8 +53,8 @@ pub struct Up {
     /// The name of a new cell.
     #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
     cell: String,
-    /// Where the server of a new cell listens for other machines, whose users it trusts; port 0: the first free one from
-    /// 7620 on [default: nowhere]
+    /// Where the server of a new cell listens for other machines, whose users it trusts; port 0: a free one from 7620 on,
+    /// which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
