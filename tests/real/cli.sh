@@ -45,7 +45,12 @@ sleep 0.3
 check "a busy mount is not taken away, and who uses it is said" says "works in" 1 "$RIALTO" umount --dir "$cell" "$at"
 check "down says so too, and leaves the server" says "server still runs" 1 "$RIALTO" down --dir "$cell"
 kill $user; wait $user 2>/dev/null
+# The mount answers changes and tells the server later; unmounting, it must tell it first.
+mkdir "$at/last" && touch "$at/last/stays" "$at/last/goes" && rm "$at/last/goes"
 check "umount" within 60 "$RIALTO" umount --dir "$cell" "$at"
+check "up mounts it once more" says "the tree of cli.test is there" 0 "$RIALTO" up --dir "$cell" --at "$at"
+check "what was done just before the umount is there" test "$(ls "$at/last" 2>&1)" = stays
+within 60 "$RIALTO" umount --dir "$cell" "$at"
 check "umount again ends with 3" says "nothing is mounted there" 3 "$RIALTO" umount --dir "$cell" "$at"
 check "down" says "stopped the server" 0 "$RIALTO" down --dir "$cell"
 check "down again" says "does not run" 0 "$RIALTO" down --dir "$cell"

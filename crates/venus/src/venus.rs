@@ -70,16 +70,13 @@ impl Venus {
         core.call(request, Call::CommitVolume { fid }).map(drop)
     }
 
-    /// Everything written is at the server and stable; nothing is held any more; background threads have ended. Open
-    /// handles are no use afterwards. Doing it again does nothing.
+    /// Everything that was answered here is at the server and stable. Asks the server nothing if it was before. Waits for a server
+    /// that is away: what it does not know yet is nowhere else.
     ///
     /// # Errors
     /// The first error of a write that came to light here.
-    pub fn shutdown(&self) -> Result<(), Error> {
+    pub fn hand_over(&self) -> Result<(), Error> {
         let core = &self.core;
-        if core.stopped.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
         let request = Request::of(&Caller::ROOT);
         let mut result = Ok(());
         let files = core.files();
@@ -98,6 +95,20 @@ impl Venus {
         for file in core.files().iter().filter(|file| !file.is_clean()) {
             result = result.and(core.commit(&request, file));
         }
+        result
+    }
+
+    /// [`Venus::hand_over`]; then nothing is held any more, and background threads have ended. Open handles are no use
+    /// afterwards. Doing it again does nothing.
+    ///
+    /// # Errors
+    /// As [`Venus::hand_over`].
+    pub fn shutdown(&self) -> Result<(), Error> {
+        let core = &self.core;
+        if core.stopped.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let result = self.hand_over();
         let held = {
             let mut tables = core.tables.lock();
             let mut held = Vec::new();

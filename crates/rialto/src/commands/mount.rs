@@ -138,9 +138,12 @@ impl Mount {
         tracing::info!(at = %at.display(), "unmounted");
         drop(told);
         drop(mounted);
+        // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
+        // the session, so that a server that is away is not waited for where it has nothing to hear.
+        let handed_back = venus.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.server));
         drop(venus);
         drop(pid_file);
-        Ok(())
+        handed_back
     }
 
     fn session(&self, records: &MountRecords, at: &Path) -> Result<Session, Failure> {
