@@ -185,6 +185,7 @@ pub mod init {
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const SETXATTR_EXT: u64 = 1 << 29;
@@ -220,6 +221,8 @@ pub mod flag {
     pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
     /// `OpenOut`: cached pages stay good.
     pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+    /// `OpenOut`: what is listed is kept.
+    pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
     /// `OpenOut`: the kernel reads and writes the file `backing_id` itself.
     pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
     /// `OpenOut`: no `FLUSH` when a descriptor is closed.

@@ -6,15 +6,20 @@
 use std::io::IoSlice;
 
 use rustix::io::Errno;
-use venus::{DirHandle, ListEntry};
+use types::Fid;
+use venus::{Invalidate, ListEntry, Listing};
 use zerocopy::IntoBytes;
 
+use crate::abi::{self, flag};
+use crate::attributes;
 use crate::dispatch::{Refusal, Task};
+use crate::listings;
 use crate::nodes::Nodes;
-use crate::{abi, attributes};
 
 const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = i64::MAX as u64 - OFFSET_OF_FIRST;
+/// What the kernel does with every directory once it opens them by itself.
+const KEPT: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
 const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
 
 /// Bytes of one entry, padding included.
@@ -48,21 +53,16 @@ impl Block {
 
 impl Task<'_> {
     pub(crate) fn opendir(&self) -> Result<(), Refusal> {
-        let handle = self.venus().opendir(&self.request(), self.fid()?)?;
-        if self.value(&abi::OpenOut { fh: handle.0, open_flags: 0, backing_id: 0 }).is_err() {
-            self.venus().releasedir(handle);
+        if self.on.agreement.has_silent_opendir() {
+            // Heard once: from now on the kernel opens and closes directories by itself, and keeps listings.
+            return Err(Refusal(Errno::NOSYS));
         }
+        let _ = self.value(&abi::OpenOut { fh: 0, open_flags: KEPT, backing_id: 0 });
         Ok(())
     }
 
-    pub(crate) fn releasedir(&self, of: &abi::ReleaseIn) -> Result<(), Refusal> {
-        self.venus().releasedir(DirHandle(of.fh));
-        self.done();
-        Ok(())
-    }
-
-    pub(crate) fn fsyncdir(&self, of: &abi::FsyncIn) -> Result<(), Refusal> {
-        self.venus().fsyncdir(&self.request(), DirHandle(of.fh))?;
+    pub(crate) fn fsyncdir(&self) -> Result<(), Refusal> {
+        self.venus().fsyncdir(&self.request(), self.fid()?)?;
         self.done();
         Ok(())
     }
@@ -72,13 +72,7 @@ impl Task<'_> {
         let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus };
         self.push_dots(&mut block, of.offset);
         let cookie = of.offset.saturating_sub(OFFSET_OF_FIRST);
-        let listing = self.venus().readdir(
-            &self.request(),
-            DirHandle(of.fh),
-            cookie,
-            (bytes_max - block.bytes.len()) as u32,
-            plus,
-        )?;
+        let listing = self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
         let fitting = self.fitting(&block, &listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
@@ -100,6 +94,39 @@ impl Task<'_> {
             given.into_iter().for_each(|node| self.on.forget(node, 1));
         }
         Ok(())
+    }
+
+    /// A page of the listing under way, or of a new one.
+    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<Listing, Refusal> {
+        let (dir, reader) = (self.fid()?, (self.header.nodeid, self.header.pid));
+        let known = if offset == 0 { None } else { self.on.listings.find(reader) };
+        let under_way = match known {
+            Some(listing) => listing,
+            None => self.begin_listing(dir, reader, offset == 0)?,
+        };
+        let page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+        let may_stay = page.names_cacheable && under_way.since.is_some();
+        if !may_stay {
+            self.on.listings.spoil(reader);
+        }
+        if offset != 0 && !(may_stay && under_way.since == Some(self.on.notifier.breaks())) {
+            self.on.notifier.inode_data(dir);
+        }
+        if page.entries.is_empty()
+            && page.end
+            && let Some(handle) = self.on.listings.end(reader)
+        {
+            self.venus().releasedir(handle);
+        }
+        Ok(page)
+    }
+
+    fn begin_listing(&self, dir: Fid, reader: listings::Reader, first: bool) -> Result<listings::Listing, Refusal> {
+        let since = first.then(|| self.on.notifier.breaks());
+        let listing = listings::Listing { handle: self.venus().opendir(&self.request(), dir)?, since };
+        let gone = self.on.listings.begin(reader, listing);
+        gone.into_iter().for_each(|handle| self.venus().releasedir(handle));
+        Ok(listing)
     }
 
     fn push_dots(&self, block: &mut Block, offset: u64) {

@@ -17,8 +17,10 @@ use crate::abi::{self, opcode};
 use crate::channel::Requester;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
+use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
+use crate::notify::Notifier;
 use crate::request::{DecodeError, Operation, Request, forgets};
 use crate::workers::{Handler, Urgency};
 use crate::{errno, groups};
@@ -35,6 +37,10 @@ pub struct Dispatch {
     pub nodes: Arc<Nodes>,
     /// What is under way.
     pub interrupts: Interrupts,
+    /// Takes back what the kernel caches.
+    pub notifier: Arc<Notifier>,
+    /// Directories that are being listed.
+    pub listings: Listings,
     /// Who has byte-range locks.
     pub locks: Locks,
     /// What the kernel can.
@@ -157,8 +163,11 @@ impl Task<'_> {
 
             Operation::Opendir(_) => self.opendir(),
             Operation::Readdir { of, plus } => self.readdir(&of, plus),
-            Operation::Releasedir(of) => self.releasedir(&of),
-            Operation::Fsyncdir(of) => self.fsyncdir(&of),
+            Operation::Releasedir(_) => {
+                self.done();
+                Ok(())
+            }
+            Operation::Fsyncdir(_) => self.fsyncdir(),
 
             Operation::Setxattr { of, name, value } => self.setxattr(&of, name, value),
             Operation::Getxattr { size, name } => self.getxattr(size, name),

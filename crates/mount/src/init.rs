@@ -22,6 +22,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::PARALLEL_DIROPS
     | init::MAX_PAGES
     | init::CACHE_SYMLINKS
+    | init::NO_OPENDIR_SUPPORT
     | init::EXPLICIT_INVAL_DATA
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT
@@ -60,6 +61,11 @@ impl Agreement {
     /// Whether [`abi::notify::INC_EPOCH`] is understood.
     pub fn has_epochs(&self) -> bool {
         self.minor >= abi::MINOR_INC_EPOCH
+    }
+
+    /// Whether the kernel may open directories without a word.
+    pub fn has_silent_opendir(&self) -> bool {
+        self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
     /// Whether the kernel waits for rings.

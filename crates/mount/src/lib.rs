@@ -16,6 +16,7 @@ pub mod fuzzing;
 mod groups;
 mod init;
 mod interrupts;
+mod listings;
 mod locks;
 mod mount;
 mod mounting;

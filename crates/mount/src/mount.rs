@@ -13,6 +13,7 @@ use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
 use crate::init::{Agreement, negotiate};
 use crate::interrupts::Interrupts;
+use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::mounting::{self, MountError, Target};
 use crate::nodes::Nodes;
@@ -152,10 +153,18 @@ impl Mount {
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(Nodes::new(root));
         let notifying = device.another().map_err(MountError::Device)?;
-        let notifier = Notifier::new(notifying, Arc::clone(&nodes), agreement);
+        let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
-        venus.set_invalidate(Arc::new(notifier));
-        let dispatch = Dispatch { venus, nodes, interrupts: Interrupts::default(), locks: Locks::default(), agreement };
+        venus.set_invalidate(Arc::clone(&notifier) as _);
+        let dispatch = Dispatch {
+            venus,
+            nodes,
+            interrupts: Interrupts::default(),
+            notifier,
+            listings: Listings::default(),
+            locks: Locks::default(),
+            agreement,
+        };
         Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))
     }
 

@@ -1,7 +1,7 @@
 //! Taking back what the kernel caches, when venus says so.
 //!
 //! Model. What the kernel keeps of us ends in three ways.
-//! - *Attributes and pages* of an inode: `INVAL_INODE`. The kernel may not know the inode *yet*: a lookup's reply is on its way
+//! - *Attributes and pages* of an inode, of a directory what was listed: `INVAL_INODE`. The kernel may not know the inode *yet*: a lookup's reply is on its way
 //!   through the requester. So "no such inode" counts only once our own count of its references is 0 too; until then
 //!   the notification is repeated. A reply that was sent before the notification and is taken in after it is refused by
 //!   the kernel itself (it compares attribute versions).
@@ -13,7 +13,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
@@ -40,12 +40,14 @@ pub struct Notifier {
     agreement: Agreement,
     /// The kernel took no backing file.
     refused: AtomicBool,
+    /// Breaks of directories.
+    breaks: AtomicU64,
 }
 
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
-        Notifier { channel, nodes, agreement, refused: AtomicBool::new(false) }
+        Notifier { channel, nodes, agreement, refused: AtomicBool::new(false), breaks: AtomicU64::new(0) }
     }
 
     /// Finds out whether we may give the kernel backing files.
@@ -58,8 +60,14 @@ impl Notifier {
         }
     }
 
-    fn inode(&self, fid: Fid, off: i64) {
-        let out = abi::NotifyInvalInode { ino: Nodes::number(fid), off, len: 0 };
+    /// How many breaks of directories there were. One that is counted may still be on its way into the kernel.
+    pub fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
+    }
+
+    /// Takes back its attributes and pages.
+    fn inode(&self, fid: Fid) {
+        let out = abi::NotifyInvalInode { ino: Nodes::number(fid), off: FIRST_PAGE, len: 0 };
         let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) {
@@ -75,6 +83,7 @@ impl Notifier {
     }
 
     fn names(&self) {
+        self.breaks.fetch_add(1, Ordering::AcqRel);
         if self.agreement.has_epochs() {
             log(self.channel.notify(notify::INC_EPOCH, &[]), "names");
         }
@@ -89,23 +98,18 @@ fn log(result: Result<(), Errno>, what: &str) {
     }
 }
 
-/// Attributes only.
-const NO_PAGES: i64 = -1;
-/// With length 0: all pages.
-const ALL_PAGES: i64 = 0;
+/// From the first page on; with length 0: to the last.
+const FIRST_PAGE: i64 = 0;
 
 impl Invalidate for Notifier {
-    fn inode_attributes(&self, fid: Fid) {
-        self.inode(fid, NO_PAGES);
-    }
-
     fn inode_data(&self, fid: Fid) {
-        self.inode(fid, ALL_PAGES);
+        self.inode(fid);
     }
 
     fn directory(&self, fid: Fid) {
         if self.nodes.knows(fid) {
             self.names();
+            self.inode(fid);
         }
     }
 
@@ -139,7 +143,7 @@ impl Invalidate for Notifier {
     fn all(&self) {
         self.names();
         for fid in self.nodes.all() {
-            self.inode(fid, ALL_PAGES);
+            self.inode(fid);
         }
     }
 }
@@ -195,17 +199,15 @@ mod tests {
         (kernel, nodes, notifier)
     }
 
-    fn inode(ino: u64, off: i64) -> (i32, Vec<u8>) {
-        (notify::INVAL_INODE, abi::NotifyInvalInode { ino, off, len: 0 }.as_bytes().to_vec())
+    fn inode(ino: u64) -> (i32, Vec<u8>) {
+        (notify::INVAL_INODE, abi::NotifyInvalInode { ino, off: 0, len: 0 }.as_bytes().to_vec())
     }
 
     #[test]
     fn an_inode_that_is_on_its_way_into_the_kernel_is_invalidated_when_it_is_there() {
         let (kernel, _, notifier) = notifier(5, 45);
         notifier.inode_data(FILE);
-        assert_eq!(*kernel.heard.lock(), [inode(4, 0)]);
-        notifier.inode_attributes(FILE);
-        assert_eq!(kernel.heard.lock().last(), Some(&inode(4, -1)));
+        assert_eq!(*kernel.heard.lock(), [inode(4)]);
     }
 
     #[test]
@@ -229,10 +231,10 @@ mod tests {
         let (kernel, _, new) = notifier(0, 45);
         new.directory(DIR);
         new.directory(Fid::new(1, 77, 1));
-        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![])]);
+        assert_eq!(*kernel.heard.lock(), [(notify::INC_EPOCH, vec![]), inode(5)]);
         let (kernel, _, old) = notifier(0, 43);
         old.directory(DIR);
-        assert_eq!(*kernel.heard.lock(), []);
+        assert_eq!(*kernel.heard.lock(), [inode(5)]);
     }
 
     #[test]
@@ -242,6 +244,6 @@ mod tests {
         let mut heard = kernel.heard.lock().clone();
         assert_eq!(heard.remove(0), (notify::INC_EPOCH, vec![]));
         heard.sort();
-        assert_eq!(heard, [inode(1, 0), inode(4, 0), inode(5, 0)]);
+        assert_eq!(heard, [inode(1), inode(4), inode(5)]);
     }
 }

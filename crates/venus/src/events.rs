@@ -80,7 +80,6 @@ impl Core {
         for item in items {
             if item.fid.vnode.is_directory() {
                 kernel.directory(item.fid);
-                kernel.inode_attributes(item.fid);
             } else {
                 // Whatever the reason, nobody will tell us of the next change of the data.
                 kernel.inode_data(item.fid);

@@ -187,7 +187,6 @@ impl Core {
             for fid in fids {
                 if fid.vnode.is_directory() {
                     kernel.directory(fid);
-                    kernel.inode_attributes(fid);
                 } else {
                     kernel.inode_data(fid);
                 }

@@ -18,11 +18,9 @@ pub struct Backing(pub i32);
 /// A lookup's reply may be on its way into the kernel when its inode is invalidated. [`crate::Venus::answering`] orders the
 /// two up to the device; a kernel that does not know the inode yet although a lookup of it was just answered is asked again.
 pub trait Invalidate: Send + Sync {
-    /// The attributes of a file or directory.
-    fn inode_attributes(&self, fid: Fid);
     /// The attributes and all pages of a file.
     fn inode_data(&self, fid: Fid);
-    /// The names in a directory, those that are not there too, and its cached listing.
+    /// The names in a directory, those that are not there too, its cached listing, and its attributes.
     fn directory(&self, fid: Fid);
     /// Everything.
     fn all(&self);
@@ -48,7 +46,6 @@ pub trait Invalidate: Send + Sync {
 pub struct Nobody;
 
 impl Invalidate for Nobody {
-    fn inode_attributes(&self, _: Fid) {}
     fn inode_data(&self, _: Fid) {}
     fn directory(&self, _: Fid) {}
     fn all(&self) {}

@@ -49,6 +49,7 @@ mod reads;
 mod request;
 mod result;
 mod seal;
+mod seek;
 mod shared;
 mod space;
 mod tables;

@@ -19,8 +19,8 @@ type Progress = Option<(u64, u64)>;
 pub(crate) struct OpenDir {
     dir: Fid,
     progress: Mutex<Progress>,
-    /// Behind which cookie there was nothing more: readers ask once more to be sure.
-    end: Mutex<Option<u64>>,
+    /// Behind which cookie there was nothing more, and under which version: readers ask once more to be sure.
+    end: Mutex<Progress>,
     early: Mutex<Early>,
     /// The page that was asked for ahead came, or did not.
     came: Condvar,
@@ -128,6 +128,14 @@ impl Core {
         }
     }
 
+    /// The empty page behind the last one, if nothing came since.
+    fn known_end(&self, open: &OpenDir, cookie: u64) -> Option<Listing> {
+        let (_, version) = open.end.lock().filter(|(end, _)| *end == cookie && cookie != 0)?;
+        let tables = self.tables.lock();
+        let here = tables.is_current(open.dir, version);
+        here.then(|| Listing { entries: Vec::new(), end: true, names_cacheable: true, stamp: self.stamp() })
+    }
+
     /// The page as it would be answered now, if the directory did not change.
     fn refresh(&self, dir: Fid, mut page: Page) -> Option<Page> {
         let mut tables = self.tables.lock();
@@ -197,9 +205,8 @@ impl Venus {
     ) -> Result<Listing, Error> {
         let core = &self.core;
         let open = self.dir_of(handle)?;
-        if cookie != 0 && *open.end.lock() == Some(cookie) {
-            let _tables = core.tables.lock();
-            return Ok(Listing { entries: Vec::new(), end: true, names_cacheable: false, stamp: core.stamp() });
+        if let Some(end) = core.known_end(&open, cookie) {
+            return Ok(end);
         }
         if cookie == 0 {
             core.ask_before_listing(request, open.dir);
@@ -208,7 +215,7 @@ impl Venus {
             Some(page) => page,
             None => core.page(request, open.dir, cookie, bytes_max, plus)?,
         };
-        *open.end.lock() = page.listing.end.then_some(page.next);
+        *open.end.lock() = page.listing.end.then_some((page.next, page.version));
         let mut progress = open.progress.lock();
         *progress = match *progress {
             _ if !page.entered => None,
@@ -235,8 +242,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn fsyncdir(&self, request: &Request<'_>, handle: DirHandle) -> Result<(), Error> {
-        let fid = self.dir_of(handle)?.dir;
+    pub fn fsyncdir(&self, request: &Request<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
         self.core.call(request, Call::Commit { fid }).map(drop)
     }

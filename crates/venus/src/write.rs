@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::Cancel;
-use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, SeekWhat, Status, limits};
+use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, Status, limits};
 
 use crate::extents::{CHUNK, Chunk};
 use crate::file::File;
@@ -499,19 +499,5 @@ impl Venus {
             self.core.forget_kept(open.file.fid, offset, offset.saturating_add(length));
         }
         Ok(())
-    }
-
-    /// The next data or hole at or behind `offset`.
-    ///
-    /// # Errors
-    /// [`Fault::NothingThere`] past the end.
-    pub fn lseek(&self, request: &Request<'_>, handle: Handle, offset: u64, what: SeekWhat) -> Result<u64, Error> {
-        let open = self.core.open_of(handle)?;
-        open.check_locks()?;
-        self.core.send_all(&open.file, request.cancel)?;
-        match self.core.call(request, Call::Seek { fid: open.file.fid, offset, what })? {
-            Answer::Offset(offset) => Ok(offset),
-            _ => Err(Error::Protocol),
-        }
     }
 }

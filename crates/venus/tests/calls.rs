@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{House, RO, RW, me, name};
-use types::NewKind;
+use types::{Fault, NewKind, SeekWhat};
 use venus::Found;
 
 fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'static str, usize> {
@@ -63,6 +63,27 @@ fn a_small_file_is_read_with_one_call() {
         assert!(client.read(handle, 5, 4096).is_empty(), "the end is known");
         client.close(handle);
         assert_eq!(client.wire.take(), calls([("Read", 1)]));
+    }
+}
+
+#[test]
+fn a_file_without_holes_is_not_asked_for_them() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    for (file, gap, dense) in [("dense", 0, true), ("sparse", 1 << 20, false), ("short", 0, true)] {
+        let (_, handle) = client.create(file);
+        let length = if file == "short" { 100 } else { 200_000 };
+        client.write(handle, gap, &vec![1; length]);
+        client.venus.flush(&me(), handle, None).unwrap();
+        client.wire.take();
+        let size = gap + length as u64;
+        let seek = |offset, what| client.venus.lseek(&me(), handle, offset, what);
+        assert_eq!(seek(0, SeekWhat::Hole).unwrap(), if dense { size } else { 0 });
+        assert_eq!(seek(gap + 7, SeekWhat::Data).unwrap(), gap + 7);
+        assert_eq!(seek(size, SeekWhat::Data), Err(Fault::NothingThere.into()));
+        let asked = if dense { calls([]) } else { calls([("other", 3)]) };
+        assert_eq!(client.wire.take(), asked, "{file}");
+        client.close(handle);
     }
 }
 

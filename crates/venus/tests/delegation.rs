@@ -88,8 +88,7 @@ fn a_tree_is_made_changed_and_removed_without_a_word() {
         client.venus.unlink(&me(), dir, &f9).unwrap();
     }
     assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
-    let handle = client.venus.opendir(&me(), first).unwrap();
-    client.venus.fsyncdir(&me(), handle).unwrap();
+    client.venus.fsyncdir(&me(), first).unwrap();
     let other = house.client_with(2, true, plain());
     assert_eq!(other.list(first, true).len(), 20);
     let dir = find_in(&other, first, "d7").unwrap();
@@ -217,8 +216,7 @@ fn what_was_not_sent_is_lost_with_the_lease_and_that_is_told() {
     let client = house.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     put(&client, top, "stable", b"x");
-    let handle = client.venus.opendir(&me(), top).unwrap();
-    client.venus.fsyncdir(&me(), handle).unwrap();
+    client.venus.fsyncdir(&me(), top).unwrap();
     let (_, opened) = client.venus.create(&me(), top, &name("lost"), 0o644, true, RW).unwrap();
     client.write(opened.handle, 0, b"lost");
     client.venus.flush(&me(), opened.handle, None).unwrap();

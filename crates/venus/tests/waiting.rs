@@ -75,7 +75,6 @@ struct Mapped {
 }
 
 impl Invalidate for Mapped {
-    fn inode_attributes(&self, _: Fid) {}
     fn inode_data(&self, _: Fid) {
         let (client, handle) = (self.client.clone(), self.handle);
         let page = std::thread::spawn(move || {
@@ -120,7 +119,6 @@ fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
 struct Stuck;
 
 impl Invalidate for Stuck {
-    fn inode_attributes(&self, _: Fid) {}
     fn inode_data(&self, _: Fid) {}
     fn directory(&self, _: Fid) {}
     fn all(&self) {

@@ -101,3 +101,75 @@ fn dots_lead_here_and_up() {
     assert_eq!(list("a")[..2], [(".".to_owned(), inode("a")), ("..".to_owned(), inode(""))]);
     assert_eq!(list("")[..2], [(".".to_owned(), 1), ("..".to_owned(), 1)]);
 }
+
+/// What an open directory lists from its beginning on.
+fn names(dir: &mut rustix::fs::Dir) -> BTreeSet<String> {
+    dir.rewind();
+    let entries = dir.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+    entries.filter(|name| name != "." && name != "..").collect()
+}
+
+fn open_dir(path: &std::path::Path) -> rustix::fs::Dir {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::Dir::new(rustix::fs::open(path, OFlags::DIRECTORY, Mode::empty()).unwrap()).unwrap()
+}
+
+#[test]
+fn what_the_kernel_keeps_of_a_listing_ends_before_a_change_elsewhere_returns() {
+    const ROUNDS: usize = 300;
+    let Some(cell) = Cell::start() else { return };
+    fill(&cell, 20);
+    let (here, there) = (cell.mount(), cell.mount());
+    let stop = AtomicBool::new(false);
+    let mut lasting = open_dir(&here.at("dir"));
+    let all = names(&mut lasting);
+    std::thread::scope(|scope| {
+        // Others that list it all the time, so that breaks meet listings at each of their stages.
+        for lasts in [true, false] {
+            let (here, stop) = (&here, &stop);
+            scope.spawn(move || {
+                let mut dir = open_dir(&here.at("dir"));
+                while !stop.load(Ordering::Relaxed) {
+                    if !lasts {
+                        dir = open_dir(&here.at("dir"));
+                    }
+                    names(&mut dir);
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            let name = format!("new-{round}");
+            fs::write(there.at("dir").join(&name), "").unwrap();
+            let more: BTreeSet<String> = all.iter().cloned().chain([name.clone()]).collect();
+            assert_eq!(names(&mut lasting), more, "rewound, round {round}");
+            assert_eq!(names(&mut open_dir(&here.at("dir"))), more, "opened, round {round}");
+            fs::remove_file(there.at("dir").join(&name)).unwrap();
+            assert_eq!(names(&mut lasting), all, "rewound, removed in round {round}");
+            assert_eq!(names(&mut open_dir(&here.at("dir"))), all, "opened, removed in round {round}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn own_changes_are_in_the_next_listing() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = client.at("dir");
+    fs::create_dir(&path).unwrap();
+    let mut lasting = open_dir(&path);
+    let mut expected = BTreeSet::new();
+    for round in 0..50 {
+        assert_eq!(names(&mut lasting), expected, "round {round}");
+        assert_eq!(names(&mut open_dir(&path)), expected, "kept, round {round}");
+        let name = format!("file-{round}");
+        fs::write(path.join(&name), "").unwrap();
+        expected.insert(name);
+        if round % 3 == 0 {
+            fs::rename(path.join(format!("file-{round}")), path.join(format!("moved-{round}"))).unwrap();
+            expected.remove(&format!("file-{round}"));
+            expected.insert(format!("moved-{round}"));
+        }
+    }
+    fs::remove_dir_all(&path).unwrap();
+}

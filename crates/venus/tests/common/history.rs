@@ -259,12 +259,7 @@ impl<'a> Machine<'a> {
             }
             Op::List(at) => self.list(at),
             Op::Content(at) => self.content(at),
-            Op::FsyncDir(at) => {
-                let handle = self.venus.opendir(&me, self.walk(at)?)?;
-                let synced = self.venus.fsyncdir(&me, handle);
-                self.venus.releasedir(handle);
-                synced.map(|()| "synced".into())
-            }
+            Op::FsyncDir(at) => self.venus.fsyncdir(&me, self.walk(at)?).map(|()| "synced".into()),
         }
     }
 

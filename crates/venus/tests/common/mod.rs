@@ -105,16 +105,12 @@ pub struct Kernel(pub Mutex<Vec<Told>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    Attributes(Fid),
     Data(Fid),
     Directory(Fid),
     All,
 }
 
 impl Invalidate for Kernel {
-    fn inode_attributes(&self, fid: Fid) {
-        self.0.lock().push(Told::Attributes(fid));
-    }
     fn inode_data(&self, fid: Fid) {
         self.0.lock().push(Told::Data(fid));
     }
