@@ -114,6 +114,7 @@ impl Core {
             tables.end_delegations()
         };
         self.give_back_soon(ended);
+        self.siblings.clear();
         for file in self.files() {
             let mut data = file.data.lock();
             data.breaks += 1;

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fid};
 
 use crate::shared::Core;
+use crate::siblings::small_files;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
 /// How far a listing got without a gap, and under which version: (cookie, version).
@@ -70,6 +71,7 @@ impl Core {
             return Err(Error::Protocol);
         };
         let next = entries.last().map_or(cookie, |entry| entry.cookie);
+        let small = small_files(&entries);
         let mut tables = self.tables.lock();
         let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &entries);
         let entries = entries.into_iter().map(|entry| {
@@ -87,6 +89,10 @@ impl Core {
         });
         let entries = entries.collect();
         let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
+        drop(tables);
+        if plus {
+            self.siblings_listed(request.caller, dir, (cookie, next), &small);
+        }
         Ok(Page { listing, version: dir_version, entered, next })
     }
 

@@ -23,7 +23,7 @@ pub(crate) enum Known {
 }
 
 /// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time.
-const AHEAD_MISSES: u32 = 16;
+const AHEAD_MISSES: u32 = 4;
 /// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
 /// pays for no more.
 const AHEAD_PAGES_MAX: u32 = 64;

@@ -55,6 +55,9 @@ impl Core {
         if start >= end {
             return Ok(Bytes::new());
         }
+        if let Some(data) = self.read_sibling(&open.caller, &status, (start, end), request.cancel) {
+            return Ok(data);
+        }
         if self.local {
             if status.size >= BODY_MIN
                 && let Some(data) = self.read_body(request, open, &status, start, end)

@@ -17,6 +17,7 @@ use crate::journal::{Entry, Journal};
 use crate::list::OpenDir;
 use crate::open::Open;
 use crate::pool::Pool;
+use crate::siblings::Siblings;
 use crate::space::Space;
 use crate::tables::Tables;
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     /// Bytes in all files' `kept`.
     pub kept: AtomicUsize,
     pub ahead_bytes: AtomicUsize,
+    pub siblings: Siblings,
     pub space: Space,
     pub senders: Pool,
     pub readers: Pool,
@@ -105,6 +107,7 @@ impl Core {
             unsent: Gauge::default(),
             kept: AtomicUsize::new(0),
             ahead_bytes: AtomicUsize::new(0),
+            siblings: Siblings::default(),
             space: Space::default(),
             senders: Pool::new("venus-send", config.flusher_threads)?,
             readers: Pool::new("venus-read", config.reader_threads)?,

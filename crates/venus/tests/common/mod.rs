@@ -234,7 +234,8 @@ impl Remote for Wire {
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        calls.iter().for_each(|call| *self.calls.lock().entry(kind(call)).or_default() += 1);
+        let chained = |call: &Call| if matches!(call, Call::Read { .. }) { "ReadAhead" } else { kind(call) };
+        calls.iter().for_each(|call| *self.calls.lock().entry(chained(call)).or_default() += 1);
         let before = self.before.lock().clone();
         let refused = before.and_then(|hook| {
             let answer = |(at, call): (usize, &Call)| match call {

@@ -1,0 +1,227 @@
+//! Small files ahead: who reads the files of a directory one after the other finds the next ones here already (`lists.rs` says which).
+//!
+//! They are fetched whole, with chains of reads, and kept until they are read. A body here belongs to a data version of its file, and is
+//! used only under a valid status with this version: so a break needs to do nothing here. What nobody reads goes when
+//! there is no room.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::Cancel;
+use parking_lot::{Condvar, Mutex};
+use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
+
+use crate::lists::Lists;
+use crate::shared::Core;
+
+/// Longer files have a read-ahead of their own.
+const SMALL_MAX: u64 = 64 << 10;
+/// Bytes here.
+const BYTES_MAX: usize = 8 << 20;
+/// One chain: few enough that its first files are here soon.
+const CHAIN_FILES: usize = 16;
+const CHAIN_BYTES: u64 = 256 << 10;
+/// How long one wait for a body on its way is, before everything is looked at again.
+const LOOK: Duration = Duration::from_millis(20);
+/// After so many it is asked for on its own: another file of the chain may be waited for.
+const LOOKS: u32 = 10;
+
+/// A file's bytes.
+enum Body {
+    Coming,
+    Here { version: u64, data: Bytes },
+}
+
+#[derive(Default)]
+struct State {
+    lists: Lists,
+    bodies: HashMap<Fid, Body>,
+    /// In the order in which they came; some are gone by now.
+    order: VecDeque<Fid>,
+    bytes: usize,
+}
+
+/// Small files that were fetched before somebody asked.
+#[derive(Default)]
+pub(crate) struct Siblings {
+    state: Mutex<State>,
+    came: Condvar,
+}
+
+fn is_small(status: &Status) -> bool {
+    status.kind == Kind::File && (1..=SMALL_MAX).contains(&status.size)
+}
+
+/// Those of a listing that have a small body.
+pub(crate) fn small_files(entries: &[DirEntry]) -> Vec<Fid> {
+    let small = entries.iter().filter(|entry| entry.status.as_ref().is_some_and(is_small));
+    small.map(|entry| entry.fid).collect()
+}
+
+impl State {
+    fn remove(&mut self, fid: Fid) {
+        if let Some(Body::Here { data, .. }) = self.bodies.remove(&fid) {
+            self.bytes -= data.len();
+        }
+    }
+
+    /// Makes room, the oldest first.
+    fn trim(&mut self) {
+        while self.bytes > BYTES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            if matches!(self.bodies.get(&oldest), Some(Body::Here { .. })) {
+                self.remove(oldest);
+                self.lists.wasted();
+            }
+        }
+        // Places of those that were read; as many as there are others, so that this is rare.
+        if self.order.len() > 64 + 2 * self.bodies.len() {
+            let bodies = &self.bodies;
+            self.order.retain(|fid| bodies.contains_key(fid));
+        }
+    }
+
+    /// The bytes, if they are here whole in this version; they go when their end is read.
+    fn take(&mut self, fid: Fid, status: &Status, start: u64, end: u64) -> Option<Bytes> {
+        let Body::Here { version, data } = self.bodies.get(&fid)? else { return None };
+        if *version != status.data_version || data.len() as u64 != status.size {
+            self.remove(fid);
+            return None;
+        }
+        let part = data.slice(start as usize..end as usize);
+        if end == status.size {
+            self.remove(fid);
+        }
+        Some(part)
+    }
+}
+
+impl Siblings {
+    /// Versions mean nothing any more.
+    pub fn clear(&self) {
+        let mut state = self.state.lock();
+        *state = State::default();
+        drop(state);
+        self.came.notify_all();
+    }
+}
+
+impl Core {
+    /// The page of `dir` from one cookie to the next was listed with status; it has these small files.
+    pub fn siblings_listed(&self, caller: &Caller, dir: Fid, (from, next): (u64, u64), small: &[Fid]) {
+        let ahead = self.siblings.state.lock().lists.listed(Instant::now(), dir, from, next, small);
+        self.fetch_siblings(caller, ahead);
+    }
+
+    /// Reads `start..end` of a small file, if it was fetched; and fetches those behind it.
+    pub fn read_sibling(
+        &self,
+        caller: &Caller,
+        status: &Status,
+        (start, end): (u64, u64),
+        cancel: Option<&Cancel>,
+    ) -> Option<Bytes> {
+        if !is_small(status) {
+            return None;
+        }
+        let fid = status.fid;
+        let mut state = self.siblings.state.lock();
+        let ahead = if start == 0 { state.lists.step(Instant::now(), fid) } else { Vec::new() };
+        if !ahead.is_empty() {
+            drop(state);
+            self.fetch_siblings(caller, ahead);
+            state = self.siblings.state.lock();
+        }
+        for _ in 0..LOOKS {
+            if !matches!(state.bodies.get(&fid), Some(Body::Coming)) || cancel.is_some_and(Cancel::is_cancelled) {
+                break;
+            }
+            self.siblings.came.wait_for(&mut state, LOOK);
+        }
+        state.take(fid, status, start, end)
+    }
+
+    /// Fetches those of `fids` that are not here and that nothing is known against.
+    fn fetch_siblings(&self, caller: &Caller, fids: Vec<Fid>) {
+        let this = self.this.get().and_then(Weak::upgrade);
+        let Some(this) = this.filter(|_| !fids.is_empty()) else { return };
+        let wanted: Vec<Status> = {
+            let tables = self.tables.lock();
+            let landed = self.journal.landed();
+            let status = |fid: Fid| {
+                let node = tables.nodes.get(&fid).filter(|node| node.valid && node.file.is_none())?;
+                node.status.filter(|status| is_small(status) && node.pending <= landed)
+            };
+            fids.into_iter().filter_map(status).collect()
+        };
+        let wanted: Vec<Status> = {
+            let mut state = self.siblings.state.lock();
+            let bodies = &mut state.bodies;
+            let begin = |status: &Status| match bodies.entry(status.fid) {
+                Entry::Occupied(_) => false,
+                Entry::Vacant(place) => {
+                    place.insert(Body::Coming);
+                    true
+                }
+            };
+            wanted.into_iter().filter(begin).collect()
+        };
+        let life = self.life.load(Ordering::Acquire);
+        let mut rest = &wanted[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |status: &&Status| {
+                bytes += status.size;
+                bytes <= CHAIN_BYTES
+            };
+            let count = rest.iter().take(CHAIN_FILES).take_while(fits).count().max(1);
+            let (chain, others) = rest.split_at(count);
+            rest = others;
+            let (core, caller, chain) = (Arc::clone(&this), caller.clone(), chain.to_vec());
+            self.readers.run(move || core.fetch_chain(&caller, &chain, life));
+        }
+    }
+
+    fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], life: u64) {
+        let on_disk = |status: &Status| {
+            let disk = self.disk.as_ref()?;
+            disk.read(status.fid, status.data_version, status.size, 0, status.size)
+        };
+        let mut found: Vec<(Status, Option<Bytes>)> = chain.iter().map(|status| (*status, on_disk(status))).collect();
+        let missing: Vec<usize> = (0..found.len()).filter(|at| found[*at].1.is_none()).collect();
+        let calls: Vec<Call> = missing
+            .iter()
+            .map(|at| Call::Read { fid: found[*at].0.fid, offset: 0, length: found[*at].0.size as u32 })
+            .collect();
+        let snapshot = self.begin();
+        let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
+        for (at, reply) in missing.into_iter().zip(replies) {
+            if let Ok(Answer::Data { data, status, .. }) = reply.map(|reply| reply.answer) {
+                self.tables.lock().put(snapshot, status);
+                self.store(&status, 0, &data);
+                found[at] = (status, Some(data));
+            }
+        }
+        let mut state = self.siblings.state.lock();
+        let alive = self.life.load(Ordering::Acquire) == life;
+        for (status, data) in found {
+            if !matches!(state.bodies.get(&status.fid), Some(Body::Coming)) {
+                continue;
+            }
+            state.bodies.remove(&status.fid);
+            if let Some(data) = data.filter(|_| alive) {
+                state.bytes += data.len();
+                state.bodies.insert(status.fid, Body::Here { version: status.data_version, data });
+                state.order.push_back(status.fid);
+            }
+        }
+        state.trim();
+        drop(state);
+        self.siblings.came.notify_all();
+    }
+}
