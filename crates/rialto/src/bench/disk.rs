@@ -17,6 +17,9 @@ pub fn waits_for_trim(dir: &Path) -> bool {
     lines.lines().filter(|line| line.contains(&at)).any(|line| line.split([' ', ',']).any(|word| word == "discard"))
 }
 
+/// As many inodes as ext4 makes by itself.
+const BYTES_PER_INODE: u64 = 16 << 10;
+
 /// An ext4 in a file, mounted; gone with its file when dropped.
 pub struct LoopDisk {
     image: PathBuf,
@@ -24,8 +27,8 @@ pub struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Makes and mounts one of `bytes` below `dir`. Needs root.
-    pub fn new(dir: &Path, bytes: u64) -> Result<Self, Failure> {
+    /// Makes and mounts one of `bytes` below `dir`, with inodes for `files` files. Needs root.
+    pub fn new(dir: &Path, bytes: u64, files: u64) -> Result<Self, Failure> {
         let disk = LoopDisk { image: dir.join("disk.img"), at: dir.join("disk") };
         std::fs::create_dir_all(&disk.at).doing(|| format!("making {}", disk.at.display()))?;
         let image = disk.image.as_os_str();
@@ -34,7 +37,8 @@ impl LoopDisk {
         write.args(["if=/dev/zero", "bs=16M", "oflag=direct", "status=none"]).arg(format!("count={}", bytes >> 24));
         run(write.arg(format!("of={}", disk.image.display())))?;
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", options]).arg(image))?;
+        let inodes = files.max(bytes / BYTES_PER_INODE).to_string();
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", options, "-N", &inodes]).arg(image))?;
         run(Command::new("mount").args(["-o", "loop,nodiscard"]).arg(image).arg(&disk.at))?;
         Ok(disk)
     }

@@ -50,9 +50,9 @@ impl Fixture {
         self.root.join("fresh")
     }
 
-    /// The directory of empty files that `scenario` needs.
-    pub fn empty_files(&self, scenario: Scenario) -> PathBuf {
-        self.root.join(empty_directory(scenario.empty_files().unwrap_or(0)))
+    /// The directories of empty files that `scenario` needs.
+    pub fn empty_files(&self, scenario: Scenario) -> impl Iterator<Item = PathBuf> {
+        empty_directories(scenario).map(|(name, _)| self.root.join(name))
     }
 
     /// How many there are.
@@ -83,7 +83,7 @@ impl Fixture {
             write_file(&fixture.large(), size.file_bytes, true)?;
         }
         let small = [S::ReadSmallWarm, S::ReadSmallFirst, S::ReadSmallCold, S::StatWarm, S::StatAbsent, S::StatFirst];
-        if needs(&small) || needs(&[S::MemoryInode]) {
+        if needs(&small) || needs(&[S::MemoryInode, S::Memory5m]) {
             fixture.make_small()?;
         }
         if needs(&[S::ListCold]) {
@@ -93,10 +93,11 @@ impl Fixture {
         if needs(&[S::DuCold, S::DuWarm, S::GrepCold, S::GrepWarm]) {
             unpack(archive, &fixture.tree())?;
         }
-        let mut counts: Vec<usize> = taken.iter().filter_map(|scenario| scenario.empty_files()).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        counts.into_iter().try_for_each(|count| side.fill(&empty_directory(count), count))?;
+        let mut directories: Vec<(String, usize)> =
+            taken.iter().flat_map(|scenario| empty_directories(*scenario)).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        directories.into_iter().try_for_each(|(name, count)| side.fill(&name, count))?;
         Ok(fixture)
     }
 
@@ -113,8 +114,13 @@ impl Fixture {
     }
 }
 
-fn empty_directory(count: usize) -> String {
-    format!("empty-{count}")
+/// The directories of empty files that `scenario` needs: their names, and how many files are in each.
+fn empty_directories(scenario: Scenario) -> impl Iterator<Item = (String, usize)> {
+    let directories = scenario.empty_directories();
+    let files = scenario.empty_files();
+    files.into_iter().flat_map(move |files| {
+        (0..directories).map(move |number| (format!("empty-{files}-{number:03}"), files / directories))
+    })
 }
 
 /// An archive shaped like a source tree: text, most files small, a few long, several levels of directories.

@@ -50,6 +50,8 @@ pub enum Form {
     Usual,
     /// Only the long one: it works on a million files.
     Long,
+    /// None: it runs when it is named. It works on several million files.
+    Named,
 }
 
 /// From where the first side is measured.
@@ -136,6 +138,8 @@ scenarios! {
     List1m, "list-1m", Unit::Seconds, Cold, Long, "ls -l of 1,000,000 entries, nothing in memory";
     Restart1m, "restart-1m", Unit::Seconds, Warm, Long,
         "a server with 1,000,000 files that was killed: from its start to its first reply";
+    Memory5m, "memory-5m", Unit::Memory, First, Named,
+        "memory-inode with 5,000,000 files in 500 directories: far more than the mount's memory budget holds";
 }
 
 impl Scenario {
@@ -147,12 +151,21 @@ impl Scenario {
         }
     }
 
-    /// Entries of the directory of empty files that it needs, if any.
+    /// Empty files that it needs, if any.
     pub const fn empty_files(self) -> Option<usize> {
         match self {
             Scenario::List100k | Scenario::MemoryInode => Some(100_000),
             Scenario::List1m | Scenario::Restart1m => Some(1_000_000),
+            Scenario::Memory5m => Some(5_000_000),
             _ => None,
+        }
+    }
+
+    /// Directories that the empty files are in.
+    pub const fn empty_directories(self) -> usize {
+        match self {
+            Scenario::Memory5m => 500,
+            _ => 1,
         }
     }
 }
@@ -167,8 +180,12 @@ mod tests {
             assert!(Scenario::ALL.into_iter().skip(index + 1).all(|other| other.name() != scenario.name()));
         }
         for scenario in Scenario::ALL {
-            let million = scenario.empty_files() == Some(1_000_000);
-            assert_eq!(million, scenario.form() == Form::Long, "{}", scenario.name());
+            let form = match scenario.empty_files() {
+                Some(5_000_000) => Form::Named,
+                Some(1_000_000) => Form::Long,
+                _ => Form::Usual,
+            };
+            assert_eq!(scenario.form(), form, "{}", scenario.name());
         }
     }
 

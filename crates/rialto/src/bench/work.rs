@@ -38,7 +38,7 @@ impl Scenario {
             S::GrepWarm => grep(&on.tree()),
             S::SeqWrite | S::SeqWriteFsync | S::SeqReadCold | S::RemoteSeqRead | S::RemoteSeqWrite => Ok(()),
             S::StatFirst | S::ListCold | S::List100k | S::List1m | S::ReadSmallFirst | S::ReadSmallCold => Ok(()),
-            S::DuCold | S::GrepCold | S::MemoryInode | S::Restart1m => Ok(()),
+            S::DuCold | S::GrepCold | S::MemoryInode | S::Memory5m | S::Restart1m => Ok(()),
         }
     }
 
@@ -46,7 +46,7 @@ impl Scenario {
     pub(super) fn settle(self, on: &Fixture) -> io::Result<()> {
         match self {
             // Buffers and threads that a mount makes when it is first used are not what an inode costs.
-            Scenario::MemoryInode => stat_each(on),
+            Scenario::MemoryInode | Scenario::Memory5m => stat_each(on),
             _ => Ok(()),
         }
     }
@@ -80,8 +80,13 @@ impl Scenario {
             }
             Scenario::StatFirst => stat_each(on).map(|()| files)?,
             Scenario::ListCold => list(&on.listed())?,
-            Scenario::MemoryInode => list(&on.empty_files(self))?,
-            Scenario::List100k | Scenario::List1m => ls(&on.empty_files(self)).map(|()| on.empty_count(self))?,
+            Scenario::MemoryInode | Scenario::Memory5m => {
+                on.empty_files(self).try_fold(0.0, |count, dir| list(&dir).map(|more| count + more))?
+            }
+            Scenario::List100k | Scenario::List1m => {
+                on.empty_files(self).try_for_each(|dir| ls(&dir))?;
+                on.empty_count(self)
+            }
             Scenario::ReadSmallWarm | Scenario::ReadSmallFirst | Scenario::ReadSmallCold => {
                 read_each(on).map(|()| files)?
             }

@@ -177,7 +177,11 @@ impl Bench {
     fn scenarios(&self) -> (Vec<Scenario>, Vec<&'static str>) {
         let root = rustix::process::geteuid().is_root();
         let wanted = |scenario: &Scenario| match self.scenario.as_slice() {
-            [] => scenario.form() == Form::Usual || self.long,
+            [] => match scenario.form() {
+                Form::Usual => true,
+                Form::Long => self.long,
+                Form::Named => false,
+            },
             named => named.contains(scenario),
         };
         let (can, cannot): (Vec<Scenario>, Vec<Scenario>) =
@@ -212,7 +216,7 @@ impl Bench {
         }
         eprintln!("rialto bench: measuring on an ext4 in a file, without discard: this disk waits for TRIM");
         let progress = show::Progress::start("making a disk to measure on");
-        let disk = LoopDisk::new(work, room.0);
+        let disk = LoopDisk::new(work, room.bytes, room.files);
         drop(progress);
         disk.map(Some)
     }
