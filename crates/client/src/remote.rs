@@ -72,6 +72,11 @@ pub trait Remote: Send + Sync {
     /// the first failure the rest is [`Fault::ChainAborted`]. One result for each call, in order.
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>>;
 
+    /// As [`Remote::chain`], but each result is given to `take` as soon as it is here, with its place in the chain.
+    fn chain_each(&self, caller: &Caller, calls: Vec<Call>, take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+        self.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
+    }
+
     /// Who hears of breaks and of the session's fate from now on. Called once, before the first call.
     fn set_events(&self, events: Arc<dyn Events>);
 

@@ -138,6 +138,18 @@ impl Remote for Session {
         }
     }
 
+    fn chain_each(&self, caller: &Caller, calls: Vec<Call>, take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+        let fits = match self.shared.pass_gate(None) {
+            Ok(()) => calls.len() <= self.shared.chain_max(),
+            Err(error) => return (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+        };
+        if fits {
+            self.shared.chain_once(caller, calls, take);
+        } else {
+            self.shared.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
+        }
+    }
+
     fn set_events(&self, events: Arc<dyn Events>) {
         self.shared.set_events(&events);
     }
@@ -243,30 +255,41 @@ impl Shared {
         let mut calls = calls.into_iter().peekable();
         let mut link = Link::default();
         while calls.peek().is_some() {
-            let longest = match self.core.lock().machine.chain_max() {
-                0 => CHAIN_MAX, // there are no credits yet: they are seen when it goes out
-                some => some,
-            };
-            let mut piece: Vec<Call> = calls.by_ref().take(longest).collect();
+            let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
             if link.failed {
                 results.extend(piece.iter().map(|_| Err(CallError::Fault(types::Fault::ChainAborted))));
                 continue;
             }
             // Only the beginning of a piece can mean a file of the piece before.
             link.put_in(&mut piece);
-            let answers = self.chain_once(caller, piece);
-            answers.iter().for_each(|answer| link.follow(answer));
-            results.extend(answers);
+            self.chain_once(caller, piece, &mut |_, answer| {
+                link.follow(&answer);
+                results.push(answer);
+            });
         }
         results
     }
 
-    fn chain_once(self: &Arc<Self>, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+    /// The most calls of one request.
+    fn chain_max(&self) -> usize {
+        match self.core.lock().machine.chain_max() {
+            0 => CHAIN_MAX, // there are no credits yet: they are seen when it goes out
+            some => some,
+        }
+    }
+
+    /// Calls in one request. Each result is taken as soon as it is here.
+    fn chain_once(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
         let pending: Vec<Arc<Pending>> = calls.iter().map(|_| Arc::default()).collect();
         let (ids, after) = {
             let mut core = self.core.lock();
             if let Err(error) = check_open(&core) {
-                return calls.iter().map(|_| Err(error.clone())).collect();
+                return (0..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
             let ids: Vec<CallId> = pending.iter().map(|pending| enlist(&mut core, pending)).collect();
             let members = ids.iter().copied().zip(calls).collect();
@@ -274,7 +297,9 @@ impl Shared {
             (ids, core.step(clock::now(), input, None, None))
         };
         self.follow_up(after, On::Caller);
-        pending.iter().zip(ids).map(|(pending, id)| self.wait(pending, id, false, &|| false)).collect()
+        for (at, (pending, id)) in pending.iter().zip(ids).enumerate() {
+            take(at, self.wait(pending, id, false, &|| false));
+        }
     }
 
     pub fn passes_descriptors(&self) -> bool {

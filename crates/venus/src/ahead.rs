@@ -13,7 +13,6 @@ use bytes::Bytes;
 use client::Cancel;
 use types::{Answer, Call, Caller, Status};
 
-use crate::extents::CHUNK;
 use crate::file::File;
 use crate::open::Open;
 use crate::reads::{Ahead, BLOCK, Block};
@@ -23,6 +22,8 @@ use crate::shared::{Core, as_caller};
 const WINDOW_MIN: u64 = BLOCK;
 /// Up to here a window grows by itself.
 const WINDOW_NEAR: u64 = 4 << 20;
+/// Blocks asked for in one request: one thread receives them one after the other, and none has to be woken for each.
+const RUN_BLOCKS: usize = 4;
 /// Reads of one stream may overtake each other in the kernel by so much.
 const SLACK: u64 = 1 << 20;
 /// Equal steps in a row after which the next ones are fetched, and how many.
@@ -124,64 +125,62 @@ impl Core {
         }
     }
 
+    /// Asks for the blocks of `from..to` that are neither here nor on their way.
     fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64) {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);
         self.drop_ahead(freed);
-        let mut at = from;
-        while at < to {
-            let end = (at + CHUNK as u64).min(to);
-            let room =
-                self.ahead_bytes.load(Ordering::Acquire) + (end - at) as usize <= self.config.read_cache_bytes_max;
-            let blocks: Vec<u64> =
-                (at / BLOCK..end / BLOCK).filter(|index| !data.reads.blocks.contains_key(index)).collect();
-            if let (true, Some(first), Some(last)) = (room, blocks.first().copied(), blocks.last().copied()) {
-                blocks.iter().for_each(|index| drop(data.reads.blocks.insert(*index, Block::Coming)));
-                let (core, file, caller) = (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
-                let version = status.data_version;
-                self.readers.run(move || core.fetch_ahead(&file, &caller, version, first, last, &blocks));
-            }
-            at = end;
+        let room = self.config.read_cache_bytes_max.saturating_sub(self.ahead_bytes.load(Ordering::Acquire));
+        let missing = (from / BLOCK..to.div_ceil(BLOCK)).filter(|index| !data.reads.blocks.contains_key(index));
+        let blocks: Vec<u64> = missing.take(room / BLOCK as usize).collect();
+        for run in blocks.chunks(RUN_BLOCKS) {
+            run.iter().for_each(|index| drop(data.reads.blocks.insert(*index, Block::Coming)));
+            let (core, file, caller) = (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
+            let (version, run) = (status.data_version, run.to_vec());
+            self.readers.run(move || core.fetch_run(&file, &caller, version, &run));
         }
     }
 
-    fn fetch_ahead(
-        self: &Arc<Self>,
-        file: &File,
-        caller: &Caller,
-        version: u64,
-        first: u64,
-        last: u64,
-        wanted: &[u64],
-    ) {
-        let (offset, length) = (first * BLOCK, ((last + 1 - first) * BLOCK) as u32);
+    /// Fetches these blocks in one request; each is here as soon as its bytes are.
+    fn fetch_run(self: &Arc<Self>, file: &File, caller: &Caller, version: u64, blocks: &[u64]) {
+        let read = |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
+        let mut calls: Vec<Call> = blocks.iter().map(read).collect();
+        let request = as_caller(caller, None);
+        if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
+            return blocks.iter().for_each(|index| self.block_came(file, version, *index, None));
+        }
         let snapshot = self.begin();
-        let answer = self.call(&as_caller(caller, None), Call::Read { fid: file.fid, offset, length });
-        let answer = match answer {
-            Ok(Answer::Data { data, status, .. }) => {
-                self.tables.lock().put(snapshot, status);
-                Some((data, status))
+        self.remote.chain_each(caller, calls, &mut |at, result| {
+            let answer = match result.map(|reply| reply.answer) {
+                Ok(Answer::Data { data, status, .. }) => {
+                    self.tables.lock().put(snapshot, status);
+                    Some((data, status))
+                }
+                _ => None,
+            };
+            if let Some(index) = blocks.get(at) {
+                self.block_came(file, version, *index, answer);
             }
-            _ => None,
-        };
-        let found = answer.as_ref().filter(|(_, status)| status.data_version == version).map(|(data, _)| data);
+        });
+    }
+
+    /// A block that was on its way is here, or will not come: then whoever reads it asks for it himself.
+    fn block_came(self: &Arc<Self>, file: &File, version: u64, index: u64, answer: Option<(Bytes, Status)>) {
         let mut data = file.data.lock();
-        for index in wanted {
-            if !matches!(data.reads.blocks.get(index), Some(Block::Coming)) {
-                continue;
-            }
-            data.reads.blocks.remove(index);
-            let at = ((index - first) * BLOCK) as usize;
-            let part = found.filter(|bytes| at < bytes.len() && data.reads.version == version);
-            if let Some(part) = part.map(|bytes| bytes.slice(at..bytes.len().min(at + BLOCK as usize))) {
-                self.ahead_bytes.fetch_add(part.len(), Ordering::AcqRel);
-                data.reads.blocks.insert(*index, Block::Here { left: part.len(), data: part });
+        if matches!(data.reads.blocks.get(&index), Some(Block::Coming)) {
+            data.reads.blocks.remove(&index);
+            let fits = |(bytes, status): &&(Bytes, Status)| {
+                !bytes.is_empty() && status.data_version == version && data.reads.version == version
+            };
+            if let Some((bytes, _)) = answer.as_ref().filter(fits) {
+                self.ahead_bytes.fetch_add(bytes.len(), Ordering::AcqRel);
+                data.reads.blocks.insert(index, Block::Here { left: bytes.len(), data: bytes.clone() });
             }
         }
         file.moved.notify_all();
         drop(data);
-        if let Some((data, status)) = answer {
-            self.store(&status, offset, &data);
+        if let Some((bytes, status)) = answer {
+            self.store(&status, index * BLOCK, &bytes);
         }
     }
 
