@@ -29,7 +29,7 @@ impl Tree {
         }
         let exclusive = if let CreateHow::Exclusive(verifier) = how { Some(verifier) } else { None };
         let fid = self.add_node(ask, dir, kind, mode, exclusive)?;
-        if kind_of(kind) == Kind::Directory {
+        if kind.kind() == Kind::Directory {
             self.node_mut(dir)?.status.links += 1;
         }
         self.set_entry(ask, dir, name, Some(fid))?;
@@ -53,7 +53,7 @@ impl Tree {
             CreateHow::Unchecked => *kind == NewKind::File && node.status.kind == Kind::File,
             CreateHow::Guarded => false,
             CreateHow::Exclusive(verifier) => {
-                verifier != 0 && node.status.kind == kind_of(kind) && node.exclusive == Some(verifier)
+                verifier != 0 && node.status.kind == kind.kind() && node.exclusive == Some(verifier)
             }
         };
         if !same {
@@ -70,7 +70,7 @@ impl Tree {
         mode: u16,
         exclusive: Option<u64>,
     ) -> Result<Fid, Fault> {
-        let kind = kind_of(new);
+        let kind = new.kind();
         let (mode, gid) = inherit(ask, &self.node(dir)?.status, kind, mode);
         let fid = self.new_fid(kind);
         let status = Status {
@@ -133,16 +133,4 @@ fn check_target(kind: &NewKind) -> Result<(), Fault> {
 
 fn has_nul(target: &Bytes) -> bool {
     target.contains(&0)
-}
-
-fn kind_of(kind: &NewKind) -> Kind {
-    match kind {
-        NewKind::File => Kind::File,
-        NewKind::Directory => Kind::Directory,
-        NewKind::Symlink(_) => Kind::Symlink,
-        NewKind::Fifo => Kind::Fifo,
-        NewKind::Socket => Kind::Socket,
-        NewKind::CharDevice(_) => Kind::CharDevice,
-        NewKind::BlockDevice(_) => Kind::BlockDevice,
-    }
 }

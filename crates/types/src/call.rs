@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{ByteRange, Fid, LockFamily, LockMode, LockOwner, Name, Timestamp};
+use crate::{ByteRange, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp};
 
 /// What `Make` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,21 @@ pub enum NewKind {
     CharDevice(u64),
     /// A block device: `major << 32 | minor`.
     BlockDevice(u64),
+}
+
+impl NewKind {
+    /// What the new file is.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            NewKind::File => Kind::File,
+            NewKind::Directory => Kind::Directory,
+            NewKind::Symlink(_) => Kind::Symlink,
+            NewKind::Fifo => Kind::Fifo,
+            NewKind::Socket => Kind::Socket,
+            NewKind::CharDevice(_) => Kind::CharDevice,
+            NewKind::BlockDevice(_) => Kind::BlockDevice,
+        }
+    }
 }
 
 /// What `Make` does if the entry exists. Source: NFSv3 `createhow3`.

@@ -95,7 +95,7 @@ impl Tables {
         if self.known(dir, name) != Known::Absent || !can_make(caller, new) || parent.links >= limits::LINKS_MAX {
             return None;
         }
-        let kind = kind_of(new);
+        let kind = new.kind();
         let (mode, gid) = inherit(caller, &parent, kind, mode)?;
         let slot = self.take_slot(dir.volume)?;
         let fid = Fid::of_slot(dir.volume, slot, kind == Kind::Directory);
@@ -333,18 +333,6 @@ fn can_make(caller: &Caller, new: &NewKind) -> bool {
         }
         NewKind::CharDevice(_) | NewKind::BlockDevice(_) => caller.is_root(),
         NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => true,
-    }
-}
-
-fn kind_of(new: &NewKind) -> Kind {
-    match new {
-        NewKind::File => Kind::File,
-        NewKind::Directory => Kind::Directory,
-        NewKind::Symlink(_) => Kind::Symlink,
-        NewKind::Fifo => Kind::Fifo,
-        NewKind::Socket => Kind::Socket,
-        NewKind::CharDevice(_) => Kind::CharDevice,
-        NewKind::BlockDevice(_) => Kind::BlockDevice,
     }
 }
 

@@ -111,6 +111,8 @@ scenarios! {
         "read 4 KiB at random places of a large file, just read";
     RemoteSeqRead, "remote-seq-read", Unit::Megabytes, Cold, Usual,
         "read a large file over TCP, nothing in memory or in the disk cache";
+    RemoteSeqReadFirst, "remote-seq-read-first", Unit::Megabytes, First, Usual,
+        "the same with the file in the server's memory: no disk, as for a bare stream";
     RemoteSeqWrite, "remote-seq-write", Unit::Megabytes, Warm, Usual, "write a large file over TCP, and fsync";
     Create4k, "create-4k", Unit::Rate("files/s"), Warm, Usual, "create files, write 4 KiB, close";
     Create5000, "create-5000", Unit::Rate("files/s"), Warm, Usual, "the same with 5,000 files in one directory";
@@ -146,7 +148,7 @@ impl Scenario {
     /// From where the first side is measured.
     pub const fn place(self) -> Place {
         match self {
-            Scenario::RemoteSeqRead | Scenario::RemoteSeqWrite => Place::Remote,
+            Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst | Scenario::RemoteSeqWrite => Place::Remote,
             _ => Place::Local,
         }
     }

@@ -130,7 +130,7 @@ impl Side for Stream {
 
     fn own_way(&mut self, scenario: Scenario, file_bytes: u64) -> Option<Result<(f64, f64), Failure>> {
         let from_server = match scenario {
-            Scenario::RemoteSeqRead => true,
+            Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst => true,
             Scenario::RemoteSeqWrite => false,
             _ => return None,
         };

@@ -36,7 +36,8 @@ impl Scenario {
             S::Create4k | S::Create5000 | S::CreateDurable => fs::create_dir(on.fresh()),
             S::DuWarm => du(&on.tree()),
             S::GrepWarm => grep(&on.tree()),
-            S::SeqWrite | S::SeqWriteFsync | S::SeqReadCold | S::RemoteSeqRead | S::RemoteSeqWrite => Ok(()),
+            S::SeqWrite | S::SeqWriteFsync | S::SeqReadCold => Ok(()),
+            S::RemoteSeqRead | S::RemoteSeqReadFirst | S::RemoteSeqWrite => Ok(()),
             S::StatFirst | S::ListCold | S::List100k | S::List1m | S::ReadSmallFirst | S::ReadSmallCold => Ok(()),
             S::DuCold | S::GrepCold | S::MemoryInode | S::Memory5m | S::Restart1m => Ok(()),
         }
@@ -60,7 +61,9 @@ impl Scenario {
             Scenario::SeqWriteFsync | Scenario::RemoteSeqWrite => {
                 write_file(&on.fresh(), on.size.file_bytes, true)? as f64
             }
-            Scenario::SeqReadWarm | Scenario::SeqReadCold | Scenario::RemoteSeqRead => read_all(&on.large())? as f64,
+            Scenario::SeqReadWarm | Scenario::SeqReadCold | Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst => {
+                read_all(&on.large())? as f64
+            }
             Scenario::MmapReadWarm => read_mapped(&on.large())? as f64,
             Scenario::RandReadWarm => read_random(on)?,
             Scenario::Create4k => create_in(&on.fresh(), on.size.files)?,

@@ -34,7 +34,7 @@ impl Vice {
         if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
-        let is_directory = kind_of(kind) == Kind::Directory;
+        let is_directory = kind.kind() == Kind::Directory;
         if is_directory && parent.status.links >= limits::LINKS_MAX {
             return Err(Fault::TooManyLinks);
         }
@@ -127,7 +127,7 @@ impl Vice {
             CreateHow::Unchecked => *kind == NewKind::File && vnode.status.kind == Kind::File,
             CreateHow::Guarded => false,
             CreateHow::Exclusive(verifier) => {
-                verifier != 0 && vnode.status.kind == kind_of(kind) && vnode.exclusive == verifier
+                verifier != 0 && vnode.status.kind == kind.kind() && vnode.exclusive == verifier
             }
         };
         if !same {
@@ -164,7 +164,7 @@ impl Vice {
         new: &NewKind,
         mode: u16,
     ) -> Result<Vnode, Fault> {
-        let kind = kind_of(new);
+        let kind = new.kind();
         let (mode, gid) = inherit(ask, &parent.status, kind, mode)?;
         let slot = match ask.delegated {
             Some(slot) if slot > 0 => self.given_slot(ask, volume, slot)?,
@@ -200,17 +200,5 @@ fn check_target(kind: &NewKind) -> Result<(), Fault> {
         NewKind::Symlink(target) if target.len() > limits::TARGET_BYTES_MAX => Err(Fault::NameTooLong),
         NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => Err(Fault::Invalid),
         _ => Ok(()),
-    }
-}
-
-fn kind_of(kind: &NewKind) -> Kind {
-    match kind {
-        NewKind::File => Kind::File,
-        NewKind::Directory => Kind::Directory,
-        NewKind::Symlink(_) => Kind::Symlink,
-        NewKind::Fifo => Kind::Fifo,
-        NewKind::Socket => Kind::Socket,
-        NewKind::CharDevice(_) => Kind::CharDevice,
-        NewKind::BlockDevice(_) => Kind::BlockDevice,
     }
 }
