@@ -19,6 +19,23 @@ pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
+/// Whether the file of `fd` is open or mapped on this machine through anything but `fd` and what was duplicated from it.
+///
+/// # Errors
+/// As [`is_open_for_writing`].
+pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> Result<bool> {
+    /// Not in libc. Source: Linux, `include/uapi/asm-generic/fcntl.h`.
+    const F_SETSIG: i32 = 10;
+    // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
+    // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
+    unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+    match set(fd, libc::F_WRLCK) {
+        Ok(()) => set(fd, libc::F_UNLCK).map(|()| false),
+        Err(Errno::AGAIN) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
     // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
@@ -35,6 +52,26 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn anybody_else_is_seen() {
+        let path = std::env::temp_dir().join(format!("lease-else-{}", std::process::id()));
+        let options =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).expect("opens");
+        let ours = options();
+        ours.set_len(4096).expect("extends it");
+        let copy = ours.try_clone().expect("duplicates it");
+        let alone = is_open_elsewhere(ours.as_fd());
+        drop(copy);
+        let reader = File::open(&path).expect("it is there");
+        let map = crate::map::Map::new(&reader, 4096, false).expect("maps it");
+        drop(reader);
+        let mapped = is_open_elsewhere(ours.as_fd());
+        drop(map);
+        let free = is_open_elsewhere(ours.as_fd());
+        std::fs::remove_file(&path).expect("it is ours");
+        assert_eq!((alone, mapped, free), (Ok(false), Ok(true), Ok(false)));
+    }
 
     #[test]
     fn writers_are_seen_and_readers_are_not() {

@@ -6,3 +6,4 @@ pub mod lock;
 pub mod map;
 pub mod tun;
 pub mod uring;
+pub mod writeback;
