@@ -38,7 +38,8 @@ pub(crate) enum Gate {
 /// Something for [`crate::Events`].
 #[derive(Debug)]
 pub(crate) enum Notice {
-    Break(BreakId, Vec<BreakItem>),
+    /// With the [`Core::association`] that it belongs to.
+    Break(u64, BreakId, Vec<BreakItem>),
     Renewed(Time),
     LeaseLost,
 }
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     /// A thread claims what was held; it sees by itself when it must do so again.
     pub reclaiming: bool,
     restarts: u64,
+    /// Counts sessions and lives of the server: breaks of an earlier one need no acknowledgement, and their numbers come again.
+    pub association: u64,
     pub notices: VecDeque<Notice>,
     /// When the machine wants a tick. It says so only when that changes, so the last word counts, in the machine's order.
     pub wake_at: Time,
@@ -91,6 +94,7 @@ impl Core {
             gate: Gate::Open,
             reclaiming: false,
             restarts: 0,
+            association: 0,
             notices: VecDeque::new(),
             wake_at: Time::NEVER,
             next_call: 1,
@@ -164,16 +168,20 @@ impl Core {
                         pending.finish(to_reply(result, body));
                     }
                 }
-                ClientOutput::Break { id, items } => self.notice(Notice::Break(id, items), after),
+                ClientOutput::Break { id, items } => {
+                    self.notice(Notice::Break(self.association, id, items), after);
+                }
                 ClientOutput::Renewed { sent_at, .. } => self.notice(Notice::Renewed(sent_at), after),
                 ClientOutput::SessionLost => {
                     self.notice(Notice::LeaseLost, after);
+                    self.association += 1;
                     self.gate = Gate::Open;
                     after.changed = true;
                 }
                 ClientOutput::Established { resumed, restarted, session, .. } => {
                     tracing::info!(session = session.0, resumed, restarted, "attached");
                     self.become_phase(Phase::Attached, after);
+                    self.association += u64::from(!resumed || restarted);
                     if resumed && restarted {
                         self.begin_reclaim(after);
                     }

@@ -21,5 +21,5 @@ pub use cancel::{Cancel, CancelGuard};
 pub use config::SessionConfig;
 pub use fabric::{Endpoint, EndpointError, Options};
 pub use identity::{Identity, IdentityError};
-pub use remote::{CallError, Events, Remote, Reply};
+pub use remote::{CallError, Events, Heard, Remote, Reply};
 pub use session::Session;

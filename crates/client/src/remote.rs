@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Time};
 
 use crate::Cancel;
@@ -68,6 +69,14 @@ pub trait Remote: Send + Sync {
     /// [`CallError::Fault`] is the service's refusal; the others say why there is no answer.
     fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError>;
 
+    /// The same for a question that an acknowledgement of ours waits for: it is not held up by calls that may wait for just that.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    fn call_urgently(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.call(caller, call, cancel)
+    }
+
     /// Calls in order, in one request: [`Fid::CURRENT`] in a call means the file that the one before answered with. After
     /// the first failure the rest is [`Fault::ChainAborted`]. One result for each call, in order.
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>>;
@@ -84,11 +93,38 @@ pub trait Remote: Send + Sync {
     fn passes_descriptors(&self) -> bool;
 }
 
+/// A break that is to be acknowledged: that happens when this is dropped, in whatever thread.
+pub struct Heard {
+    held: Vec<Fid>,
+    #[allow(clippy::type_complexity)] // it is named here
+    acknowledge: Mutex<Option<Box<dyn FnOnce(Vec<Fid>) + Send>>>,
+}
+
+impl Heard {
+    /// `acknowledge` is called once, with the files that are held.
+    pub fn new(acknowledge: impl FnOnce(Vec<Fid>) + Send + 'static) -> Self {
+        Heard { held: Vec::new(), acknowledge: Mutex::new(Some(Box::new(acknowledge))) }
+    }
+
+    /// Those of the files that are open here, which the server holds from then on.
+    pub fn hold(&mut self, fids: impl IntoIterator<Item = Fid>) {
+        self.held.extend(fids);
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if let Some(acknowledge) = self.acknowledge.lock().take() {
+            acknowledge(std::mem::take(&mut self.held));
+        }
+    }
+}
+
 /// What a session tells its owner. Each is called from a thread of the session, never from within a call.
 pub trait Events: Send + Sync {
-    /// Promises end. Returns those of the files that are open here, which the server then holds. The break is
-    /// acknowledged on return, and a change elsewhere waits for that: never wait for the kernel or the server in here.
-    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid>;
+    /// Promises end. The break is acknowledged when `heard` is dropped, and a change elsewhere waits for that. Other breaks wait
+    /// for the return: never wait for the kernel or the server in here.
+    fn on_break(&self, items: &[BreakItem], heard: Heard);
 
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from there.
     fn on_renewed(&self, sent_at: Time);

@@ -129,6 +129,11 @@ impl Remote for Session {
         self.shared.call(caller, call, cancel)
     }
 
+    fn call_urgently(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.shared.pass_gate(cancel)?;
+        self.shared.ask(caller, call, cancel, true)
+    }
+
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
         // Delegated changes are a part of what is claimed after a restart.
         let claims = matches!(calls.first(), Some(Call::Delegated { .. }));
@@ -184,25 +189,41 @@ impl Shared {
 
     /// One call. A question that the end of a session cut off is asked again in the next one.
     pub fn call(self: &Arc<Self>, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.ask(caller, call, cancel, false)
+    }
+
+    fn ask(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        urgent: bool,
+    ) -> Result<Reply, CallError> {
         if !is_question(&call) {
-            return self.call_once(caller, call, cancel);
+            return self.call_once(caller, call, cancel, urgent);
         }
         loop {
-            match self.call_once(caller, call.clone(), cancel) {
+            match self.call_once(caller, call.clone(), cancel, urgent) {
                 Err(CallError::Lost) if !cancel.is_some_and(Cancel::is_cancelled) => {}
                 result => return result,
             }
         }
     }
 
-    fn call_once(self: &Arc<Self>, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+    fn call_once(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        urgent: bool,
+    ) -> Result<Reply, CallError> {
         let pending = Arc::new(Pending::default());
         let harmless = is_question(&call);
         let (id, after) = {
             let mut core = self.core.lock();
             check_open(&core)?;
             let id = enlist(&mut core, &pending);
-            let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None };
+            let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
             (id, core.step(clock::now(), input, None, None))
         };
         self.follow_up(after, On::Caller);

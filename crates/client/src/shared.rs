@@ -8,13 +8,13 @@ use std::time::Duration;
 use dafs::{ChannelId, ClientInput, Role};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use types::{Fid, Time};
+use types::{BreakId, Fid, Time};
 
 use crate::channel::{Channel, to_frame};
 use crate::core::{After, Core, Gate, Notice, Phase};
 use crate::pending::Pending;
 use crate::reader::Lead;
-use crate::{Events, SessionConfig, clock, reclaim};
+use crate::{Events, Heard, SessionConfig, clock, reclaim};
 
 /// How long a thread that must get a small frame out waits at a time for a server that takes nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);
@@ -48,6 +48,16 @@ pub(crate) struct KeeperState {
     pub woken: bool,
     pub notices: bool,
     pub closing: bool,
+}
+
+/// Whether a break is acknowledged.
+enum Said {
+    /// It is being told.
+    Telling,
+    /// While it was told.
+    Now(Vec<Fid>),
+    /// Not while it was told: whoever does it sends it.
+    Later,
 }
 
 /// Which thread follows up.
@@ -208,11 +218,17 @@ impl Shared {
                 told.events.clone()
             };
             match notice {
-                Notice::Break(id, items) => {
-                    let held: Vec<Fid> = events.map_or_else(Vec::new, |events| events.on_break(&items));
-                    let after = self.core.lock().step(clock::now(), ClientInput::BreakHandled { id, held }, None, None);
-                    // Notices that this leads to are told by this very loop.
-                    self.follow_up(After { notices: false, ..after }, on);
+                Notice::Break(association, id, items) => {
+                    let said = Arc::new(Mutex::new(Said::Telling));
+                    let heard = self.heard(association, id, &said);
+                    match events {
+                        Some(events) => events.on_break(&items, heard),
+                        None => drop(heard),
+                    }
+                    let now = std::mem::replace(&mut *said.lock(), Said::Later);
+                    if let Said::Now(held) = now {
+                        self.acknowledge(association, id, held, on);
+                    }
                 }
                 Notice::Renewed(sent_at) => {
                     if let Some(events) = events {
@@ -225,6 +241,34 @@ impl Shared {
                     }
                 }
             }
+        }
+    }
+
+    /// What the hearer of a break is given. Acknowledged before the telling ends, it is for the teller to send.
+    fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> Heard {
+        let (shared, said) = (Arc::clone(self), Arc::clone(said));
+        Heard::new(move |held| {
+            let mut said = said.lock();
+            if matches!(*said, Said::Telling) {
+                *said = Said::Now(held);
+                return;
+            }
+            drop(said);
+            shared.acknowledge(association, id, held, On::Caller);
+        })
+    }
+
+    fn acknowledge(self: &Arc<Self>, association: u64, id: BreakId, held: Vec<Fid>, on: On) {
+        let mut core = self.core.lock();
+        if core.association != association {
+            return;
+        }
+        let after = core.step(clock::now(), ClientInput::BreakHandled { id, held }, None, None);
+        drop(core);
+        match on {
+            // Notices that this leads to are told by the loop that we are in.
+            On::Own | On::Back => self.follow_up(After { notices: false, ..after }, on),
+            On::Caller | On::Leader => self.follow_up(after, on),
         }
     }
 

@@ -365,7 +365,7 @@ impl ClientWorld {
             3 => ClientInput::Lost { channel: ChannelId(script.below(8).into()) },
             4..=5 => {
                 let call = script.call();
-                ClientInput::Submit { id: self.call_id(), caller: Caller::ROOT, call, region: None }
+                ClientInput::Submit { id: self.call_id(), caller: Caller::ROOT, call, region: None, urgent: false }
             }
             6 => {
                 let count = script.below(6);

@@ -352,7 +352,13 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
         const CALLS: u64 = 120;
         for number in 0..CALLS {
             let caller = caller(&mut world.random);
-            world.tell_client(ClientInput::Submit { id: CallId(number), caller, call: write(number), region: None });
+            world.tell_client(ClientInput::Submit {
+                id: CallId(number),
+                caller,
+                call: write(number),
+                region: None,
+                urgent: false,
+            });
             for _ in 0..15 {
                 world.event(true);
             }

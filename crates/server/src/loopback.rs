@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{CallError, Cancel, Events, Remote, Reply, clock};
+use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Timestamp};
@@ -264,11 +264,17 @@ fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
             }
             Ok(Work::Break(..)) if silent => {}
             Ok(Work::Break(id, items)) => {
-                let held = seat.events().map_or_else(Vec::new, |events| events.on_break(&items));
-                let Some(house) = house.upgrade() else { return };
-                let mut effects = Vec::new();
-                house.vice.ack(clock::now(), seat.session, id, &held, &mut effects);
-                house.deliver(effects);
+                let (house, session) = (Weak::clone(house), seat.session);
+                let heard = Heard::new(move |held| {
+                    let Some(house) = house.upgrade() else { return };
+                    let mut effects = Vec::new();
+                    house.vice.ack(clock::now(), session, id, &held, &mut effects);
+                    house.deliver(effects);
+                });
+                match seat.events() {
+                    Some(events) => events.on_break(&items, heard),
+                    None => drop(heard),
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
                 renewed = clock::now();

@@ -568,7 +568,7 @@ impl Client {
         let id = CallId(up.last_call);
         up.calls.insert(id, doing);
         ground.note(|| format!("client {}: call {id:?} {}", self.index, brief(&call)));
-        self.feed(ground, ClientInput::Submit { id, caller: Caller::ROOT, call, region: None });
+        self.feed(ground, ClientInput::Submit { id, caller: Caller::ROOT, call, region: None, urgent: false });
     }
 }
 

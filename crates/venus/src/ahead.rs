@@ -45,11 +45,16 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
+    /// Whether a read from `start` on goes on where the last ones ended.
+    pub fn is_followed_by(&self, start: u64) -> bool {
+        let slack = if self.window == 0 { 0 } else { SLACK };
+        start + slack >= self.next && start <= self.next + slack
+    }
+
     /// A read of `start..end`, which had to wait for bytes on their way or not; which ranges of whole
     /// blocks to fetch now.
     fn observe(&mut self, start: u64, end: u64, size: u64, window_max: u64, waited: bool) -> Vec<(u64, u64)> {
-        let slack = if self.window == 0 { 0 } else { SLACK };
-        if start + slack < self.next || start > self.next + slack {
+        if !self.is_followed_by(start) {
             return self.skip(start, end, size);
         }
         self.next = self.next.max(end);

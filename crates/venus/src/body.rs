@@ -129,10 +129,14 @@ fn ask_disk(open: &Open, fd: &OwnedFd, start: u64, end: u64, size: u64) {
     }
 }
 
+/// The sum of `block`, a whole one or the last of the file, as the server has it unless it is a hole.
+pub(crate) fn block_sum(block: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(block), &ZEROS[block.len()..])
+}
+
 /// Whether `block`, a whole one or the last of the file, has this sum; 0 is a hole's.
 pub(crate) fn matches_sum(block: &[u8], sum: u32) -> bool {
-    let padded = crc32c::crc32c_append(crc32c::crc32c(block), &ZEROS[block.len()..]);
-    padded == sum || sum == 0 && block.iter().all(|byte| *byte == 0)
+    block_sum(block) == sum || sum == 0 && block.iter().all(|byte| *byte == 0)
 }
 
 pub(crate) fn read_at(fd: &OwnedFd, offset: u64, length: usize) -> Option<Bytes> {

@@ -9,11 +9,15 @@
 //! their sums show it. So every piece is compared with its sum when it is read: one that differs is not served, but
 //! fetched again. After a restart an entry is used only if the server still has that data version (its status says so).
 //!
+//! A body that the kernel has (`cached.rs`) is *pinned*: it is out of the index, and nothing here touches its file until it comes back.
+//! Its map stays on the disk: no piece that was changed in place agrees with it.
+//!
 //! Any error of the disk, a full one too, means that something is not cached, and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +26,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use types::Fid;
 
+use crate::body::block_sum;
+use crate::reads::SUMMED;
+
 /// What is valid or not as a whole.
-const PIECE: u64 = 64 << 10;
+pub(crate) const PIECE: u64 = 64 << 10;
 /// First bytes of a map.
 const MAGIC: &[u8; 8] = b"RIALTOC1";
 /// A map is written when so many pieces came since the last time, or a quarter of all.
@@ -33,10 +40,40 @@ const HEAD: usize = 24;
 /// Bytes of a piece in a map: index, length, sum.
 const ROW: usize = 16;
 
+/// Up to so many bytes of earlier lives are compared with their sums when a body is pinned.
+const CHECK_MAX: u64 = 8 << 20;
+
+/// Sums of a piece's blocks, as the server has them.
+type Blocks = [u32; (PIECE / SUMMED) as usize];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     bytes: u32,
     sum: u32,
+    /// Of a piece that came, or was compared with its sum, in this life.
+    blocks: Option<Blocks>,
+}
+
+impl Piece {
+    fn of(bytes: &[u8]) -> Piece {
+        Piece { bytes: bytes.len() as u32, sum: crc32c::crc32c(bytes), blocks: Some(blocks_of(bytes)) }
+    }
+}
+
+fn blocks_of(piece: &[u8]) -> Blocks {
+    let mut blocks = Blocks::default();
+    for (sum, block) in blocks.iter_mut().zip(piece.chunks(SUMMED as usize)) {
+        *sum = block_sum(block);
+    }
+    blocks
+}
+
+/// A body that is taken out of the index for as long as the kernel has it.
+pub(crate) struct Taken {
+    pub file: Arc<fs::File>,
+    /// Of its blocks, as the server has them.
+    pub sums: Vec<u32>,
+    pieces: HashMap<u64, Piece>,
 }
 
 struct Item {
@@ -52,6 +89,8 @@ struct Item {
 #[derive(Default)]
 struct Index {
     items: HashMap<Fid, Item>,
+    /// What is counted for bodies that are taken out.
+    taken: HashMap<Fid, u64>,
     bytes: u64,
     clock: u64,
 }
@@ -106,6 +145,7 @@ impl DiskCache {
             (Arc::clone(item.file.as_ref()?), pieces?)
         };
         let mut whole = Vec::with_capacity((end - start) as usize + 2 * PIECE as usize);
+        let mut compared = Vec::new();
         for (index, piece) in &pieces {
             if u64::from(piece.bytes) != (size - index * PIECE).min(PIECE) {
                 // The file's end was in it, and is elsewhere now.
@@ -120,6 +160,12 @@ impl DiskCache {
                 self.drop_piece(fid, version, *index);
                 return None;
             }
+            if piece.blocks.is_none() {
+                compared.push((*index, Piece { blocks: Some(blocks_of(&whole[at..])), ..*piece }));
+            }
+        }
+        if !compared.is_empty() {
+            self.know(fid, version, &compared);
         }
         let skip = (start - start / PIECE * PIECE) as usize;
         Some(Bytes::from(whole).slice(skip..skip + (end - start) as usize))
@@ -139,8 +185,7 @@ impl DiskCache {
             tracing::debug!(%fid, %error, "not cached on disk");
             return;
         }
-        let sum = |piece: &[u8]| Piece { bytes: piece.len() as u32, sum: crc32c::crc32c(piece) };
-        let stored: Vec<_> = (first..last).zip(whole.chunks(PIECE as usize).map(sum)).collect();
+        let stored: Vec<_> = (first..last).zip(whole.chunks(PIECE as usize).map(Piece::of)).collect();
         self.enter(fid, version, &stored);
         self.evict(Some(fid));
     }
@@ -152,6 +197,9 @@ impl DiskCache {
             self.remove(fid);
         }
         let mut index = self.index.lock();
+        if index.taken.contains_key(&fid) {
+            return None;
+        }
         index.clock += 1;
         let used = index.clock;
         let item = index.items.entry(fid).or_insert_with(|| Item {
@@ -190,6 +238,100 @@ impl DiskCache {
         if let Some(map) = map {
             self.write_map(fid, &map);
         }
+    }
+
+    /// These pieces were compared with their sums.
+    fn know(&self, fid: Fid, version: u64, compared: &[(u64, Piece)]) {
+        let mut index = self.index.lock();
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        for (number, piece) in compared {
+            if let Some(here) = item.pieces.get_mut(number).filter(|here| here.sum == piece.sum) {
+                here.blocks = piece.blocks;
+            }
+        }
+    }
+
+    /// Which pieces of this version are not here; nothing if none is.
+    pub fn missing(&self, fid: Fid, version: u64, size: u64) -> Option<Vec<u64>> {
+        let index = self.index.lock();
+        let item = index.items.get(&fid).filter(|item| item.version == version)?;
+        Some((0..size.div_ceil(PIECE)).filter(|number| !item.pieces.contains_key(number)).collect())
+    }
+
+    /// Takes the body out of the index, if all of this version is here and known, and nobody else has the file open or mapped.
+    pub fn take(&self, fid: Fid, version: u64, size: u64) -> Option<Taken> {
+        let unknown: Vec<u64> = {
+            let index = self.index.lock();
+            let item = index.items.get(&fid).filter(|item| item.version == version)?;
+            let pieces = (0..size.div_ceil(PIECE)).map(|number| Some((number, item.pieces.get(&number)?)));
+            let pieces: Vec<_> = pieces.collect::<Option<_>>()?;
+            pieces.iter().filter(|(_, piece)| piece.blocks.is_none()).map(|(number, _)| *number).collect()
+        };
+        if unknown.len() as u64 * PIECE > CHECK_MAX {
+            return None;
+        }
+        for number in unknown {
+            self.read(fid, version, size, number * PIECE, ((number + 1) * PIECE).min(size))?;
+        }
+        let mut index = self.index.lock();
+        let item = index.items.get_mut(&fid).filter(|item| item.version == version)?;
+        let mut sums = Vec::with_capacity(size.div_ceil(SUMMED) as usize);
+        for number in 0..size.div_ceil(PIECE) {
+            let piece = item.pieces.get(&number)?;
+            let bytes = (size - number * PIECE).min(PIECE);
+            if u64::from(piece.bytes) != bytes {
+                return None;
+            }
+            sums.extend_from_slice(&piece.blocks?[..bytes.div_ceil(SUMMED) as usize]);
+        }
+        if item.file.is_none() {
+            item.file = fs::File::options().read(true).write(true).open(self.path(fid)).ok().map(Arc::new);
+        }
+        let file = item.file.as_ref()?;
+        // Whoever fetched bytes before may still be about to write them.
+        if Arc::strong_count(file) > 1 || mem::lease::is_open_elsewhere(file.as_fd()) != Ok(false) {
+            return None;
+        }
+        let length = file.metadata().ok()?.len();
+        if length < size || length > size && file.set_len(size).is_err() {
+            return None;
+        }
+        let file = Arc::clone(file);
+        let item = index.items.remove(&fid)?;
+        index.taken.insert(fid, item.bytes);
+        Some(Taken { file, sums, pieces: item.pieces })
+    }
+
+    /// The body comes back as `version` of `size` bytes, in which these pieces are not what they were; or not at all.
+    pub fn give_back(&self, fid: Fid, taken: Taken, now: Option<(u64, u64)>, changed: &BTreeSet<u64>) {
+        let Taken { file, mut pieces, .. } = taken;
+        let entered = now.and_then(|(version, size)| {
+            // What lies behind the end from earlier is no part of any piece.
+            file.set_len(size).ok()?;
+            pieces.retain(|number, _| number * PIECE < size && !changed.contains(number));
+            let missing: Vec<u64> = (0..size.div_ceil(PIECE)).filter(|number| !pieces.contains_key(number)).collect();
+            for number in missing {
+                let mut bytes = vec![0; (size - number * PIECE).min(PIECE) as usize];
+                file.read_exact_at(&mut bytes, number * PIECE).ok()?;
+                pieces.insert(number, Piece::of(&bytes));
+            }
+            Some(version)
+        });
+        let mut index = self.index.lock();
+        index.bytes -= index.taken.remove(&fid).unwrap_or(0);
+        let path = self.path(fid);
+        let Some(version) = entered else {
+            let _ = fs::remove_file(map_path(&path));
+            let _ = fs::remove_file(&path);
+            return;
+        };
+        index.clock += 1;
+        let (used, bytes) = (index.clock, pieces.len() as u64 * PIECE);
+        index.bytes += bytes;
+        let item = Item { version, bytes, used, unwritten: pieces.len(), pieces, file: Some(file) };
+        index.items.insert(fid, item);
+        drop(index);
+        self.evict(Some(fid));
     }
 
     fn write_map(&self, fid: Fid, map: &[u8]) {
@@ -318,7 +460,7 @@ impl Map {
         }
         let row = |n: usize| {
             let at = HEAD + n * ROW;
-            Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)? }))
+            Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)?, blocks: None }))
         };
         Some(Map { version: long(8)?, pieces: (0..rows).map(row).collect::<Option<_>>()? })
     }
@@ -428,7 +570,7 @@ mod tests {
         let first = cache(dir.path());
         first.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 3));
         first.rest_all();
-        let pieces = HashMap::from([(0, Piece { bytes: u32::MAX, sum: 0 })]);
+        let pieces = HashMap::from([(0, Piece { bytes: u32::MAX, sum: 0, blocks: None })]);
         fs::write(map_path(&first.path(FILE)), map_of(1, &pieces)).unwrap();
         let second = cache(dir.path());
         assert_eq!(second.bytes(), PIECE, "the map itself is in order");

@@ -1,5 +1,5 @@
 //! What the server tells us: broken promises, lost leases, restarts. Our own cache first, then the kernel's, then the
-//! acknowledgement (by returning).
+//! acknowledgement: on return, or when the bodies that the kernel has have followed (`cached.rs`).
 //!
 //! This runs on a thread of the session and waits for nothing that waits for the session: locks here are held by others only
 //! for moments. A writer that waits in venus holds pages locked in the kernel, so the writers of a broken file are let go
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{Events, Remote};
+use client::{Events, Heard, Remote};
 use types::limits::HOLD_FIDS_MAX;
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
@@ -24,8 +24,10 @@ const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct Listener(pub Weak<Core>);
 
 impl Events for Listener {
-    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid> {
-        self.0.upgrade().map(|core| core.on_break(items)).unwrap_or_default()
+    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+        if let Some(core) = self.0.upgrade() {
+            core.on_break(items, heard);
+        }
     }
 
     fn on_renewed(&self, sent_at: Time) {
@@ -58,22 +60,21 @@ impl Events for Listener {
 }
 
 impl Core {
-    fn on_break(self: &Arc<Self>, items: &[BreakItem]) -> Vec<Fid> {
+    fn on_break(self: &Arc<Self>, items: &[BreakItem], mut heard: Heard) {
         // A recall ends no promise.
         let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
             items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
         let recalls: Vec<Fid> = recalls.into_iter().map(|item| item.fid).collect();
         self.recalled(&recalls);
         if items.is_empty() {
-            return Vec::new();
+            return;
         }
         let items = &items[..];
-        let held = {
+        {
             let mut tables = self.tables.lock();
-            let held = tables.on_break(items);
+            heard.hold(tables.on_break(items));
             *self.gate.write() += 1;
-            held
-        };
+        }
         let files: Vec<Arc<File>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
         let kernel = self.invalidator();
@@ -86,7 +87,13 @@ impl Core {
             }
         }
         files.iter().for_each(|file| file.data.lock().breaking -= 1);
-        held
+        // What the kernel has open is brought up to date before the last of them lets go of it.
+        let heard = Arc::new(heard);
+        for file in &files {
+            if let Some(pinned) = file.pinned() {
+                self.follow(file, &pinned, Some(Arc::clone(&heard)));
+            }
+        }
     }
 
     fn let_writers_go(self: &Arc<Self>, file: &Arc<File>) {
@@ -125,6 +132,11 @@ impl Core {
             data.reads.version = 0;
             self.drop_ahead(freed);
             file.moved.notify_all();
+            drop(data);
+            if let (Some(core), Some(pinned)) = (self.this.get().and_then(Weak::upgrade), file.pinned()) {
+                pinned.doubt();
+                core.follow(&file, &pinned, None);
+            }
         }
         self.tell_all();
     }

@@ -9,6 +9,7 @@
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
 //! busy writer does not hold it up for ever.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwne
 
 use crate::Error;
 use crate::budget::Gauge;
+use crate::cached::Pinned;
 use crate::extents::{Chunk, Extents};
 use crate::pass::{Choice, Passed};
 use crate::reads::Reads;
@@ -102,6 +104,11 @@ impl File {
         self.unsent.load(Ordering::Acquire) == 0
     }
 
+    /// The body of the disk cache that the kernel has, if it has one.
+    pub fn pinned(&self) -> Option<Arc<Pinned>> {
+        self.data.lock().passed.as_ref()?.pinned.clone()
+    }
+
     /// Whether nothing is on its way in the journal.
     pub fn is_landed(&self) -> bool {
         self.sealed.load(Ordering::Acquire) == 0
@@ -174,6 +181,10 @@ impl Data {
     }
 
     pub fn fail(&mut self, error: Error) {
+        if let Some(pinned) = self.passed.as_ref().and_then(|passed| passed.pinned.as_ref()) {
+            // It is in the body, and never will be at the server.
+            pinned.doubt();
+        }
         self.errors += 1;
         self.error = Some(error);
     }

@@ -29,6 +29,7 @@ struct Due {
     unhold: Vec<Fid>,
     hold: Vec<Fid>,
     commit: bool,
+    tend: bool,
 }
 
 impl Core {
@@ -45,6 +46,10 @@ impl Core {
                     core.hold_again(&due.hold);
                     core.unhold(due.unhold);
                 });
+            }
+            if due.tend {
+                let core = Arc::clone(self);
+                self.followers.run(move || core.tend_pinned());
             }
             if due.commit {
                 self.chores.lock().committed = Some(Instant::now());
@@ -63,13 +68,14 @@ impl Core {
             }
             let due = self.due(&mut chores);
             let lease = chores.lease.map(|until| until.since(clock::now()));
-            let any = !due.aged.is_empty() || !due.unhold.is_empty() || !due.hold.is_empty() || due.commit;
+            let any = !due.aged.is_empty() || !due.unhold.is_empty() || !due.hold.is_empty() || due.commit || due.tend;
             if any || lease == Some(Duration::ZERO) {
                 return Some(due);
             }
             let age = chores.aging.front().map(|(since, _)| self.config.dirty_age.saturating_sub(since.elapsed()));
             let commit = self.commit_left(&chores);
-            let wait = [Some(IDLE), age, lease, commit].into_iter().flatten().min().unwrap_or(IDLE);
+            let tend = chores.tend.map(|at| at.saturating_duration_since(Instant::now()));
+            let wait = [Some(IDLE), age, lease, commit, tend].into_iter().flatten().min().unwrap_or(IDLE);
             self.poke.wait_for(&mut chores, wait);
         }
     }
@@ -86,6 +92,7 @@ impl Core {
             unhold: std::mem::take(&mut chores.unhold),
             hold: std::mem::take(&mut chores.hold),
             commit: std::mem::take(&mut chores.commit) || self.commit_left(chores) == Some(Duration::ZERO),
+            tend: chores.tend.take_if(|at| *at <= Instant::now()).is_some(),
         };
         // What is nearly old enough goes along, so that many small files do not wake us one by one.
         let nearly = self.config.dirty_age - self.config.dirty_age / 8;

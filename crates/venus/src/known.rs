@@ -57,6 +57,11 @@ impl Known {
         }
     }
 
+    /// The version, if every block of it is known; it has `size` bytes.
+    pub fn whole_version(&self, size: u64) -> Option<u64> {
+        Some(self.version).filter(|version| self.is_whole(*version, size))
+    }
+
     /// Whether every block of this version, which has `size` bytes, is known.
     pub fn is_whole(&self, version: u64, size: u64) -> bool {
         let blocks = size.div_ceil(SUMMED);

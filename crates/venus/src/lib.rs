@@ -9,7 +9,7 @@
 //! In this order, and none is held over a call to the server, to [`Invalidate`], or over a wait for another thread's call:
 //!
 //! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over calls (`pass.rs`)
-//! 2. one file's `data`
+//! 2. one pinned body (`cached.rs`), then one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress` or `early`
 //! 5. the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
@@ -19,6 +19,7 @@
 mod ahead;
 mod body;
 mod budget;
+mod cached;
 mod change;
 mod config;
 mod delegate;
@@ -43,6 +44,7 @@ mod names;
 mod nodes;
 mod open;
 mod pass;
+mod pinned;
 mod plain;
 mod pool;
 mod read;

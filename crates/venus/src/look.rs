@@ -33,7 +33,7 @@ impl Core {
     /// A change of status that a delegation covers.
     fn set_here(&self, request: &Request<'_>, call: &Call) -> Option<Attributes> {
         let Call::SetStatus { fid, change } = call else { return None };
-        if !self.config.delegations || change.size.is_some() && !self.has_landed(*fid) {
+        if !self.config.delegations || change.size.is_some() && !self.may_cut_here(*fid) {
             return None;
         }
         let (mut tables, snapshot, answer) = self.answer_here(request.caller, call)?;
@@ -42,9 +42,9 @@ impl Core {
         Some(self.attributes(status, cacheable))
     }
 
-    /// Whether no bytes of the file are in the journal: what a truncation cuts off would still be read.
-    fn has_landed(&self, fid: Fid) -> bool {
-        self.file_of(fid).is_none_or(|file| file.is_landed())
+    /// Whether no bytes of the file are in the journal, where what a truncation cuts off would still be read, or in a body that the kernel has.
+    fn may_cut_here(&self, fid: Fid) -> bool {
+        self.file_of(fid).is_none_or(|file| file.is_landed() && file.pinned().is_none())
     }
 
     /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
@@ -128,10 +128,14 @@ impl Venus {
     /// As the service says.
     pub fn getattr(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
-        if let Some(file) = core.file_of(fid)
-            && (!file.is_clean() || file.lent.load(Ordering::Acquire))
-        {
-            core.send_all(&file, request.cancel)?;
+        if let Some(file) = core.file_of(fid) {
+            let pinned = file.pinned();
+            if let Some(pinned) = &pinned {
+                pinned.wait(request.cancel)?;
+            }
+            if !file.is_clean() || file.lent.load(Ordering::Acquire) || pinned.is_some() {
+                core.send_all(&file, request.cancel)?;
+            }
         }
         let mut tables = core.tables.lock();
         if let Some((status, cacheable)) = tables.status(fid) {
@@ -158,6 +162,7 @@ impl Venus {
         if let Some(size) = change.size {
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
+                core.follow_now(&file, request.cancel)?;
             }
             core.forget_kept(fid, size, u64::MAX);
         }

@@ -103,6 +103,7 @@ impl Core {
             && !mode.append
             && (made || !mode.read)
             && self.tables.lock().covers(file.fid);
+        let pinned = backing.is_some() && file.pinned().is_some();
         let open = Open {
             file,
             mode,
@@ -113,7 +114,7 @@ impl Core {
             quiet,
         };
         self.opens.lock().insert(handle, Arc::new(open));
-        let direct = mode.append && backing.is_none();
+        let direct = mode.append && backing.is_none() || mode.write && pinned;
         Ok(Opened { handle, direct, keep_cache: backing.is_none(), quiet, backing })
     }
 
@@ -124,10 +125,11 @@ impl Core {
     }
 
     /// One handle less; the last one of a held file lets go of it.
-    fn count_release(&self, file: &File) {
+    pub fn count_release(&self, file: &File) {
         let mut tables = self.tables.lock();
         let Some(node) = tables.nodes.whole_mut(&file.fid) else { return };
-        node.opens -= 1;
+        // A shutdown has let go of all of them.
+        node.opens = node.opens.saturating_sub(1);
         let unhold = node.opens == 0 && node.held;
         drop(tables);
         if unhold {

@@ -14,6 +14,7 @@ use client::Cancel;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
 use crate::body::{matches_sum, read_at};
+use crate::cached::Pinned;
 use crate::file::File;
 use crate::reads::SUMMED;
 use crate::shared::{Core, as_caller};
@@ -37,7 +38,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    fn of(body: &OwnedFd) -> Option<Stamp> {
+    pub fn of(body: impl AsFd) -> Option<Stamp> {
         let stat = rustix::fs::fstat(body).ok()?;
         let modified = (stat.st_mtime, stat.st_mtime_nsec as u64);
         Some(Stamp { size: stat.st_size, modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u64) })
@@ -53,23 +54,40 @@ pub(crate) struct Passed {
     lent: Option<u64>,
     /// The state that the server's records were last brought up to.
     settled: Option<Stamp>,
+    /// It is not the server's body, but ours in the disk cache.
+    pub pinned: Option<Arc<Pinned>>,
+}
+
+impl Passed {
+    /// A body of the disk cache.
+    pub fn of_cache(backing: Backing, pinned: Arc<Pinned>) -> Option<Passed> {
+        let body = Arc::new(pinned.descriptor()?);
+        Some(Passed { backing, body, lent: None, settled: None, pinned: Some(pinned) })
+    }
 }
 
 /// Who has the file open.
 #[derive(Default)]
 pub(crate) struct Choice {
-    users: u32,
+    pub users: u32,
     writers: u32,
 }
 
 impl Core {
     /// One more handle of the file; the body that it has to be opened with, if any.
-    pub fn choose(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Result<Option<Backing>, Error> {
+    pub fn choose(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Result<Option<Backing>, Error> {
         let mut choice = file.choice.lock();
         let passed = file.data.lock().passed.clone();
         let passed = match passed {
             None if choice.users > 0 => None,
-            None => self.pass(request, file, mode),
+            None if self.local => self.pass(request, file, mode),
+            None => self.pin(request, file, mode)?,
+            Some(Passed { pinned: Some(pinned), backing, .. }) => {
+                self.join_pinned(request, &pinned, mode)?;
+                choice.users += 1;
+                choice.writers += u32::from(mode.write);
+                return Ok(Some(backing));
+            }
             Some(passed) if mode.write && !self.is_lent(&passed) => Some(self.join(request, file, passed)?),
             Some(passed) => Some(passed),
         };
@@ -79,13 +97,19 @@ impl Core {
     }
 
     /// One handle less.
-    pub fn unchoose(&self, request: &Request<'_>, file: &File, mode: OpenMode) {
+    pub fn unchoose(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) {
         let mut choice = file.choice.lock();
         choice.users -= 1;
         choice.writers -= u32::from(mode.write);
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.lent.is_some() && choice.writers == 0 {
             self.return_body(request, file);
+        }
+        if let Some(pinned) = &passed.pinned {
+            if choice.users == 0 {
+                self.unpin_or_linger(file, pinned);
+            }
+            return;
         }
         if choice.users == 0 {
             file.data.lock().passed = None;
@@ -102,7 +126,7 @@ impl Core {
     pub fn passes(&self) -> Result<(), &'static str> {
         match (self.config.passthrough, self.local) {
             (false, _) => Err("it is switched off"),
-            (_, false) => Err("the server is not on this machine, or passes no descriptors"),
+            (_, false) if self.disk.is_none() => Err("the server is on another machine, and there is no disk cache"),
             _ => self.invalidator().passes(),
         }
     }
@@ -172,7 +196,7 @@ impl Core {
             kernel.inode_data(file.fid);
         }
         let settled = Stamp::of(&body);
-        let passed = Passed { backing, body: Arc::new(body), lent, settled };
+        let passed = Passed { backing, body: Arc::new(body), lent, settled, pinned: None };
         file.data.lock().passed = Some(passed.clone());
         file.lent.store(lent.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
@@ -224,9 +248,9 @@ impl Core {
     }
 
     /// What the kernel wrote is in the server's records on return.
-    pub fn settle_passed(&self, file: &File, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn settle_passed(&self, file: &Arc<File>, cancel: Option<&Cancel>) -> Result<(), Error> {
         if !file.lent.load(Ordering::Acquire) {
-            return Ok(());
+            return self.settle_pinned(file, cancel);
         }
         let Some(passed) = file.data.lock().passed.clone() else { return Ok(()) };
         // Before the call: what is written meanwhile is seen the next time.

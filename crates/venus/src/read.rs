@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use types::{Answer, Call, Status};
 
+use crate::disk::PIECE;
 use crate::extents::{CHUNK, overlay};
 use crate::open::Open;
 use crate::shared::Core;
@@ -66,14 +67,25 @@ impl Core {
             }
             return self.read_server(request, open, start, length).map(|(data, _)| data);
         }
+        let streams = self.disk.is_some() && open.sequence.lock().is_followed_by(start);
         let (here, waited) = self.read_blocks(&open.file, &status, start, end, request.cancel);
         let here = here.or_else(|| self.disk.as_ref()?.read(fid, status.data_version, status.size, start, end));
         // Ask for the next blocks before waiting for this one.
         self.look_ahead(open, &status, start, end, waited);
         match here {
             Some(data) => Ok(data),
+            None if streams => self.read_pieces(request, open, start, end),
             None => self.read_server(request, open, start, length).map(|(data, _)| data),
         }
+    }
+
+    /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads a file from front to back leaves none out.
+    fn read_pieces(self: &Arc<Self>, request: &Request<'_>, open: &Open, start: u64, end: u64) -> Result<Bytes, Error> {
+        let from = start / PIECE * PIECE;
+        let to = end.next_multiple_of(PIECE).min(from + CHUNK as u64).max(end);
+        let (data, _) = self.read_server(request, open, from, (to - from) as u32)?;
+        let (skip, stop) = ((start - from) as usize, (end - from) as usize);
+        Ok(data.slice(skip.min(data.len())..stop.min(data.len())))
     }
 
     /// The status as the server has it, while it is promised.
@@ -111,6 +123,9 @@ impl Venus {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let length = length.min(CHUNK as u32);
+        if let Some(data) = open.file.pinned().and_then(|pinned| pinned.read(offset, length)) {
+            return Ok(data);
+        }
         let end = offset.saturating_add(u64::from(length));
         // Before the rest is fetched: what lands meanwhile is then in what is fetched.
         let (layers, floor) = open.file.layers(offset, end);

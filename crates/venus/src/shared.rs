@@ -22,6 +22,9 @@ use crate::space::Space;
 use crate::tables::Tables;
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
 
+/// Files that are followed at the same time.
+const FOLLOWERS: usize = 4;
+
 /// What the janitor has to look after.
 #[derive(Default)]
 pub(crate) struct Chores {
@@ -36,6 +39,8 @@ pub(crate) struct Chores {
     pub committed: Option<Instant>,
     /// When the lease ends if nothing is heard.
     pub lease: Option<Time>,
+    /// When pinned bodies are to be looked after.
+    pub tend: Option<Instant>,
     pub stop: bool,
 }
 
@@ -68,6 +73,10 @@ pub(crate) struct Core {
     /// Writes the disk cache; `filling` bytes wait for it.
     pub fillers: Pool,
     pub filling: AtomicUsize,
+    /// Bring bodies that the kernel has up to what the server has.
+    pub followers: Pool,
+    /// They are to end.
+    pub leaving: Cancel,
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
     pub disk: Option<DiskCache>,
@@ -113,6 +122,8 @@ impl Core {
             readers: Pool::new("venus-read", config.reader_threads)?,
             fillers: Pool::new("venus-fill", 1)?,
             filling: AtomicUsize::new(0),
+            followers: Pool::new("venus-follow", FOLLOWERS)?,
+            leaving: Cancel::new(),
             chores: Mutex::default(),
             poke: Condvar::new(),
             disk,

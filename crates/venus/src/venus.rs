@@ -133,9 +133,12 @@ impl Venus {
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
+        core.leaving.cancel();
+        core.followers.stop();
         core.senders.stop();
         core.readers.stop();
         core.fillers.stop();
+        core.unpin_all();
         if let Some(disk) = &core.disk {
             disk.rest_all();
         }

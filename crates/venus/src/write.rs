@@ -170,7 +170,7 @@ impl Core {
         }
     }
 
-    fn send_until(&self, file: &Arc<File>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn send_until(&self, file: &Arc<File>, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
         loop {
             let mut data = file.data.lock();
             if !data.holds(until) {
@@ -219,7 +219,7 @@ impl Core {
     }
 
     /// What is dirty now is to be sent when it is old enough.
-    fn age(&self, file: &Arc<File>, data: &mut crate::file::Data) {
+    pub fn age(&self, file: &Arc<File>, data: &mut crate::file::Data) {
         if data.dirty.is_empty() {
             return;
         }
@@ -297,6 +297,24 @@ impl Core {
     ) -> Result<(), Error> {
         let file = &open.file;
         self.make_room(file, bytes.len(), cancel)?;
+        let (clock, breaks, full) = match file.pinned() {
+            // The kernel shows it to whoever reads the body before it is sent.
+            Some(pinned) => pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?,
+            None => self.take_in(open, offset, bytes, kill),
+        };
+        if self.space.is_scarce() || open.quiet && !self.tables.lock().covers(file.fid) {
+            self.wait_until_sent(file, clock, breaks, cancel);
+            return open.take_error();
+        }
+        if full {
+            self.send_soon(file);
+        }
+        Ok(())
+    }
+
+    /// Bytes are dirty now. When: by the file's clock and its breaks; and whether a full chunk can go.
+    fn take_in(&self, open: &Open, offset: u64, bytes: Bytes, kill: bool) -> (u64, u64, bool) {
+        let file = &open.file;
         let mut data = file.data.lock();
         data.clock += 1;
         let (clock, breaks) = (data.clock, data.breaks);
@@ -309,15 +327,7 @@ impl Core {
             self.age(file, &mut data);
         }
         file.account(&mut data, &self.unsent);
-        drop(data);
-        if self.space.is_scarce() || open.quiet && !self.tables.lock().covers(file.fid) {
-            self.wait_until_sent(file, clock, breaks, cancel);
-            return open.take_error();
-        }
-        if full {
-            self.send_soon(file);
-        }
-        Ok(())
+        (clock, breaks, full)
     }
 
     /// Appends: the server alone knows where the end is.
@@ -345,6 +355,7 @@ impl Core {
                 self.landed(file, &mut data, &chunk, &landed);
                 file.account(&mut data, &self.unsent);
                 drop(data);
+                self.follow_now(file, request.cancel)?;
                 if offset != expected {
                     // The kernel dropped the pages where it thought that the end was.
                     self.invalidator().inode_data(file.fid);
@@ -498,6 +509,6 @@ impl Venus {
         if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             self.core.forget_kept(open.file.fid, offset, offset.saturating_add(length));
         }
-        Ok(())
+        self.core.follow_now(&open.file, request.cancel)
     }
 }

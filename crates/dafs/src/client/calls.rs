@@ -10,21 +10,14 @@ use super::{CallFailure, CallId, ClientOutput, ClientSession};
 use crate::codec::{AnswerKind, check_payload, decode_answer, encode_call, resolve_current};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
-use crate::{Features, Flags, Frame, FrameKind, Header, PeerError, Region, WireError};
+use crate::{Features, Flags, Frame, FrameKind, Header, PeerError, WireError};
 
 impl ClientSession {
-    pub(super) fn on_submit(
-        &mut self,
-        id: CallId,
-        caller: Caller,
-        call: Call,
-        region: Option<Region>,
-        out: &mut Vec<ClientOutput>,
-    ) {
+    pub(super) fn on_submit(&mut self, id: CallId, ready: Result<Ready, WireError>, out: &mut Vec<ClientOutput>) {
         if self.queue.len() >= self.config.queue_max {
             return fail(&[id], &CallFailure::QueueFull, out);
         }
-        match Ready::new(id, caller, call, region, true) {
+        match ready {
             Ok(ready) => {
                 self.queue.push(ready);
                 self.pump(out);

@@ -120,6 +120,8 @@ pub enum ClientInput {
         call: Call,
         /// Where the answer's payload is to be placed, if the driver can do that.
         region: Option<Region>,
+        /// Others wait for what follows from it: it may take the credit that is kept free for such calls.
+        urgent: bool,
     },
     /// Calls that run one after the other; the first refusal keeps the rest from running.
     SubmitChain {

@@ -20,6 +20,8 @@ pub(super) struct Ready {
     pub caller: Caller,
     pub call: Call,
     pub region: Option<Region>,
+    /// Others may wait for it to be done.
+    pub urgent: bool,
     pub procedure: Procedure,
     /// As it travels: [`Procedure::DELEGATED`] may be in it.
     pub number: u16,
@@ -42,7 +44,8 @@ impl Ready {
         }
         let procedure = Procedure::of(&call);
         let EncodedCall { procedure: number, message, payload } = encode_call(&call)?;
-        Ok(Ready { id, caller, call, region, procedure, number, message: message.into(), payload })
+        let urgent = is_urgent(&call);
+        Ok(Ready { id, caller, call, region, urgent, procedure, number, message: message.into(), payload })
     }
 
     /// The kind of answer that belongs to it.
@@ -54,20 +57,20 @@ impl Ready {
     pub fn waits(&self) -> bool {
         matches!(self.call, Call::Lock { wait: true, reclaim: false, .. })
     }
+}
 
-    /// Whether others may wait for it to be done.
-    fn is_urgent(&self) -> bool {
-        matches!(
-            self.call,
-            Call::Unlock { .. }
-                | Call::Hold { .. }
-                | Call::Unhold { .. }
-                | Call::ReclaimDone
-                | Call::Delegated { .. }
-                | Call::Return { .. }
-                | Call::Lock { reclaim: true, .. }
-        )
-    }
+/// Whether others may wait for it to be done, whoever calls.
+fn is_urgent(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Unlock { .. }
+            | Call::Hold { .. }
+            | Call::Unhold { .. }
+            | Call::ReclaimDone
+            | Call::Delegated { .. }
+            | Call::Return { .. }
+            | Call::Lock { reclaim: true, .. }
+    )
 }
 
 /// What is sent together.
@@ -105,7 +108,7 @@ impl Queue {
     pub fn push(&mut self, ready: Ready) {
         self.len += 1;
         match ready {
-            ready if ready.is_urgent() => self.urgent.push_back(ready),
+            ready if ready.urgent => self.urgent.push_back(ready),
             ready if ready.waits() => self.locks.push_back(ready),
             ready => self.others.push_back(Unit::Single(ready)),
         }

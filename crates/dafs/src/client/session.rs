@@ -9,7 +9,7 @@ use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
 use super::keepalive::{Pulse, period};
-use super::queue::Queue;
+use super::queue::{Queue, Ready};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, Role};
 use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, Attached, Bind, Message, cut};
@@ -171,7 +171,10 @@ impl ClientSession {
             ClientInput::ConnectFailed { role } => self.on_connect_failed(now, role, out),
             ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
             ClientInput::Lost { channel } => self.on_lost(now, channel, out),
-            ClientInput::Submit { id, caller, call, region } => self.on_submit(id, caller, call, region, out),
+            ClientInput::Submit { id, caller, call, region, urgent } => {
+                let ready = Ready::new(id, caller, call, region, true);
+                self.on_submit(id, ready.map(|ready| Ready { urgent: ready.urgent || urgent, ..ready }), out);
+            }
             ClientInput::SubmitChain { caller, members } => self.on_submit_chain(&caller, members, out),
             ClientInput::Cancel(id) => self.on_cancel(id, out),
             ClientInput::BreakHandled { id, held } => self.on_break_handled(id, held, out),

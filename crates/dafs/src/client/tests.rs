@@ -103,7 +103,7 @@ impl Rig {
 
     fn submit(&mut self, id: u64, call: Call) -> Vec<ClientOutput> {
         let caller = Caller { uid: 5, gid: 5, groups: None };
-        self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None }).unwrap()
+        self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None, urgent: false }).unwrap()
     }
 
     fn submit_chain(&mut self, first: u64, calls: Vec<Call>) -> Vec<ClientOutput> {
@@ -335,7 +335,8 @@ fn a_region_is_named_where_the_connection_can_place_data() {
         rig.attach();
         let region = Region { handle: 3, offset: 64 };
         let call = Call::Read { fid: FID, offset: 0, length: 10 };
-        let input = ClientInput::Submit { id: CallId(1), caller: Caller::ROOT, call, region: Some(region) };
+        let input =
+            ClientInput::Submit { id: CallId(1), caller: Caller::ROOT, call, region: Some(region), urgent: false };
         let out = rig.step(input).unwrap();
         let sent = out.iter().find_map(|output| match output {
             ClientOutput::Send { frame, .. } if frame.header.kind == FrameKind::Request => Some(frame.header),

@@ -98,15 +98,54 @@ impl Cell {
         self.mount_as(remote, crate::TRANSPORT, Some(workers))
     }
 
+    /// Mounts a client as on another machine: no descriptors are passed, and file data is kept on disk.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn mount_far(&self) -> Client {
+        let cache = self.dir.path().join(format!("cache-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
+        let config = VenusConfig { cache_dir: Some(cache), ..VenusConfig::default() };
+        self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config)
+    }
+
     fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport, workers: Option<WorkersConfig>) -> Client {
+        self.mount_configured(remote, transport, workers, VenusConfig::default())
+    }
+
+    fn mount_configured(
+        &self,
+        remote: Arc<dyn Remote>,
+        transport: Transport,
+        workers: Option<WorkersConfig>,
+        config: VenusConfig,
+    ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let venus = Arc::new(Venus::new(remote, VenusConfig::default()).unwrap());
+        let venus = Arc::new(Venus::new(remote, config).unwrap());
         let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
         let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
         assert_eq!(mount.transport(), transport);
         Client { mount, venus, path }
+    }
+}
+
+/// A session that passes no descriptors.
+struct Far(Arc<dyn Remote>);
+
+impl Remote for Far {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.0.call(caller, call, cancel)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        self.0.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.0.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        false
     }
 }
 

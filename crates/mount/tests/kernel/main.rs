@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 
+mod cached;
 mod cell;
 mod coherence;
 mod data;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
@@ -177,13 +177,13 @@ impl Recorder {
 }
 
 impl Events for Recorder {
-    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid> {
+    fn on_break(&self, items: &[BreakItem], mut heard: Heard) {
         let pause = *self.break_pause.lock();
         std::thread::sleep(pause);
         self.breaks.lock().extend_from_slice(items);
         let open = self.open.lock();
         let removed = items.iter().filter(|item| item.reason == BreakReason::Removed);
-        removed.map(|item| item.fid).filter(|fid| open.contains(fid)).collect()
+        heard.hold(removed.map(|item| item.fid).filter(|fid| open.contains(fid)));
     }
 
     fn on_renewed(&self, sent_at: Time) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, Remote, Reply, clock};
+use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
@@ -145,8 +145,8 @@ struct Ear {
 }
 
 impl Events for Ear {
-    fn on_break(&self, items: &[BreakItem]) -> Vec<Fid> {
-        self.events.on_break(items)
+    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+        self.events.on_break(items, heard);
     }
     fn on_renewed(&self, sent_at: Time) {
         if !self.deaf.load(Ordering::SeqCst) {
