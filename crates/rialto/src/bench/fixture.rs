@@ -79,8 +79,8 @@ impl Fixture {
         let root = side.root(Place::Local).to_owned();
         let mut fixture = Fixture { size, root, small: Vec::new(), absent: Vec::new(), archive: archive.to_owned() };
         use Scenario as S;
-        let remote = [S::RemoteSeqRead, S::RemoteSeqReadFirst];
-        if needs(&[S::SeqReadWarm, S::SeqReadCold, S::MmapReadWarm, S::RandReadWarm]) || needs(&remote) {
+        let far = [S::RemoteSeqRead, S::RemoteSeqReadFirst, S::RemoteReadWarm, S::RemoteMmapWarm, S::RemoteRandWarm];
+        if needs(&[S::SeqReadWarm, S::SeqReadCold, S::MmapReadWarm, S::RandReadWarm]) || needs(&far) {
             write_file(&fixture.large(), size.file_bytes, true)?;
         }
         let small = [S::ReadSmallWarm, S::ReadSmallFirst, S::ReadSmallCold, S::StatWarm, S::StatAbsent, S::StatFirst];

@@ -113,6 +113,11 @@ scenarios! {
         "read a large file over TCP, nothing in memory or in the disk cache";
     RemoteSeqReadFirst, "remote-seq-read-first", Unit::Megabytes, First, Usual,
         "the same with the file in the server's memory: no disk, as for a bare stream";
+    RemoteReadWarm, "remote-read-warm", Unit::Megabytes, Warm, Usual,
+        "read a large file of another machine that was just read, and so is in the disk cache";
+    RemoteMmapWarm, "remote-mmap-warm", Unit::Megabytes, Warm, Usual, "copy such a file out of a memory map";
+    RemoteRandWarm, "remote-rand-warm", Unit::Rate("ops/s"), Warm, Usual,
+        "read 4 KiB at random places of such a file";
     RemoteSeqWrite, "remote-seq-write", Unit::Megabytes, Warm, Usual, "write a large file over TCP, and fsync";
     Create4k, "create-4k", Unit::Rate("files/s"), Warm, Usual, "create files, write 4 KiB, close";
     Create5000, "create-5000", Unit::Rate("files/s"), Warm, Usual, "the same with 5,000 files in one directory";
@@ -148,7 +153,12 @@ impl Scenario {
     /// From where the first side is measured.
     pub const fn place(self) -> Place {
         match self {
-            Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst | Scenario::RemoteSeqWrite => Place::Remote,
+            Scenario::RemoteSeqRead
+            | Scenario::RemoteSeqReadFirst
+            | Scenario::RemoteReadWarm
+            | Scenario::RemoteMmapWarm
+            | Scenario::RemoteRandWarm
+            | Scenario::RemoteSeqWrite => Place::Remote,
             _ => Place::Local,
         }
     }

@@ -121,7 +121,9 @@ impl Side for Stream {
     }
 
     fn takes(&self, scenario: Scenario) -> Result<(), String> {
-        if scenario.place() == Place::Remote { Ok(()) } else { Err(String::new()) }
+        let carries =
+            matches!(scenario, Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst | Scenario::RemoteSeqWrite);
+        if carries { Ok(()) } else { Err(String::new()) }
     }
 
     fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {

@@ -27,6 +27,10 @@ impl Scenario {
         use Scenario as S;
         match self {
             S::SeqReadWarm | S::MmapReadWarm | S::RandReadWarm => read_all(&on.large()).map(|_| ()),
+            // Once to fill the cache, and once to find it filled.
+            S::RemoteReadWarm | S::RemoteMmapWarm | S::RemoteRandWarm => {
+                (0..2).try_for_each(|_| read_all(&on.large()).map(|_| ()))
+            }
             S::ReadSmallWarm => read_each(on),
             S::StatWarm => stat_each(on),
             S::StatAbsent => stat_absent(on),
@@ -61,11 +65,13 @@ impl Scenario {
             Scenario::SeqWriteFsync | Scenario::RemoteSeqWrite => {
                 write_file(&on.fresh(), on.size.file_bytes, true)? as f64
             }
-            Scenario::SeqReadWarm | Scenario::SeqReadCold | Scenario::RemoteSeqRead | Scenario::RemoteSeqReadFirst => {
-                read_all(&on.large())? as f64
-            }
-            Scenario::MmapReadWarm => read_mapped(&on.large())? as f64,
-            Scenario::RandReadWarm => read_random(on)?,
+            Scenario::SeqReadWarm
+            | Scenario::SeqReadCold
+            | Scenario::RemoteSeqRead
+            | Scenario::RemoteSeqReadFirst
+            | Scenario::RemoteReadWarm => read_all(&on.large())? as f64,
+            Scenario::MmapReadWarm | Scenario::RemoteMmapWarm => read_mapped(&on.large())? as f64,
+            Scenario::RandReadWarm | Scenario::RemoteRandWarm => read_random(on)?,
             Scenario::Create4k => create_in(&on.fresh(), on.size.files)?,
             Scenario::Create5000 => create_in(&on.fresh(), on.size.created)?,
             Scenario::CreateDurable => {
