@@ -233,12 +233,14 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
     match change {
         Change::Replace(version) => {
             fs::create_dir_all(parent)?;
+            // Opened before the change: a mount that was killed and made again in between would sync what it never heard of.
+            let directory = File::open(parent)?;
             let draft = path.with_extension("new");
             let mut new = File::create(&draft)?;
             new.write_all(&part(version))?;
             new.sync_all()?;
             fs::rename(&draft, &path)?;
-            File::open(parent)?.sync_all()?;
+            directory.sync_all()?;
             *content = Some(vec![version]);
         }
         Change::Append(version) => {
@@ -249,8 +251,9 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
             content.as_mut().expect("only what is there is appended to").push(version);
         }
         Change::Remove => {
+            let directory = File::open(parent)?;
             fs::remove_file(&path)?;
-            File::open(parent)?.sync_all()?;
+            directory.sync_all()?;
             *content = None;
         }
     }
