@@ -214,6 +214,28 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
 }
 
 #[test]
+fn the_longest_read_needs_no_whole_pieces() {
+    let house = House::on_disk();
+    let maker = house.client(1);
+    let bytes = random_bytes(3 << 20, 12);
+    make(&maker, "big", &bytes);
+    let machine = Machine::new(&house, 2);
+    let handle = machine.try_open("big", RO).handle;
+    assert!(machine.client.read(handle, 0, 5000)[..] == bytes[..5000]);
+    let lengths = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lengths);
+    machine.client.wire.set_before(move |call| {
+        if let Call::Read { length, .. } = call {
+            seen.lock().push(*length);
+        }
+        None
+    });
+    assert!(machine.client.read(handle, 5000, 1 << 20)[..] == bytes[5000..5000 + (1 << 20)]);
+    assert!(lengths.lock().iter().all(|length| *length <= 1 << 20), "{lengths:?}");
+    machine.client.close(handle);
+}
+
+#[test]
 fn a_writer_joins_and_every_handle_and_the_server_see_what_it_writes() {
     let house = House::on_disk();
     let maker = house.client(1);
