@@ -24,11 +24,6 @@ pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> Result<bool> {
 /// # Errors
 /// As [`is_open_for_writing`].
 pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> Result<bool> {
-    /// Not in libc. Source: Linux, `include/uapi/asm-generic/fcntl.h`.
-    const F_SETSIG: i32 = 10;
-    // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
-    // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
-    unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
     match set(fd, libc::F_WRLCK) {
         Ok(()) => set(fd, libc::F_UNLCK).map(|()| false),
         Err(Errno::AGAIN) => Ok(true),
@@ -36,7 +31,13 @@ pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
+/// Not in libc. Source: Linux, `include/uapi/asm-generic/fcntl.h`.
+const F_SETSIG: i32 = 10;
+
 fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
+    // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
+    // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
+    unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
     // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
     if result == 0 {
@@ -52,6 +53,22 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn who_opens_the_file_in_the_moment_of_a_lease_waits_and_ends_nobody() {
+        let path = std::env::temp_dir().join(format!("lease-signal-{}", std::process::id()));
+        File::create(&path).expect("temporary files can be made");
+        let own = File::open(&path).expect("it was just made");
+        let other = path.clone();
+        let opening = std::thread::spawn(move || {
+            (0..20_000).for_each(|_| drop(File::options().write(true).open(&other).expect("it is there")));
+        });
+        while !opening.is_finished() {
+            is_open_for_writing(own.as_fd()).expect("the file system has leases");
+        }
+        opening.join().expect("it only opens");
+        std::fs::remove_file(&path).expect("it is ours");
+    }
 
     #[test]
     fn anybody_else_is_seen() {
