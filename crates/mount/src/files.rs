@@ -58,12 +58,8 @@ impl Task<'_> {
         if opened.direct {
             open_flags |= flag::FOPEN_DIRECT_IO;
         }
-        if opened.backing.is_some() {
-            open_flags |= flag::FOPEN_PASSTHROUGH;
-        }
-        if opened.keep_cache {
-            open_flags |= flag::FOPEN_KEEP_CACHE;
-        }
+        // Pages that the kernel has are good until a break takes them back; with a body it uses none, and drops them.
+        open_flags |= if opened.backing.is_some() { flag::FOPEN_PASSTHROUGH } else { flag::FOPEN_KEEP_CACHE };
         if (read_only || opened.quiet) && !self.on.locks.any(fid) {
             open_flags |= flag::FOPEN_NOFLUSH;
         }

@@ -20,9 +20,6 @@ type Sums = HashMap<u64, Arc<[u32]>>;
 
 /// Checksums asked for at once: those of 64 MiB.
 const SUMS: u32 = 64 * GROUP as u32;
-/// How far ahead of a reader the disk is asked for a body, and how much at once: the kernel takes one request's worth of each advice.
-const DISK_AHEAD: u64 = 8 << 20;
-const DISK_STEP: u64 = 1 << 20;
 static ZEROS: [u8; SUMMED as usize] = [0; SUMMED as usize];
 
 impl Core {
@@ -37,7 +34,6 @@ impl Core {
     ) -> Option<Bytes> {
         let (first, last) = (start / SUMMED, (end - 1) / SUMMED);
         let (fd, sums) = self.body(request, open, status, first, last)?;
-        ask_disk(open, &fd, start, end, status.size);
         let from = first * SUMMED;
         let until = ((last + 1) * SUMMED).min(status.size);
         let bytes = read_at(&fd, from, (until - from) as usize)?;
@@ -96,36 +92,13 @@ impl Core {
         }
         let mut data = open.file.data.lock();
         if let Some(fd) = opened {
-            data.reads.body = Some(Body { fd: Arc::new(fd), version, sums: HashMap::new(), asked: 0 });
+            data.reads.body = Some(Body { fd: Arc::new(fd), version, sums: HashMap::new() });
         }
         let body = data.reads.body.as_mut().filter(|body| body.version == version)?;
         for (group, sums) in (base / GROUP..).zip(sums.chunks(GROUP as usize)) {
             body.sums.insert(group, sums.into());
         }
         here(body)
-    }
-}
-
-/// Asks the disk for what follows `start..end`, if that follows what was asked for: comparing a block takes long enough for the
-/// disk to run dry, and the kernel by itself reads less far ahead than one block.
-fn ask_disk(open: &Open, fd: &OwnedFd, start: u64, end: u64, size: u64) {
-    let mut data = open.file.data.lock();
-    let Some(body) = data.reads.body.as_mut() else { return };
-    if start > body.asked {
-        // Not from the beginning on: as far as is read, and no farther until it follows.
-        body.asked = end;
-        return;
-    }
-    let (from, to) = (body.asked.max(end), (end + DISK_AHEAD).min(size));
-    if from >= to {
-        return;
-    }
-    body.asked = to;
-    drop(data);
-    for at in (from..to).step_by(DISK_STEP as usize) {
-        let length = std::num::NonZeroU64::new(DISK_STEP.min(to - at));
-        // Advice: what cannot be followed changes nothing.
-        let _ = rustix::fs::fadvise(fd, at, length, rustix::fs::Advice::WillNeed);
     }
 }
 

@@ -115,7 +115,7 @@ impl Core {
         };
         self.opens.lock().insert(handle, Arc::new(open));
         let direct = mode.append && backing.is_none() || mode.write && pinned;
-        Ok(Opened { handle, direct, keep_cache: backing.is_none(), quiet, backing })
+        Ok(Opened { handle, direct, quiet, backing })
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.

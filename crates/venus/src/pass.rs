@@ -131,6 +131,17 @@ impl Core {
         }
     }
 
+    /// The next open of this file, whose blocks are all known now, is passed: the kernel's own pages of it are no more use. To drop
+    /// them then would hold that open up (50 ms for 256 MiB).
+    pub fn drop_pages(&self, fid: Fid) {
+        let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
+        if self.local && status.is_some_and(|status| status.size >= READ_MIN) && self.passes().is_ok() {
+            let kernel = self.invalidator();
+            // Not in this thread: the kernel may be waiting for it.
+            self.fillers.run(move || kernel.inode_data(fid));
+        }
+    }
+
     /// The first open: gives the body to the kernel, if everything for it holds.
     fn pass(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
         if !file.is_clean() || !file.is_landed() || self.passes().is_err() {

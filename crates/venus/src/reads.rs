@@ -33,8 +33,6 @@ pub(crate) struct Body {
     pub fd: Arc<OwnedFd>,
     pub version: u64,
     pub sums: HashMap<u64, Arc<[u32]>>,
-    /// Up to here the disk was asked for it.
-    pub asked: u64,
 }
 
 #[derive(Default)]

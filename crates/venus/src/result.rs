@@ -74,8 +74,6 @@ pub struct Opened {
     pub handle: Handle,
     /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands.
     pub direct: bool,
-    /// The pages that the kernel has of this file are still good. Not said with a body: the kernel has none to use then.
-    pub keep_cache: bool,
     /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards ([`crate::Venus::release`]).
     pub quiet: bool,
     /// The kernel reads and writes this body itself.

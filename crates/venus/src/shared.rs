@@ -70,7 +70,7 @@ pub(crate) struct Core {
     pub space: Space,
     pub senders: Pool,
     pub readers: Pool,
-    /// Writes the disk cache; `filling` bytes wait for it.
+    /// Writes the disk cache, or tells the kernel what it may forget; `filling` bytes wait for it.
     pub fillers: Pool,
     pub filling: AtomicUsize,
     /// Bring bodies that the kernel has up to what the server has.
@@ -203,30 +203,36 @@ impl Core {
 
     /// Lets go of the file's bytes when nothing needs them.
     pub fn let_go(&self, file: &File) {
-        if self.is_let_go(file)
-            && let Some(disk) = &self.disk
-        {
+        let Some(learned) = self.is_let_go(file) else { return };
+        if let Some(disk) = &self.disk {
             disk.rest(file.fid);
+        }
+        if learned {
+            self.drop_pages(file.fid);
         }
     }
 
-    fn is_let_go(&self, file: &File) -> bool {
+    /// Whether it is gone; if so, whether all its blocks are known since.
+    fn is_let_go(&self, file: &File) -> Option<bool> {
         let data = file.data.lock();
         let mut tables = self.tables.lock();
-        let Some(node) = tables.nodes.whole_mut(&file.fid) else { return false };
+        let node = tables.nodes.whole_mut(&file.fid)?;
         let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
         let idle =
             file.is_clean() && data.sealed.is_empty() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
-        if this && idle {
-            let whole = |status: &Status| data.reads.known.is_whole(status.data_version, status.size);
-            if let Some(status) = node.status.filter(whole) {
-                node.known = status.data_version;
-            }
-            self.drop_ahead(data.reads.bytes());
-            node.file = None;
-            tables.files.remove(&file.fid);
+        if !(this && idle) {
+            return None;
         }
-        this && idle
+        let whole = |status: &Status| data.reads.known.is_whole(status.data_version, status.size);
+        let known = node.status.filter(whole);
+        let learned = known.is_some_and(|status| status.data_version != node.known);
+        if let Some(status) = known {
+            node.known = status.data_version;
+        }
+        self.drop_ahead(data.reads.bytes());
+        node.file = None;
+        tables.files.remove(&file.fid);
+        Some(learned)
     }
 }
 

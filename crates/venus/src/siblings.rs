@@ -28,7 +28,7 @@ const CHAIN_BYTES: u64 = 256 << 10;
 /// How long one wait for a body on its way is, before everything is looked at again.
 const LOOK: Duration = Duration::from_millis(20);
 /// After so many it is asked for on its own: another file of the chain may be waited for.
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 100;
 
 /// A file's bytes.
 enum Body {

@@ -6,11 +6,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, House, RO, RW, me};
+use common::{Client, House, Kernel, RO, RW, Told, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
-use types::StatusChange;
-use venus::VenusConfig;
+use types::{Fid, StatusChange};
+use venus::{Invalidate, VenusConfig};
 
 fn random_bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -223,4 +223,40 @@ fn readers_beside_a_writer_elsewhere_never_see_a_mixture_of_old_blocks() {
             });
         }
     });
+}
+
+/// A kernel that passes bodies, though it happens to take none.
+struct Passing(Arc<Kernel>);
+
+impl Invalidate for Passing {
+    fn inode_data(&self, fid: Fid) {
+        self.0.inode_data(fid);
+    }
+    fn directory(&self, fid: Fid) {
+        self.0.directory(fid);
+    }
+    fn all(&self) {
+        self.0.all();
+    }
+    fn passes(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+#[test]
+fn pages_of_a_body_that_is_passed_from_now_on_are_dropped_once() {
+    let house = House::on_disk();
+    let maker = house.client(1);
+    make(&maker, "big", &random_bytes(3 << 20, 7));
+    make(&maker, "small", &random_bytes(300_000, 8));
+    let client = house.client(2);
+    client.venus.set_invalidate(Arc::new(Passing(Arc::clone(&client.kernel))));
+    let fid = client.find("big").unwrap().status.fid;
+    for _ in 0..3 {
+        client.content("big");
+        client.content("small");
+    }
+    // Ends the threads behind what they had to do.
+    client.venus.shutdown().unwrap();
+    assert_eq!(*client.kernel.0.lock(), [Told::Data(fid)]);
 }
