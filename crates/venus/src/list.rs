@@ -13,15 +13,24 @@ use crate::shared::Core;
 use crate::siblings::small_files;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
-/// How far a listing got without a gap, and under which version: (cookie, version).
-type Progress = Option<(u64, u64)>;
+/// Where a listing got to its end, and under which version: (cookie, version).
+type End = Option<(u64, u64)>;
+
+/// How far a listing got without a gap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    cookie: u64,
+    version: u64,
+    /// The map of names that all of it was entered into.
+    map: u64,
+}
 
 /// One open directory.
 pub(crate) struct OpenDir {
     dir: Fid,
-    progress: Mutex<Progress>,
+    progress: Mutex<Option<Progress>>,
     /// Behind which cookie there was nothing more, and under which version: readers ask once more to be sure.
-    end: Mutex<Progress>,
+    end: Mutex<End>,
     early: Mutex<Early>,
     /// The page that was asked for ahead came, or did not.
     came: Condvar,
@@ -53,8 +62,8 @@ const AHEAD_BYTES: u32 = 64 << 10;
 struct Page {
     listing: Listing,
     version: u64,
-    /// All its names could be entered.
-    entered: bool,
+    /// The map that all its names were entered into.
+    entered: Option<u64>,
     /// Where the next page begins.
     next: u64,
 }
@@ -145,7 +154,7 @@ impl Core {
     /// The page as it would be answered now, if the directory did not change.
     fn refresh(&self, dir: Fid, mut page: Page) -> Option<Page> {
         let mut tables = self.tables.lock();
-        if !page.entered || !tables.is_current(dir, page.version) {
+        if page.entered.is_none() || !tables.is_current(dir, page.version) {
             return None;
         }
         for entry in page.listing.entries.iter_mut().filter(|entry| entry.status.is_some()) {
@@ -169,8 +178,11 @@ impl Core {
         let Some(cookie) = self.tables.lock().missed(dir) else { return };
         let Ok(page) = self.page(request, dir, cookie, AHEAD_BYTES, true) else { return };
         let mut tables = self.tables.lock();
-        if page.entered && tables.listed(dir, cookie, page.next) && page.listing.end {
-            tables.complete(dir, page.version);
+        if let Some(map) = page.entered
+            && tables.listed(dir, map, cookie, page.next)
+            && page.listing.end
+        {
+            tables.complete(dir, page.version, map);
         }
     }
 }
@@ -223,17 +235,14 @@ impl Venus {
         };
         *open.end.lock() = page.listing.end.then_some((page.next, page.version));
         let mut progress = open.progress.lock();
-        *progress = match *progress {
-            _ if !page.entered => None,
-            _ if cookie == 0 => Some((page.next, page.version)),
-            Some((behind, version)) if behind == cookie && version == page.version => Some((page.next, version)),
-            _ => None,
-        };
-        let joined = progress.is_some();
+        let before = page.entered.map(|map| Progress { cookie, version: page.version, map });
+        let joins = before.is_some() && (cookie == 0 || *progress == before);
+        *progress = before.filter(|_| joins).map(|before| Progress { cookie: page.next, ..before });
+        let joined = *progress;
         drop(progress);
-        if joined && page.listing.end {
-            core.tables.lock().complete(open.dir, page.version);
-        } else if joined {
+        if let Some(all) = joined.filter(|_| page.listing.end) {
+            core.tables.lock().complete(open.dir, all.version, all.map);
+        } else if joined.is_some() {
             core.fetch_early(request, &open, page.next, bytes_max, plus);
         }
         Ok(page.listing)

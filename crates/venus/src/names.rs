@@ -41,6 +41,9 @@ struct Ahead {
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
+    /// Which map this is: the next one of the same directory has another number, and knows nothing of what was entered here.
+    /// 0: names were left out, so it never becomes complete.
+    pub number: u64,
     pub version: u64,
     pub valid: bool,
     complete: bool,
@@ -85,9 +88,14 @@ impl Letters {
 }
 
 impl Names {
+    /// Nothing is known.
+    pub fn new(number: u64) -> Self {
+        Names { number, ..Names::default() }
+    }
+
     /// A directory that was just made: it is known to be empty.
-    pub fn empty(version: u64, valid: bool) -> Self {
-        Names { version, valid, complete: true, ..Names::default() }
+    pub fn empty(number: u64, version: u64, valid: bool) -> Self {
+        Names { number, version, valid, complete: true, ..Names::default() }
     }
 
     pub fn get(&self, name: &Name) -> Known {
@@ -192,6 +200,7 @@ impl Names {
         let Some((at, length)) = letters.add(name) else {
             // Whatever is left out, the rest must not be taken for all.
             self.restart(self.version);
+            self.number = 0;
             return;
         };
         self.table.insert_unique(hash, One { fid, at, length }, |one| hasher.hash_one(letters.of(one)));
@@ -246,7 +255,7 @@ mod tests {
     #[test]
     fn our_own_change_keeps_the_rest_and_a_strange_one_drops_it() {
         let file = Fid::new(1, 2, 3);
-        let mut names = Names::empty(7, true);
+        let mut names = Names::empty(1, 7, true);
         assert!(names.advance(8, true));
         names.insert(&name("a"), file);
         assert_eq!(names.get(&name("a")), Known::File(file));
@@ -259,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_same_version_under_a_new_promise_is_good_again() {
-        let mut names = Names::empty(7, true);
+        let mut names = Names::empty(1, 7, true);
         names.valid = false;
         assert!(names.meet(7, true));
         assert!(names.valid && names.is_complete());
@@ -281,7 +290,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go_leave_no_letters_behind() {
-        let mut names = Names::empty(1, true);
+        let mut names = Names::empty(1, 1, true);
         let lasting: Vec<Name> = (0..100).map(|n| name(&format!("lasting-{n}"))).collect();
         for (n, lasting) in (1..).zip(&lasting) {
             names.insert(lasting, Fid::new(1, 2 * n, n));

@@ -48,6 +48,8 @@ pub(crate) struct Tables {
     pub generations: u64,
     /// What has landed of the journal.
     pub landed: Arc<AtomicU64>,
+    /// Maps of names there were.
+    maps: u64,
     /// Bytes of all names.
     names: usize,
     /// What nodes and names may take.
@@ -124,7 +126,10 @@ impl Tables {
     fn edit<R>(&mut self, dir: Fid, edit: impl FnOnce(&mut Names) -> R) -> R {
         let names = &mut self.nodes.node(dir).names;
         let before = names.as_ref().map_or(0, |names| names.bytes());
-        let names = names.get_or_insert_default();
+        let names = names.get_or_insert_with(|| {
+            self.maps += 1;
+            Box::new(Names::new(self.maps))
+        });
         let result = edit(names);
         let after = names.bytes();
         self.names = self.names + after - before;
@@ -169,7 +174,13 @@ impl Tables {
     }
 
     /// Enters a part of a listing; whether the kernel may keep the names, and whether they were entered.
-    pub fn put_listing(&mut self, before: &Before, dir: Fid, dir_version: u64, entries: &[DirEntry]) -> (bool, bool) {
+    pub fn put_listing(
+        &mut self,
+        before: &Before,
+        dir: Fid,
+        dir_version: u64,
+        entries: &[DirEntry],
+    ) -> (bool, Option<u64>) {
         let promised = self.holder.promised(dir, before.snapshot);
         let room = self.names_max / 2;
         let entered = self.edit(dir, |names| {
@@ -177,7 +188,7 @@ impl Tables {
             if may {
                 entries.iter().for_each(|entry| names.insert(&entry.name, entry.fid));
             }
-            may
+            may.then_some(names.number)
         });
         (promised && self.trusted(), entered)
     }
@@ -193,15 +204,15 @@ impl Tables {
         self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
     }
 
-    /// A page that was listed ahead has been entered by [`Tables::put_listing`]. Whether everything before it was too.
-    pub fn listed(&mut self, dir: Fid, from: u64, cookie: u64) -> bool {
-        self.edit(dir, |names| names.listed(from, cookie))
+    /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`]. Whether everything before it was too.
+    pub fn listed(&mut self, dir: Fid, number: u64, from: u64, cookie: u64) -> bool {
+        self.edit(dir, |names| names.number == number && names.listed(from, cookie))
     }
 
-    /// All of `dir` under `dir_version` has been entered by [`Tables::put_listing`].
-    pub fn complete(&mut self, dir: Fid, dir_version: u64) {
+    /// All of `dir` under `dir_version` has been entered into this map by [`Tables::put_listing`].
+    pub fn complete(&mut self, dir: Fid, dir_version: u64, number: u64) {
         self.edit(dir, |names| {
-            if names.version == dir_version {
+            if names.version == dir_version && names.number == number && number != 0 {
                 names.set_complete();
             }
         });
@@ -210,9 +221,10 @@ impl Tables {
     /// A directory that we made is known to be empty.
     pub fn made_directory(&mut self, snapshot: Snapshot, status: &Status) {
         let promised = self.holder.promised(status.fid, snapshot);
-        let node = self.node(status.fid);
+        let node = self.nodes.node(status.fid);
         if node.names.is_none() {
-            let names = Names::empty(status.data_version, promised);
+            self.maps += 1;
+            let names = Names::empty(self.maps, status.data_version, promised);
             let bytes = names.bytes();
             node.names = Some(Box::new(names));
             self.names += bytes;
@@ -424,6 +436,29 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_whose_first_page_was_forgotten_meanwhile_makes_nothing_complete() {
+        let dir = Fid::new(1, 1, 1);
+        let (first, second) = (listed(1), listed(2));
+        for forgotten in [false, true] {
+            let mut tables = tables(1 << 20);
+            let before = tables.before(dir);
+            let early = tables.put_listing(&before, dir, 7, std::slice::from_ref(&first)).1;
+            if forgotten {
+                tables.holder.on_server_restarted();
+                tables.void();
+                tables.holder.on_renewed(clock::now());
+            }
+            let before = tables.before(dir);
+            let late = tables.put_listing(&before, dir, 7, std::slice::from_ref(&second)).1;
+            assert_eq!(early == late, !forgotten, "who lists sees the difference");
+            assert_eq!(tables.listed(dir, early.unwrap(), 0, 1), !forgotten, "so does who lists ahead");
+            tables.complete(dir, 7, early.unwrap());
+            let known = matches!(tables.lookup(dir, &name("other")), Cached::Absent);
+            assert_eq!(known, !forgotten, "that there is no other name");
+        }
+    }
+
+    #[test]
     fn a_million_listed_files_take_less_than_240_bytes_each() {
         const FILES: u64 = 1_000_000;
         let mut tables = tables(1 << 30);
@@ -431,7 +466,7 @@ mod tests {
         for first in (1..=FILES).step_by(500) {
             let before = tables.before(dir);
             let page: Vec<DirEntry> = (first..first + 500).map(listed).collect();
-            assert_eq!(tables.put_listing(&before, dir, 7, &page), (true, true));
+            assert!(tables.put_listing(&before, dir, 7, &page).1.is_some());
             for entry in page {
                 tables.put(before.snapshot, Status { fid: entry.fid, ..status(entry.fid.vnode.0, 1) });
                 tables.nodes.refer(entry.fid);
