@@ -8,7 +8,7 @@ use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Time};
 
 use crate::Cancel;
 
-/// An answer, and the descriptor that came beside it (only with [`Answer::Body`]).
+/// An answer, and the descriptor that came beside it (only with [`Answer::Body`] and [`Answer::Blank`]).
 #[derive(Debug)]
 pub struct Reply {
     /// What was answered.

@@ -173,6 +173,8 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("open-body", Call::OpenBody { fid: file }),
         ("lend-body", Call::LendBody { fid: file, how: Lending::Write }),
         ("settle-body", Call::SettleBody { fid: file, back: true }),
+        ("lend-blank", Call::LendBlank { fid: file }),
+        ("adopt-body", Call::AdoptBody { fid: file, blank: 0x0a0b_0c0d_0e0f_1011 }),
         ("read-sums", Call::ReadSums { fid: file, first: 3, count: 64 }),
         (
             "lock",
@@ -292,6 +294,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("offset", Answer::Offset(1 << 40)),
         ("committed", Answer::Committed { verifier: BootVerifier(0xb007) }),
         ("body", Answer::Body { status: file }),
+        ("blank", Answer::Blank(0x0a0b_0c0d_0e0f_1011)),
         ("sums", Answer::Sums { version: 9, sums: vec![1, 0xffff_ffff] }),
         (
             "lock-conflict",

@@ -205,6 +205,8 @@ fn file_calls() -> impl Strategy<Value = Call> {
         (fid(), prop_oneof![Just(Lending::Read), Just(Lending::Write), Just(Lending::Join)])
             .prop_map(|(fid, how)| Call::LendBody { fid, how }),
         (fid(), any::<bool>()).prop_map(|(fid, back)| Call::SettleBody { fid, back }),
+        fid().prop_map(|fid| Call::LendBlank { fid }),
+        (fid(), any::<u64>()).prop_map(|(fid, blank)| Call::AdoptBody { fid, blank }),
     ]
 }
 
@@ -315,6 +317,7 @@ fn data_answers() -> impl Strategy<Value = Answer> {
         (range(), lock_mode(), any::<u32>()).prop_map(|(range, mode, pid)| LockConflict { range, mode, pid });
     prop_oneof![
         bytes(4095).prop_map(Answer::Target),
+        any::<u64>().prop_map(Answer::Blank),
         bytes(2000).prop_map(Answer::Xattr),
         vec(bytes(255), 0..20).prop_map(Answer::XattrNames),
         any::<[u64; 6]>().prop_map(|numbers| Answer::Volume(VolumeStatus {

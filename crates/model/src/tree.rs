@@ -132,6 +132,8 @@ impl Tree {
             | Call::OpenBody { .. }
             | Call::LendBody { .. }
             | Call::SettleBody { .. }
+            | Call::LendBlank { .. }
+            | Call::AdoptBody { .. }
             | Call::ReadSums { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }

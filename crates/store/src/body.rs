@@ -22,7 +22,7 @@ use types::limits::FILE_BYTES_MAX;
 use types::{AllocateMode, VnodeNo};
 
 use crate::bodies::Mark;
-use crate::disk::{BodyFile, BodyName};
+use crate::disk::{BodyFile, BodyName, Disk};
 use crate::engine::Batch;
 use crate::reader::{body_name, damaged_block, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
@@ -198,6 +198,25 @@ impl Volume {
         }
         let bytes = self.inline_bytes(vnode, update)?;
         self.tree.media.room_for(BLOCK_BYTES)?;
+        self.new_file(vnode, update, |disk, name| disk.create(name))?;
+        if !bytes.is_empty() {
+            update.hold(&self.tree, vnode.no()).gate.backup = true;
+            if self.tree.sealed {
+                // The record may be an older epoch's.
+                update.set_inline(vnode.no(), Some(bytes.clone()));
+            }
+            self.write_blocks(vnode, 0, &bytes, update)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the vnode, which is in no file, an empty body in a new one, which `make` makes.
+    pub(crate) fn new_file(
+        &self,
+        vnode: &mut Vnode,
+        update: &mut Update,
+        make: impl FnOnce(&dyn Disk, BodyName) -> std::io::Result<Arc<dyn BodyFile>>,
+    ) -> Result<()> {
         let generation = vnode.generations + 1;
         let place = Place::File { epoch: self.tree.epoch, generation };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
@@ -205,9 +224,9 @@ impl Volume {
         let media = &self.tree.media;
         let held = update.hold(&self.tree, vnode.no());
         let earlier = held.gate.mark.take();
-        held.made = Some(Made { name, mark: earlier, backup: held.gate.backup });
+        held.made = Some(Made { name, mark: earlier, backup: held.gate.backup, lent: false });
         held.gate.mark = Some(Mark { name, batch: put_mark(self, name)?, size: 0 });
-        let file = media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))?;
+        let file = make(&*media.disk, name).map_err(|e| StoreError::from_io("new body", &e))?;
         held.gate.set_file(name, file);
         held.gate.unsynced_name = true;
         held.gate.trimmed = true;
@@ -218,14 +237,6 @@ impl Volume {
         *vnode = moved;
         vnode.status.size = 0;
         charge(vnode, update, 0);
-        if !bytes.is_empty() {
-            update.hold(&self.tree, vnode.no()).gate.backup = true;
-            if self.tree.sealed {
-                // The record may be an older epoch's.
-                update.set_inline(vnode.no(), Some(bytes.clone()));
-            }
-            self.write_blocks(vnode, 0, &bytes, update)?;
-        }
         Ok(())
     }
 

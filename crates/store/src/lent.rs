@@ -183,14 +183,14 @@ impl Partition {
     }
 }
 
-fn stamp_of(file: &dyn BodyFile) -> Result<Stamp> {
+pub(crate) fn stamp_of(file: &dyn BodyFile) -> Result<Stamp> {
     file.stamp().map_err(|e| StoreError::from_io("stat of a body", &e))
 }
 
 /// What a lent body's mark holds beside being there.
 const LENT: [u64; 1] = [1];
 
-fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
+pub(crate) fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
     let key = unstable_key(name);
     let mut batch = Batch::default();
     batch.put(&key, &record::encode_numbers(&key, &LENT));

@@ -5,6 +5,7 @@
 //! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
 //! The caller serialises the writers of one vnode; readers need no help.
 
+mod blank;
 mod bodies;
 mod body;
 mod bucket;
@@ -32,6 +33,7 @@ mod update;
 mod vnode;
 mod volume;
 
+pub use blank::BlankName;
 pub use error::{OpenError, StoreError};
 pub use format::{FORMAT_VERSION, Format, check_format};
 pub use machine::MemMachine;

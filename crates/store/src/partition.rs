@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     id: u128,
     server: String,
     volumes: RwLock<BTreeMap<VolumeId, Arc<Volume>>>,
-    rng: Mutex<StdRng>,
+    pub(crate) rng: Mutex<StdRng>,
     sessions: Mutex<Counter>,
     /// Held while the partition is open.
     _lock: Option<fs::File>,

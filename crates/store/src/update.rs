@@ -67,6 +67,8 @@ pub(crate) struct Made {
     pub(crate) name: BodyName,
     pub(crate) mark: Option<Mark>,
     pub(crate) backup: bool,
+    /// It is lent from its first moment.
+    pub(crate) lent: bool,
 }
 
 impl Drop for Held {
@@ -78,8 +80,13 @@ impl Drop for Held {
             self.gate.suspect = true;
             self.gate.trimmed = false;
         }
-        if let Some(Made { name, mark, backup }) = self.made.take() {
+        if let Some(Made { name, mark, backup, lent }) = self.made.take() {
             self.gate.close();
+            if lent {
+                self.gate.lent = false;
+                self.gate.settled = None;
+                self.media.bodies.lent.lock().remove(&(name.volume, name.vnode));
+            }
             self.gate.mark = mark;
             self.gate.unsynced_name = false;
             self.gate.backup = backup;

@@ -79,6 +79,8 @@ pub enum Answer {
     Committed { verifier: BootVerifier },
     /// The descriptor travels beside the message; the status that it belongs to.
     Body { status: Status },
+    /// A blank body's number; its descriptor travels beside the message.
+    Blank(u64),
     /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they belong to.
     Sums { version: u64, sums: Vec<u32> },
     /// The directory is delegated to the asker, with these slots for new files in its volume.

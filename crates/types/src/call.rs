@@ -209,6 +209,11 @@ pub enum Call {
     /// What kernels wrote into a lent body is in the records afterwards. `back`: this session's kernel does not write any more.
     /// Answer: `Status`.
     SettleBody { fid: Fid, back: bool },
+    /// An empty file on the partition of this file's volume, for the caller's kernel to write a new file's body into (docs/passthrough.md). It
+    /// belongs to the session. Refused with `Busy` where room is scarce, or the session has enough. Answer: `Blank`.
+    LendBlank { fid: Fid },
+    /// The body of the file is from now on this blank of the session, with what it holds, and lent to the session. Answer: `Status`.
+    AdoptBody { fid: Fid, blank: u64 },
     /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer: `Sums`.
     ReadSums { fid: Fid, first: u64, count: u32 },
 
@@ -265,7 +270,8 @@ impl Call {
             | Call::Write { .. }
             | Call::Allocate { .. }
             | Call::Delegated { .. }
-            | Call::SettleBody { .. } => true,
+            | Call::SettleBody { .. }
+            | Call::AdoptBody { .. } => true,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -280,6 +286,7 @@ impl Call {
             | Call::CommitVolume { .. }
             | Call::OpenBody { .. }
             | Call::LendBody { .. }
+            | Call::LendBlank { .. }
             | Call::ReadSums { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }
@@ -337,6 +344,8 @@ impl Call {
             | Call::OpenBody { fid }
             | Call::LendBody { fid, .. }
             | Call::SettleBody { fid, .. }
+            | Call::LendBlank { fid }
+            | Call::AdoptBody { fid, .. }
             | Call::ReadSums { fid, .. }
             | Call::Lock { fid, .. }
             | Call::Unlock { fid, .. }

@@ -77,6 +77,10 @@ impl Core {
         })
     }
 
+    fn resolved(&self, dir: Fid, name: &Name) -> Option<Fid> {
+        self.tables.lock().resolve(dir, name)
+    }
+
     fn mark_victim(&self, dir: Fid, name: &Name) -> Victim {
         let mut tables = self.tables.lock();
         let Some(fid) = tables.resolve(dir, name) else { return Victim { hold: true, marked: None } };
@@ -114,6 +118,9 @@ impl Core {
     }
 
     fn remove(&self, request: &Request<'_>, dir: Fid, name: &Name, directory: bool) -> Result<(), Error> {
+        if directory && let Some(gone) = self.resolved(dir, name) {
+            self.withdraw_children(gone);
+        }
         let victim = if directory { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) };
         let hold = victim.hold;
         let call = Call::Remove { dir, name: name.clone(), directory, hold };

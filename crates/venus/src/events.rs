@@ -164,6 +164,7 @@ impl Core {
     fn on_lease_lost(&self) {
         tracing::warn!("lease lost: cache and locks are void");
         self.lose_journal(Vec::new(), &Error::Lost);
+        self.forget_blanks();
         self.void(|tables| tables.holder.on_lease_lost());
         for file in self.files() {
             let mut data = file.data.lock();

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
 use crate::Error;
+use crate::blank::Scratch;
 use crate::budget::Gauge;
 use crate::cached::Pinned;
 use crate::extents::{Chunk, Extents};
@@ -35,6 +36,9 @@ pub(crate) struct File {
     sealed: AtomicUsize,
     /// The server's records lag behind what the kernel writes. Changes under `data`; read without it for the status that is shown.
     pub lent: AtomicBool,
+    /// The kernel writes into a blank. Changes with `scratch`; read without it.
+    pub blank: AtomicBool,
+    pub scratch: Mutex<Option<Scratch>>,
     /// How many handles there are, and with them the mode. See `pass.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
@@ -94,6 +98,8 @@ impl File {
             floor: AtomicU64::new(0),
             sealed: AtomicUsize::new(0),
             lent: AtomicBool::new(false),
+            blank: AtomicBool::new(false),
+            scratch: Mutex::default(),
             choice: Mutex::default(),
             data: Mutex::default(),
             moved: Condvar::new(),
@@ -101,7 +107,7 @@ impl File {
     }
 
     pub fn is_clean(&self) -> bool {
-        self.unsent.load(Ordering::Acquire) == 0
+        self.unsent.load(Ordering::Acquire) == 0 && !self.is_behind()
     }
 
     /// The body of the disk cache that the kernel has, if it has one.

@@ -37,7 +37,10 @@ impl Core {
     pub fn look_after(self: &Arc<Self>) {
         while let Some(mut due) = self.wait_for_work() {
             self.check_lease();
-            due.aged.iter().for_each(|file| self.hurry(file));
+            for file in &due.aged {
+                self.hurry(file);
+                self.look_at_blank(file);
+            }
             if !due.unhold.is_empty() || !due.hold.is_empty() {
                 std::thread::sleep(BATCH);
                 due.unhold.append(&mut self.chores.lock().unhold);

@@ -460,6 +460,7 @@ impl Core {
     }
 
     pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
+        self.withdraw_uncovered();
         // Whoever asks must see what was closed, and with handles whose closing says nothing that is all that was written.
         let files = self.tables.lock().children_of(dirs);
         for file in files.iter().filter(|file| !file.is_clean()) {
@@ -541,7 +542,7 @@ impl Core {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);
             let pending = |fid: Fid| tables.nodes.whole(&fid).map_or(0, |node| node.pending);
-            let data = matches!(call, Call::Write { .. } | Call::Allocate { .. });
+            let data = matches!(call, Call::Write { .. } | Call::Allocate { .. } | Call::AdoptBody { .. });
             match concerned(&tables, call) {
                 _ if call.changes() && !data => Some(self.journal.last()),
                 (fids, true) => fids.into_iter().map(pending).filter(|number| *number > landed).max(),

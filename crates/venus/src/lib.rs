@@ -12,11 +12,13 @@
 //! 2. one pinned body (`cached.rs`), then one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress` or `early`
-//! 5. the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
+//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
+mod adopt;
 mod ahead;
+mod blank;
 mod body;
 mod budget;
 mod cached;

@@ -154,11 +154,23 @@ impl Venus {
         if let Some(file) = core.file_of(fid) {
             core.send_all(&file, request.cancel)?;
         }
-        let call = Call::SetStatus { fid, change };
-        let set = match core.set_here(request, &call) {
-            Some(set) => set,
-            None => core.status_by(request, call)?,
+        let file = core.file_of(fid).filter(|_| change.size.is_some());
+        let cuts = match &file {
+            Some(file) => core.begin_cut(file, request.cancel)?,
+            None => false,
         };
+        let call = Call::SetStatus { fid, change };
+        let mut set = match core.set_here(request, &call) {
+            Some(set) => Ok(set),
+            None => core.status_by(request, call.clone()),
+        };
+        if let Some(file) = file.filter(|_| cuts)
+            && !core.cut_blank(&file, change.size.filter(|_| set.is_ok()))
+        {
+            // The server restarted in between.
+            set = core.status_by(request, call);
+        }
+        let set = set?;
         if let Some(size) = change.size {
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);

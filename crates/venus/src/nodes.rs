@@ -136,7 +136,8 @@ impl Node {
         if let Some(file) = unsent {
             status.size = status.size.max(file.floor.load(Ordering::Acquire));
         }
-        Some((status, self.valid && unsent.is_none() && !self.is_lent()))
+        let behind = || self.file.as_ref().is_some_and(|file| file.is_behind());
+        Some((status, self.valid && unsent.is_none() && !self.is_lent() && !behind()))
     }
 }
 

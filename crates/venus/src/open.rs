@@ -27,11 +27,16 @@ pub(crate) struct Open {
     pub sequence: Mutex<Sequence>,
     /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what was written.
     pub quiet: bool,
+    /// It made the file.
+    made: bool,
 }
 
 impl Open {
     /// Fails once for failed writes in the background that this handle was not told of.
     pub fn take_error(&self) -> Result<(), Error> {
+        if self.file.is_lost() {
+            return Err(Error::Lost);
+        }
         let data = self.file.data.lock();
         if self.seen.swap(data.errors, Ordering::AcqRel) == data.errors {
             return Ok(());
@@ -92,7 +97,7 @@ impl Core {
     }
 
     fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode, made: bool) -> Result<Opened, Error> {
-        let chosen = self.choose(request, &file, mode);
+        let chosen = self.choose(request, &file, mode, made);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = Handle(self.number());
         let errors = file.data.lock().errors;
@@ -112,6 +117,7 @@ impl Core {
             locked: AtomicU64::new(0),
             sequence: Mutex::default(),
             quiet,
+            made,
         };
         self.opens.lock().insert(handle, Arc::new(open));
         let direct = mode.append && backing.is_none() || mode.write && pinned;
@@ -164,7 +170,8 @@ impl Venus {
     /// That of a write in the background, once for each handle.
     pub fn flush(&self, request: &Request<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
-        let sent = if open.mode.write { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
+        let gone = || open.file.has_blank() && self.core.is_gone(open.file.fid);
+        let sent = if open.mode.write && !gone() { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
         if let Some(owner) = owner {
             let held = |lock: &crate::file::Granted| lock.owner == owner && lock.family == LockFamily::Posix;
             if open.file.data.lock().locks.iter().any(held) {
@@ -190,7 +197,15 @@ impl Venus {
         if open.quiet {
             self.core.hurry(&open.file);
         }
+        if open.made {
+            self.core.note_made(open.file.fid);
+        }
+        let blank = open.file.has_blank();
         self.core.unchoose(request, &open.file, open.mode);
+        if blank {
+            self.core.hurry(&open.file);
+            self.core.refresh_blanks();
+        }
         self.core.count_release(&open.file);
         unlocked
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use client::Cancel;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
+use crate::blank::Blank;
 use crate::body::{matches_sum, read_at};
 use crate::cached::Pinned;
 use crate::file::File;
@@ -56,13 +57,31 @@ pub(crate) struct Passed {
     settled: Option<Stamp>,
     /// It is not the server's body, but ours in the disk cache.
     pub pinned: Option<Arc<Pinned>>,
+    /// No body of the server's yet (`blank.rs`).
+    pub blank: Option<Blank>,
 }
 
 impl Passed {
     /// A body of the disk cache.
     pub fn of_cache(backing: Backing, pinned: Arc<Pinned>) -> Option<Passed> {
         let body = Arc::new(pinned.descriptor()?);
-        Some(Passed { backing, body, lent: None, settled: None, pinned: Some(pinned) })
+        Some(Passed { backing, body, lent: None, settled: None, pinned: Some(pinned), blank: None })
+    }
+
+    pub fn with_blank(backing: Backing, body: Arc<OwnedFd>, blank: Blank) -> Self {
+        Passed { backing, body, lent: None, settled: None, pinned: None, blank: Some(blank) }
+    }
+
+    /// Whether the server lent it for writing.
+    pub fn is_borrowed(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// The blank was adopted, in this life and at the latest in this state.
+    pub fn become_lent(&mut self, life: u64, settled: Option<Stamp>) {
+        self.blank = None;
+        self.lent = Some(life);
+        self.settled = settled;
     }
 }
 
@@ -73,13 +92,27 @@ pub(crate) struct Choice {
     writers: u32,
 }
 
+impl Choice {
+    /// Whether nobody has the file open.
+    pub fn is_unused(&self) -> bool {
+        self.users == 0
+    }
+}
+
 impl Core {
-    /// One more handle of the file; the body that it has to be opened with, if any.
-    pub fn choose(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Result<Option<Backing>, Error> {
+    /// One more handle of the file, which `made` it or found it; the body that it has to be opened with, if any.
+    pub fn choose(
+        &self,
+        request: &Request<'_>,
+        file: &Arc<File>,
+        mode: OpenMode,
+        made: bool,
+    ) -> Result<Option<Backing>, Error> {
         let mut choice = file.choice.lock();
         let passed = file.data.lock().passed.clone();
         let passed = match passed {
             None if choice.users > 0 => None,
+            None if made && self.local => self.begin_blank(file, mode),
             None if self.local => self.pass(request, file, mode),
             None => self.pin(request, file, mode)?,
             Some(Passed { pinned: Some(pinned), backing, .. }) => {
@@ -88,9 +121,13 @@ impl Core {
                 choice.writers += u32::from(mode.write);
                 return Ok(Some(backing));
             }
+            Some(passed) if passed.blank.is_some() => self.join_blank(request, file, mode, choice.is_unused())?,
             Some(passed) if mode.write && !self.is_lent(&passed) => Some(self.join(request, file, passed)?),
             Some(passed) => Some(passed),
         };
+        if mode.write && passed.as_ref().is_some_and(|passed| passed.blank.is_some()) {
+            file.data.lock().writer = Some(request.caller.clone());
+        }
         choice.users += 1;
         choice.writers += u32::from(mode.write);
         Ok(passed.map(|passed| passed.backing))
@@ -102,6 +139,11 @@ impl Core {
         choice.users -= 1;
         choice.writers -= u32::from(mode.write);
         let Some(passed) = file.data.lock().passed.clone() else { return };
+        if passed.blank.is_some() && (choice.users > 0 || self.rest_blank(file)) {
+            return;
+        }
+        // As it is now: the blank may have been adopted a moment ago.
+        let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.lent.is_some() && choice.writers == 0 {
             self.return_body(request, file);
         }
@@ -112,9 +154,44 @@ impl Core {
             return;
         }
         if choice.users == 0 {
-            file.data.lock().passed = None;
+            self.end_pass(file);
+        }
+    }
+
+    /// Nobody has the file open any more: the kernel needs no body.
+    pub fn end_pass(&self, file: &File) {
+        let passed = {
+            let mut data = file.data.lock();
+            self.drop_scratch(file);
+            data.passed.take()
+        };
+        if let Some(passed) = passed {
             self.invalidator().unpass(passed.backing);
         }
+    }
+
+    /// One more handle of a file that has a blank. One that reads and writes could be mapped for writing: it takes a body that is the server's.
+    fn join_blank(
+        &self,
+        request: &Request<'_>,
+        file: &Arc<File>,
+        mode: OpenMode,
+        unused: bool,
+    ) -> Result<Option<Passed>, Error> {
+        let covered = {
+            let tables = self.tables.lock();
+            tables.trusted() && tables.covers(file.fid)
+        };
+        if !covered || mode.read && mode.write {
+            if unused && let Some(blank) = self.take_off(file) {
+                self.put_blank(blank);
+                return Ok(self.pass(request, file, mode));
+            }
+            self.adopt_held(file, request.cancel)?;
+        } else if unused {
+            file.wake_blank();
+        }
+        Ok(file.data.lock().passed.clone())
     }
 
     /// Whether the kernel may write into it: under a lease that the server counts on too (CB-4).
@@ -207,7 +284,7 @@ impl Core {
             kernel.inode_data(file.fid);
         }
         let settled = Stamp::of(&body);
-        let passed = Passed { backing, body: Arc::new(body), lent, settled, pinned: None };
+        let passed = Passed { backing, body: Arc::new(body), lent, settled, pinned: None, blank: None };
         file.data.lock().passed = Some(passed.clone());
         file.lent.store(lent.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +305,7 @@ impl Core {
     }
 
     /// The last writer is gone: the server may sum the body.
-    fn return_body(&self, request: &Request<'_>, file: &File) {
+    pub fn return_body(&self, request: &Request<'_>, file: &File) {
         let status = self.settle_call(request, file.fid, true);
         file.lent.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
@@ -297,6 +374,7 @@ impl Core {
     /// The server does not know any more which bodies our kernel writes: they are borrowed again through `remote`.
     pub fn borrow_again(&self, remote: &dyn client::Remote) {
         let life = self.life.load(Ordering::Acquire);
+        self.files().iter().filter(|file| file.has_blank()).for_each(|file| self.adopt_again(file, remote));
         for file in self.files().iter().filter(|file| file.lent.load(Ordering::Acquire)) {
             let call = Call::LendBody { fid: file.fid, how: Lending::Join };
             match remote.call(&Caller::ROOT, call, None) {
@@ -316,9 +394,10 @@ impl Core {
 impl Venus {
     /// How passthrough is used.
     pub fn passthrough(&self) -> Passthrough {
-        let open = self.core.files().iter().filter(|file| file.data.lock().passed.is_some()).count();
+        let open = self.core.files().iter().filter(|file| !file.is_idle() && file.data.lock().passed.is_some()).count();
         let given = self.core.passed.load(Ordering::Relaxed);
-        Passthrough { why_not: self.core.passes().err(), open, given }
+        let blanks = self.core.fresh_blanks();
+        Passthrough { why_not: self.core.passes().err(), open, given, blanks }
     }
 }
 

@@ -126,6 +126,7 @@ impl Venus {
     pub fn read(&self, request: &Request<'_>, handle: Handle, offset: u64, length: u32) -> Result<Bytes, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
+        open.file.note_read();
         let length = length.min(CHUNK as u32);
         if let Some(data) = open.file.pinned().and_then(|pinned| pinned.read(offset, length)) {
             return Ok(data);

@@ -128,4 +128,6 @@ pub struct Passthrough {
     pub open: usize,
     /// How often a body was given to it.
     pub given: u64,
+    /// Blank bodies for new files that are at hand.
+    pub blanks: usize,
 }

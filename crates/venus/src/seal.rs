@@ -22,6 +22,9 @@ impl Core {
         }
         self.wait_for_journal();
         let mut data = file.data.lock();
+        if file.has_blank() {
+            return self.seal_blank(file, &mut data);
+        }
         if !data.flying.is_empty() || data.workers > 0 || data.dirty.bytes() > SEALED_BYTES_MAX {
             return false;
         }

@@ -10,6 +10,7 @@ use lease::Snapshot;
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
 
+use crate::blank::Blanks;
 use crate::budget::Gauge;
 use crate::disk::DiskCache;
 use crate::file::File;
@@ -82,6 +83,8 @@ pub(crate) struct Core {
     pub disk: Option<DiskCache>,
     pub stopped: AtomicBool,
     pub journal: Journal,
+    /// Bodies for new files.
+    pub blanks: Mutex<Blanks>,
     /// Entries that were taken out of the journal, whose bytes are to be let go.
     pub cuts: Mutex<Vec<Entry>>,
     /// Answers of the server that were not those given here (DE-5), other than behind a change that was lost.
@@ -129,6 +132,7 @@ impl Core {
             disk,
             stopped: AtomicBool::new(false),
             journal,
+            blanks: Mutex::default(),
             cuts: Mutex::default(),
             differences: AtomicU64::new(0),
             distrusted: AtomicU64::new(0),
@@ -218,8 +222,12 @@ impl Core {
         let mut tables = self.tables.lock();
         let node = tables.nodes.whole_mut(&file.fid)?;
         let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
-        let idle =
-            file.is_clean() && data.sealed.is_empty() && data.kept.is_empty() && data.workers == 0 && node.opens == 0;
+        let idle = file.is_clean()
+            && data.passed.is_none()
+            && data.sealed.is_empty()
+            && data.kept.is_empty()
+            && data.workers == 0
+            && node.opens == 0;
         if !(this && idle) {
             return None;
         }

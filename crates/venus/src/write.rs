@@ -153,6 +153,9 @@ impl Core {
         if file.is_clean() || self.seal(file) {
             return Ok(());
         }
+        if file.has_blank() {
+            return self.adopt(file, cancel).or_else(|error| interrupted_or_told(&error));
+        }
         let until = file.data.lock().clock;
         self.send_until(file, until, cancel)
     }
@@ -281,6 +284,10 @@ impl Core {
         if file.is_clean() || self.seal(file) {
             return;
         }
+        if file.has_blank() {
+            let (core, file) = (Arc::clone(self), Arc::clone(file));
+            return self.senders.run(move || drop(core.adopt(&file, None)));
+        }
         let mut data = file.data.lock();
         data.urgent = data.clock;
         drop(data);
@@ -371,6 +378,11 @@ impl Core {
             }
         }
     }
+}
+
+/// What failed otherwise is remembered for the handles.
+fn interrupted_or_told(error: &Error) -> Result<(), Error> {
+    if matches!(error, Error::Interrupted) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// Stability.
@@ -498,6 +510,7 @@ impl Venus {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         self.core.send_all(&open.file, request.cancel)?;
+        self.core.adopt(&open.file, request.cancel)?;
         open.take_error()?;
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);

@@ -21,7 +21,7 @@ use types::{
     VolumeId,
 };
 
-use crate::calls::{Counters, Lends};
+use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
@@ -76,6 +76,8 @@ pub(crate) struct Core {
     pub removing: HashMap<Fid, u32>,
     /// Whose kernels write into which bodies.
     pub lends: Lends,
+    /// Blank bodies that sessions have.
+    pub blanks: Blanks,
 }
 
 /// A change that waits for acknowledgements.
@@ -123,6 +125,9 @@ impl Vice {
                 delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
             });
         }
+        let (blanks, left): (Vec<_>, Vec<_>) =
+            partition.blanks()?.into_iter().partition(|blank| known.iter().any(|one| one.session == blank.session));
+        left.into_iter().try_for_each(|blank| partition.remove_blank(blank))?;
         // Every record was synced before its session was used, so all are known.
         let restart = Restart { known, complete: true };
         let last = partition.allocate_session()?;
@@ -137,6 +142,7 @@ impl Vice {
                 pending: HashMap::new(),
                 removing: HashMap::new(),
                 lends: Lends::default(),
+                blanks: Blanks::new(blanks.into_iter()),
             }),
             counters: Counters::default(),
             scrub: Mutex::new(None),
@@ -333,6 +339,8 @@ impl Vice {
             | Call::ReadSums { .. }
             | Call::LendBody { .. }
             | Call::SettleBody { .. }
+            | Call::LendBlank { .. }
+            | Call::AdoptBody { .. }
             | Call::Scrub { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
@@ -360,7 +368,7 @@ impl Vice {
 /// changed them on their own, and those may say so at any time.
 pub(crate) fn may_run(core: &Core, origin: Origin, call: &Call) -> bool {
     match call {
-        Call::Delegated { .. } if core.leases.reclaims_delegations(origin.session) => true,
+        Call::Delegated { .. } | Call::AdoptBody { .. } if core.leases.reclaims_delegations(origin.session) => true,
         call if call.changes() => core.leases.may_change(),
         Call::Root { .. }
         | Call::Lookup { .. }

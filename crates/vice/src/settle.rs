@@ -139,7 +139,9 @@ impl Vice {
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
         core.lends.remove_session(session);
+        let blanks = core.blanks.remove_session(session);
         drop(core);
+        blanks.into_iter().for_each(|blank| self.drop_blank(blank));
         if let Err(error) = self.partition.remove_session(session) {
             // The record outlives the session and costs a later start some grace.
             tracing::warn!(?session, %error, "session record stays");

@@ -225,7 +225,7 @@ impl ClientSession {
             return Err(PeerError::WrongAnswer);
         }
         let (slot, descriptor) = (header.slot, header.flags.has(Flags::DESCRIPTOR));
-        if descriptor && flight.ready.expects() != AnswerKind::Body {
+        if descriptor && !matches!(flight.ready.expects(), AnswerKind::Body | AnswerKind::Blank) {
             return Err(PeerError::WrongAnswer);
         }
         let result = read_reply(frame, &flight.ready)?;

@@ -74,8 +74,8 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             put_status(to, status);
             to.u64(*offset).u64(*previous_version).u64(verifier.0).u32(*count);
         }
-        Answer::Offset(offset) => {
-            to.u64(*offset);
+        Answer::Offset(number) | Answer::Blank(number) => {
+            to.u64(*number);
         }
         Answer::Committed { verifier } => {
             to.u64(verifier.0);
@@ -192,6 +192,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Data => get_data(from, payload)?,
         AnswerKind::Written => get_written(from)?,
         AnswerKind::Offset => Answer::Offset(from.u64()?),
+        AnswerKind::Blank => Answer::Blank(from.u64()?),
         AnswerKind::Committed => Answer::Committed { verifier: BootVerifier(from.u64()?) },
         AnswerKind::Body => Answer::Body { status: get_status(from)? },
         AnswerKind::Sums => get_sums(from)?,

@@ -72,9 +72,11 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         | Call::Commit { fid }
         | Call::CommitVolume { fid }
         | Call::OpenBody { fid }
+        | Call::LendBlank { fid }
         | Call::Delegate { fid } => to.fid(*fid),
         Call::LendBody { fid, how } => to.fid(*fid).u8(*how as u8),
         Call::SettleBody { fid, back } => to.fid(*fid).bool(*back),
+        Call::AdoptBody { fid, blank } => to.fid(*fid).u64(*blank),
         Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
         Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => {
             to.fid(*fid).length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name)
@@ -189,6 +191,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::OpenBody => Call::OpenBody { fid: from.fid()? },
         Procedure::LendBody => Call::LendBody { fid: from.fid()?, how: from.choice("lending", lending)? },
         Procedure::SettleBody => Call::SettleBody { fid: from.fid()?, back: from.bool("back")? },
+        Procedure::LendBlank => Call::LendBlank { fid: from.fid()? },
+        Procedure::AdoptBody => Call::AdoptBody { fid: from.fid()?, blank: from.u64()? },
         Procedure::ReadSums => Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? },
         Procedure::Lock => get_lock(from)?,
         Procedure::Unlock => {
@@ -450,6 +454,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::OpenBody { fid }
         | Call::LendBody { fid, .. }
         | Call::SettleBody { fid, .. }
+        | Call::LendBlank { fid }
+        | Call::AdoptBody { fid, .. }
         | Call::ReadSums { fid, .. }
         | Call::Lock { fid, .. }
         | Call::Unlock { fid, .. }

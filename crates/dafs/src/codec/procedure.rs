@@ -66,6 +66,8 @@ wire_numbers! {
         Return = 35,
         LendBody = 36,
         SettleBody = 37,
+        LendBlank = 38,
+        AdoptBody = 39,
     }
 }
 
@@ -93,6 +95,7 @@ wire_numbers! {
         LockTest = 18,
         Report = 19,
         Delegation = 20,
+        Blank = 21,
     }
 }
 
@@ -129,6 +132,8 @@ impl Procedure {
             Call::OpenBody { .. } => Procedure::OpenBody,
             Call::LendBody { .. } => Procedure::LendBody,
             Call::SettleBody { .. } => Procedure::SettleBody,
+            Call::LendBlank { .. } => Procedure::LendBlank,
+            Call::AdoptBody { .. } => Procedure::AdoptBody,
             Call::ReadSums { .. } => Procedure::ReadSums,
             Call::Lock { .. } => Procedure::Lock,
             Call::Unlock { .. } => Procedure::Unlock,
@@ -153,7 +158,8 @@ impl Procedure {
             | Procedure::MakeUnnamed
             | Procedure::XattrSet
             | Procedure::XattrRemove
-            | Procedure::SettleBody => AnswerKind::Status,
+            | Procedure::SettleBody
+            | Procedure::AdoptBody => AnswerKind::Status,
             Procedure::Lookup => AnswerKind::Entry,
             Procedure::ReadDir => AnswerKind::Entries,
             Procedure::Make | Procedure::Link => AnswerKind::Made,
@@ -168,6 +174,7 @@ impl Procedure {
             Procedure::Seek => AnswerKind::Offset,
             Procedure::Commit | Procedure::CommitVolume => AnswerKind::Committed,
             Procedure::OpenBody | Procedure::LendBody => AnswerKind::Body,
+            Procedure::LendBlank => AnswerKind::Blank,
             Procedure::ReadSums => AnswerKind::Sums,
             Procedure::TestLock => AnswerKind::LockTest,
             Procedure::Lock
@@ -206,6 +213,7 @@ impl AnswerKind {
             Answer::LockTest(_) => AnswerKind::LockTest,
             Answer::Report(_) => AnswerKind::Report,
             Answer::Delegation { .. } => AnswerKind::Delegation,
+            Answer::Blank(_) => AnswerKind::Blank,
         }
     }
 
@@ -230,6 +238,7 @@ impl AnswerKind {
             | AnswerKind::Offset
             | AnswerKind::Committed
             | AnswerKind::Sums
+            | AnswerKind::Blank
             | AnswerKind::LockTest
             | AnswerKind::Report => false,
         }

@@ -343,7 +343,9 @@ impl ServerSession {
         let refuse = match (caller, &call) {
             _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),
             (None, _) => Some(Fault::NoCredential),
-            (_, Call::OpenBody { .. } | Call::LendBody { .. }) if no_descriptors => Some(Fault::Unsupported),
+            (_, Call::OpenBody { .. } | Call::LendBody { .. } | Call::LendBlank { .. }) if no_descriptors => {
+                Some(Fault::Unsupported)
+            }
             (_, Call::Delegate { .. } | Call::Delegated { .. } | Call::Return { .. }) if no_delegations => {
                 Some(Fault::Unsupported)
             }

@@ -77,6 +77,24 @@ impl Cell {
         self.loopback.vice().partition()
     }
 
+    /// Limits the volume's bytes.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn set_quota(&self, bytes: u64) {
+        let session = self.session();
+        let root = match session.call(&Caller::ROOT, Call::Root { volume: volume() }, None).unwrap().answer {
+            types::Answer::Status(status) => status.fid,
+            other => panic!("{other:?}"),
+        };
+        session.call(&Caller::ROOT, Call::SetQuota { fid: root, bytes, files: 0 }, None).unwrap();
+    }
+
+    /// What is wrong on the partition.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn scrub(&self) -> Vec<String> {
+        let report = self.partition().scrub(&mut |_| {}, &false.into()).unwrap();
+        report.findings.iter().map(|finding| format!("{finding:?}")).collect()
+    }
+
     /// Mounts once more, in a client of its own.
     pub fn mount(&self) -> Client {
         self.mount_over(crate::TRANSPORT)
@@ -192,6 +210,18 @@ impl Client {
     #[allow(dead_code)] // Not for measurements.
     pub fn passed(&self) -> usize {
         self.venus.passthrough().open
+    }
+
+    /// Bodies that the kernel was given.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn given(&self) -> u64 {
+        self.venus.passthrough().given
+    }
+
+    /// Answers that the server gave otherwise.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn differences(&self) -> u64 {
+        self.venus.differences()
     }
 
     /// Waits until every request is seen through.

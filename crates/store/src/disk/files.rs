@@ -1,4 +1,5 @@
-//! Body files as plain sparse files: `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex.
+//! Body files as plain sparse files: `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex; and
+//! `blanks/<session>.<number>`.
 
 use std::fs;
 use std::io;
@@ -13,10 +14,13 @@ use rustix::io::Errno;
 use types::VolumeId;
 
 use super::{BodyFile, BodyName, Disk, Stamp, file_name, parse_name};
-use crate::{Space, StoreError};
+use crate::{BlankName, Space, StoreError};
 
 /// There while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
+
+/// Where blanks are.
+const BLANKS: &str = "blanks";
 
 pub(crate) struct Files {
     root: PathBuf,
@@ -43,13 +47,16 @@ impl Files {
         self.dir(name).join(file_name(name))
     }
 
-    fn open_as(&self, name: BodyName, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>> {
-        let path = self.path(name);
-        match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME | flags, Mode::from(0o600)) {
-            Ok(fd) => Ok(Some(Arc::new(HostFile { file: fs::File::from(fd), path }))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    fn blank(&self, name: BlankName) -> PathBuf {
+        self.root.join(BLANKS).join(name.text())
+    }
+}
+
+fn open_as(path: PathBuf, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME | flags, Mode::from(0o600)) {
+        Ok(fd) => Ok(Some(Arc::new(HostFile { file: fs::File::from(fd), path }))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -68,12 +75,12 @@ impl Disk for Files {
     }
 
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>> {
-        let file = self.open_as(name, OFlags::CREATE | OFlags::TRUNC)?;
+        let file = open_as(self.path(name), OFlags::CREATE | OFlags::TRUNC)?;
         file.ok_or_else(|| io::Error::other(format!("{} is gone", self.dir(name).display())))
     }
 
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
-        self.open_as(name, OFlags::empty())
+        open_as(self.path(name), OFlags::empty())
     }
 
     fn remove(&self, name: BodyName) -> io::Result<()> {
@@ -114,6 +121,50 @@ impl Disk for Files {
 
     fn has_descriptors(&self) -> bool {
         true
+    }
+
+    fn make_blank(&self, name: BlankName) -> io::Result<Arc<dyn BodyFile>> {
+        let flags = OFlags::CREATE | OFlags::EXCL;
+        let made = match open_as(self.blank(name), flags)? {
+            None => {
+                fs::create_dir_all(self.root.join(BLANKS))?;
+                open_as(self.blank(name), flags)?
+            }
+            made => made,
+        };
+        made.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn open_blank(&self, name: BlankName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        open_as(self.blank(name), OFlags::empty())
+    }
+
+    fn blanks(&self) -> io::Result<Vec<BlankName>> {
+        let dir = match fs::read_dir(self.root.join(BLANKS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            dir => dir?,
+        };
+        let mut names = Vec::new();
+        for file in dir {
+            names.extend(file?.file_name().to_str().and_then(BlankName::parse));
+        }
+        Ok(names)
+    }
+
+    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        self.remove(body)?;
+        match rustix::fs::link(self.blank(blank), self.path(body)) {
+            Ok(()) => self.open(body),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn remove_blank(&self, name: BlankName) -> io::Result<()> {
+        match rustix::fs::unlink(self.blank(name)) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -14,7 +14,7 @@ use types::VolumeId;
 
 use super::{BodyFile, BodyName, Disk, Stamp};
 use crate::machine::{Machine, Shared};
-use crate::{Space, StoreError};
+use crate::{BlankName, Space, StoreError};
 
 const PAGE: usize = 4096;
 /// As ext4 has it, so that `TooBig` can be met.
@@ -30,6 +30,8 @@ type Pages = BTreeMap<u64, Page>;
 #[derive(Clone, Default)]
 pub(crate) struct MemFiles {
     names: BTreeMap<BodyName, u64>,
+    /// Lost with the power, as nobody syncs their names.
+    blanks: BTreeMap<BlankName, u64>,
     files: BTreeMap<u64, MemFile>,
     /// Names that were removed since the last sync of everything, with their files.
     removed: Vec<(BodyName, u64)>,
@@ -218,6 +220,41 @@ impl Disk for MemDisk {
 
     fn is_written(&self, _name: BodyName) -> io::Result<bool> {
         Ok(false)
+    }
+
+    fn make_blank(&self, name: BlankName) -> io::Result<Arc<dyn BodyFile>> {
+        let mut machine = self.0.lock();
+        let files = &mut machine.files;
+        files.next += 1;
+        let id = files.next;
+        if files.blanks.insert(name, id).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        files.files.insert(id, MemFile::default());
+        drop(machine);
+        Ok(self.handle(id))
+    }
+
+    fn open_blank(&self, name: BlankName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        let id = self.0.lock().files.blanks.get(&name).copied();
+        Ok(id.map(|id| self.handle(id)))
+    }
+
+    fn blanks(&self) -> io::Result<Vec<BlankName>> {
+        Ok(self.0.lock().files.blanks.keys().copied().collect())
+    }
+
+    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+        let mut machine = self.0.lock();
+        let Some(id) = machine.files.blanks.get(&blank).copied() else { return Ok(None) };
+        machine.files.names.insert(body, id);
+        drop(machine);
+        Ok(Some(self.handle(id)))
+    }
+
+    fn remove_blank(&self, name: BlankName) -> io::Result<()> {
+        self.0.lock().files.blanks.remove(&name);
+        Ok(())
     }
 
     fn has_descriptors(&self) -> bool {

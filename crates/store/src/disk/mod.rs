@@ -12,7 +12,7 @@ pub(crate) use files::Files;
 pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
 use types::{VnodeNo, VolumeId};
 
-use crate::{Space, StoreError};
+use crate::{BlankName, Space, StoreError};
 
 /// One body file for ever: generations of one vnode and epoch are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +58,16 @@ pub(crate) trait Disk: Send + Sync {
     fn is_written(&self, name: BodyName) -> io::Result<bool>;
     /// Whether its files have descriptors to hand out.
     fn has_descriptors(&self) -> bool;
+    /// Makes an empty file that is no body yet.
+    fn make_blank(&self, name: BlankName) -> io::Result<Arc<dyn BodyFile>>;
+    /// Opens one; `None` if there is none.
+    fn open_blank(&self, name: BlankName) -> io::Result<Option<Arc<dyn BodyFile>>>;
+    /// All of them.
+    fn blanks(&self) -> io::Result<Vec<BlankName>>;
+    /// Makes one a body file too, in place of what has that name (from an update that never committed); `None`: there is no such blank.
+    fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
+    /// Takes its name as a blank away; fine if there is none.
+    fn remove_blank(&self, name: BlankName) -> io::Result<()>;
     /// Room.
     fn space(&self) -> io::Result<Space>;
     /// Changes with each start of the operating system.

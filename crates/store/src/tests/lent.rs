@@ -2,11 +2,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{AllocateMode, Fid, Kind, SeekWhat, Timestamp, VnodeNo};
+use types::{AllocateMode, Fid, Kind, SeekWhat, SessionId, Timestamp, VnodeNo};
 
 use super::world::{World, name};
 use crate::reader::body_name;
-use crate::{BLOCK_BYTES, MemMachine, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, BlankName, MemMachine, StoreError, Update, Vnode};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
@@ -218,5 +218,87 @@ fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
         }
         end_clean(&world, no);
         assert_eq!(read(&world, no), found, "seed {seed}");
+    }
+}
+
+/// A blank with these bytes in it.
+fn blank(world: &World, bytes: &[u8]) -> BlankName {
+    let (name, descriptor) = world.partition.make_blank(SessionId(7)).unwrap();
+    assert!(descriptor.is_none(), "memory has no descriptors");
+    let file = world.volume.tree.media.disk.open_blank(name).unwrap().unwrap();
+    file.write_at(0, bytes).unwrap();
+    name
+}
+
+fn adopt(world: &World, no: VnodeNo, blank: BlankName) {
+    change(world, no, |vnode, update| {
+        world.volume.adopt(vnode, blank, update)?;
+        vnode.handed = true;
+        Ok(())
+    });
+    world.volume.end_adoption(no, blank).unwrap();
+    assert!(!settle(world, no), "nobody wrote");
+}
+
+#[test]
+fn an_adopted_blank_is_the_body_and_is_written_on() {
+    for before in [0, 1, 10_000, 100_000] {
+        let (world, no) = with_file(&vec![9; before]);
+        let mut bytes = vec![4; 70_000];
+        let blank = blank(&world, &bytes);
+        adopt(&world, no, blank);
+        assert_eq!(world.partition.blanks().unwrap(), []);
+        let status = vnode(&world, no).status;
+        assert_eq!((status.size, status.used), (70_000, 5 * BLOCK_BYTES));
+        assert_eq!(read(&world, no), bytes);
+        kernel(&world, no, 69_990, &[5; 40_000]);
+        put(&mut bytes, 69_990, &[5; 40_000]);
+        end_clean(&world, no);
+        assert_eq!(read(&world, no), bytes);
+        assert_eq!(world.volume.usage().bytes, vnode(&world, no).status.used + crate::DIRECTORY_BYTES);
+    }
+}
+
+#[test]
+fn an_adoption_that_is_dropped_changes_nothing_and_can_be_repeated() {
+    let (world, no) = with_file(&[9; 100_000]);
+    let blank = blank(&world, &[4; 200_000]);
+    let (mut dropped, mut update) = (vnode(&world, no), Update::new());
+    world.volume.adopt(&mut dropped, blank, &mut update).unwrap();
+    drop(update);
+    assert!(world.partition.lent().is_empty());
+    assert_eq!(read(&world, no), [9; 100_000]);
+    adopt(&world, no, blank);
+    assert_eq!(read(&world, no), [4; 200_000]);
+    let (mut again, mut update) = (vnode(&world, no), Update::new());
+    let strange = BlankName { number: 1, ..blank };
+    assert!(matches!(world.volume.adopt(&mut again, strange, &mut update), Err(StoreError::Misuse(_))));
+    drop(update);
+    end_clean(&world, no);
+}
+
+#[test]
+fn what_was_stable_before_an_adoption_outlives_a_loss_of_power() {
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let before = [5_000, 100_000][seed as usize % 2];
+        let (mut world, no) = with_file(&vec![9; before]);
+        // The kernel wrote the same again, and more.
+        let mut bytes = vec![9; before];
+        bytes.extend_from_slice(&[4; 50_000]);
+        let blank = blank(&world, &bytes);
+        adopt(&world, no, blank);
+        if rng.random() {
+            world.partition.sync().unwrap();
+        }
+        let after = world.machine.power_loss(seed);
+        world.reopen(after);
+        let found = read(&world, no);
+        assert!(found.len() >= before && found[..before].iter().all(|byte| *byte == 9), "seed {seed}");
+        if world.partition.lent().is_empty() {
+            assert_eq!(world.scrub(), []);
+        } else {
+            end_clean(&world, no);
+        }
     }
 }

@@ -44,6 +44,8 @@ call_names! {
     ReadSums => "read_sums",
     LendBody => "lend_body",
     SettleBody => "settle_body",
+    LendBlank => "lend_blank",
+    AdoptBody => "adopt_body",
     Lock => "lock",
     Unlock => "unlock",
     TestLock => "test_lock",

@@ -32,7 +32,12 @@ pub(crate) struct Lends {
 }
 
 impl Lends {
-    fn add(&mut self, fid: Fid, session: SessionId) {
+    /// Whether the session has the body.
+    pub fn has(&self, fid: Fid, session: SessionId) -> bool {
+        self.sessions.get(&fid).is_some_and(|sessions| sessions.contains(&session))
+    }
+
+    pub fn add(&mut self, fid: Fid, session: SessionId) {
         let sessions = self.sessions.entry(fid).or_default();
         if !sessions.contains(&session) {
             sessions.push(session);
@@ -104,7 +109,7 @@ impl Vice {
         Ok(())
     }
 
-    fn has_ample_room(&self, volume: &ViceVolume) -> Result<bool, Fault> {
+    pub(super) fn has_ample_room(&self, volume: &ViceVolume) -> Result<bool, Fault> {
         let (quota, usage) = (volume.store.quota().bytes, volume.store.usage().bytes);
         let allowed = quota == 0 || quota.saturating_sub(usage) >= AMPLE_BYTES;
         Ok(allowed && self.partition.space()?.free_bytes >= AMPLE_BYTES)

@@ -1,6 +1,7 @@
 //! One function for each call.
 
 mod admin;
+mod blank;
 mod counters;
 mod data;
 mod delegate;
@@ -17,6 +18,7 @@ use std::os::fd::OwnedFd;
 
 use types::{Answer, Call, Fault};
 
+pub(crate) use blank::Blanks;
 pub(crate) use counters::Counters;
 pub(crate) use lend::Lends;
 
@@ -67,6 +69,8 @@ impl Vice {
             Call::ReadSums { fid, first, count } => self.read_sums(ask, *fid, *first, *count),
             Call::LendBody { fid, how } => self.lend_body(ask, *fid, *how),
             Call::SettleBody { fid, back } => self.settle_body(ask, *fid, *back),
+            Call::LendBlank { fid } => self.lend_blank(ask, *fid),
+            Call::AdoptBody { fid, blank } => self.adopt_body(ask, *fid, *blank),
 
             Call::Lock { .. } => self.lock(ask, call),
             Call::Unlock { fid, owner, family, range } => self.unlock(ask, *fid, *owner, *family, *range),

@@ -1,0 +1,117 @@
+//! Blank bodies (docs/passthrough.md): a session's kernel writes new files into them, and they become bodies without a copy.
+
+use std::collections::{BTreeSet, HashMap};
+
+use store::BlankName;
+use types::{Answer, Fault, Fid, SessionId};
+
+use super::Outcome;
+use super::data::need_file;
+use crate::Vice;
+use crate::change::{Change, touch_data};
+use crate::service::Ask;
+
+/// What one session may have: each is an open file in its client.
+const BLANKS_MAX: usize = 256;
+
+/// Which blanks there are.
+#[derive(Default)]
+pub(crate) struct Blanks {
+    sessions: HashMap<SessionId, BTreeSet<u64>>,
+}
+
+impl Blanks {
+    /// Those that an earlier life left.
+    pub fn new(found: impl Iterator<Item = BlankName>) -> Self {
+        let mut blanks = Blanks::default();
+        found.for_each(|name| blanks.add(name));
+        blanks
+    }
+
+    fn has(&self, name: BlankName) -> bool {
+        self.sessions.get(&name.session).is_some_and(|numbers| numbers.contains(&name.number))
+    }
+
+    fn has_enough(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|numbers| numbers.len() >= BLANKS_MAX)
+    }
+
+    fn add(&mut self, name: BlankName) {
+        self.sessions.entry(name.session).or_default().insert(name.number);
+    }
+
+    fn remove(&mut self, name: BlankName) {
+        if let Some(numbers) = self.sessions.get_mut(&name.session) {
+            numbers.remove(&name.number);
+        }
+    }
+
+    /// A session is over; what it had.
+    pub fn remove_session(&mut self, session: SessionId) -> Vec<BlankName> {
+        let numbers = self.sessions.remove(&session).unwrap_or_default();
+        numbers.into_iter().map(|number| BlankName { session, number }).collect()
+    }
+}
+
+impl Vice {
+    pub(super) fn lend_blank(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        if !self.partition.has_descriptors() {
+            return Err(Fault::Unsupported);
+        }
+        if !self.has_ample_room(&volume)? {
+            return Err(Fault::Busy);
+        }
+        let session = ask.origin.session;
+        if self.core.lock().blanks.has_enough(session) {
+            return Err(Fault::Busy);
+        }
+        let (name, descriptor) = self.partition.make_blank(session)?;
+        self.core.lock().blanks.add(name);
+        let descriptor = descriptor.ok_or(Fault::Unsupported)?;
+        Ok(Outcome::Body(Answer::Blank(name.number), descriptor))
+    }
+
+    pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let _held = self.stripes.write(&[fid]);
+        self.promise(ask, &[fid])?;
+        let mut vnode = volume.vnode(fid)?;
+        need_file(&vnode)?;
+        let blank = BlankName { session: ask.origin.session, number };
+        let core = self.core.lock();
+        if !core.blanks.has(blank) && core.lends.has(fid, blank.session) {
+            // Asked twice: by who was on it when the server restarted, and by who claims everything then.
+            return Ok(Outcome::Answer(Answer::Status(vnode.status)));
+        }
+        // Nobody else may have changed what it replaces.
+        let alone = core.leases.covers(blank.session, fid) || core.leases.reclaims_delegations(blank.session);
+        match (core.blanks.has(blank), alone) {
+            (true, true) => drop(core),
+            (true, false) => return Err(Fault::NotDelegated),
+            (false, _) => return Err(Fault::Stale),
+        }
+        let mut change = Change::new(&volume);
+        volume.store.adopt(&mut vnode, blank, &mut change.update)?;
+        vnode.handed = true;
+        touch_data(&mut vnode, ask.wall);
+        change.put_data(&vnode);
+        let outcome = self.commit(ask, change, Answer::Status(vnode.status))?;
+        let mut core = self.core.lock();
+        core.lends.add(fid, blank.session);
+        core.blanks.remove(blank);
+        drop(core);
+        if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
+            tracing::warn!(?blank, %error, "an adopted blank keeps its name");
+        }
+        Ok(outcome)
+    }
+
+    /// Removes a blank that nobody needs.
+    pub(crate) fn drop_blank(&self, blank: BlankName) {
+        if let Err(error) = self.partition.remove_blank(blank) {
+            // The next start finds it.
+            tracing::warn!(?blank, %error, "a blank stays");
+        }
+    }
+}
