@@ -56,8 +56,8 @@ check "down" says "stopped the server" 0 "$RIALTO" down --dir "$cell"
 check "down again" says "does not run" 0 "$RIALTO" down --dir "$cell"
 
 port=$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$cell/cell.toml")
-python3 -c "import socket, time; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); time.sleep(60)" & taker=$!
-sleep 0.5
+python3 -c "import socket, time; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); print('there', flush=True); time.sleep(60)" > "$WORK/taken" & taker=$!
+within 30 sh -c "until [ -s '$WORK/taken' ]; do sleep 0.1; done"
 check "a taken port: up says where to change it" says "cell.toml" 1 "$RIALTO" up --dir "$cell" --at "$at"
 check "a taken port: doctor says who has it" says "python3 (pid $taker)" 1 "$RIALTO" doctor --dir "$cell"
 kill $taker; wait $taker 2>/dev/null

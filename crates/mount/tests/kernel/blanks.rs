@@ -47,6 +47,7 @@ fn prime(dir: &PathBuf, passed: impl Fn() -> usize) {
         let _file = File::create(dir.join(format!("probe-{made}"))).unwrap();
         passed() == 1
     });
+    eventually("the probe is released", || passed() == 0);
 }
 
 /// Makes a file and opens it for writing only.

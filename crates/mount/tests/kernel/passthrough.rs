@@ -36,12 +36,16 @@ fn made(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
 /// the file has the mode of its maker.
 fn released(client: &Client, name: &str, bytes: &[u8]) -> PathBuf {
     let path = made(client, name, bytes);
-    eventually("the maker's handle is released", || {
-        let _probe = File::open(&path).unwrap();
-        client.passed() == 1
-    });
-    eventually("the probe is released", || client.passed() == 0);
+    release(&path, || client.passed());
     path
+}
+
+fn release(path: &PathBuf, passed: impl Fn() -> usize) {
+    eventually("the maker's handle is released", || {
+        let _probe = File::open(path).unwrap();
+        passed() == 1
+    });
+    eventually("the probe is released", || passed() == 0);
 }
 
 fn writable(path: &PathBuf) -> File {
@@ -368,6 +372,7 @@ fn the_server_dies_while_the_kernel_writes_and_loses_nothing() {
     let path = dir.path().join("one/file");
     let mut bytes = pattern(2 * MIB, 15);
     fs::write(&path, &bytes).unwrap();
+    release(&path, || venus.passthrough().open);
     let mut writer = File::options().append(true).open(&path).unwrap();
     let reader = File::open(&path).unwrap();
     assert_eq!(venus.passthrough().open, 1);
