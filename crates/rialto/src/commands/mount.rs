@@ -38,6 +38,8 @@ EXIT CODES
     1  it could not be mounted";
 
 /// How long a daemon may take until the tree is there.
+/// Of the heap: the requests are spread over as many processors as threads work at a time, and the memory budget is one for all.
+const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Mounts a server's tree.
@@ -120,6 +122,8 @@ impl Mount {
         if self.detached {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
+        // Before there are threads.
+        mem::heap::share_arenas(ARENAS);
         logging::start();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
