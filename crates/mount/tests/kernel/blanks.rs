@@ -215,6 +215,7 @@ fn cuts_appends_and_reserves_of_a_new_file() {
     drop(file);
     assert_eq!(fs::read(&path).unwrap(), b"anew!");
 
+    eventually("the handles of the first file are released", || client.passed() == 0);
     let path = dir.join("append");
     let mut file = File::options().append(true).create_new(true).open(&path).unwrap();
     assert_eq!(client.passed(), 1);
