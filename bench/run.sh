@@ -23,4 +23,6 @@ for peer in ${wanted[@]+"${wanted[@]}"}; do
     # What is not installed says so itself, and is left out.
     if "$here/peers/$peer.sh" check; then against+=(--peer "$peer"); fi
 done
+# Peers' servers that run as users of their own do not get below a private home.
+case " $* " in *" --dir "*) ;; *) [ ${#wanted[@]} -eq 0 ] || set -- --dir "${BENCH_DIR:-/var/tmp/rialto-bench}" "$@" ;; esac
 exec "$rialto" bench ${against[@]+"${against[@]}"} --peers "$here/peers" --results "$here/RESULTS.md" "$@"

@@ -37,6 +37,11 @@ patiently() {
     done
 }
 
+# Many servers run as users of their own, below no private home.
+reachable() {
+    runuser -u nobody -- test -x "$dir" || fail "only root gets to $dir; 'rialto bench --dir' with one below /var/tmp, say"
+}
+
 mounted() { grep -q " $mount fuse" /proc/self/mounts; }
 answers() { mounted && timeout 5 ls "$mount"; }
 alive() { [ -e "/proc/$1" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
@@ -110,6 +115,7 @@ peer() {
         start)
             check
             mkdir -p "$dir/log" "$mount"
+            reachable
             touch "$dir/pids"
             # Whoever called reads what we say; only the last line is for it.
             { serve && attach; } >&2
