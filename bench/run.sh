@@ -25,4 +25,5 @@ for peer in ${wanted[@]+"${wanted[@]}"}; do
 done
 # Peers' servers that run as users of their own do not get below a private home.
 case " $* " in *" --dir "*) ;; *) [ ${#wanted[@]} -eq 0 ] || set -- --dir "${BENCH_DIR:-/var/tmp/rialto-bench}" "$@" ;; esac
-exec "$rialto" bench ${against[@]+"${against[@]}"} --peers "$here/peers" --results "$here/RESULTS.md" "$@"
+case " $* " in *" --results "*) ;; *) set -- --results "$here/RESULTS.md" "$@" ;; esac
+exec "$rialto" bench ${against[@]+"${against[@]}"} --peers "$here/peers" "$@"
