@@ -35,6 +35,14 @@ check "status too, with 3" says "does not run" 3 "$RIALTO" status --dir "$cell"
 check "up starts it again" says "starting it again" 0 "$RIALTO" up --dir "$cell" --at "$at"
 check "the mount goes on" grep -q kept "$at/file"
 
+mkdir "$at/delegated" && for i in 1 2 3; do echo $i > "$at/delegated/$i"; done
+kill -9 "$(pid_of_server)"
+echo late > "$at/delegated/late"
+check "down without a server says that changes wait for it" says "'rialto up' starts it" 1 "$RIALTO" down --dir "$cell"
+check "status says so too" says "hands back" 3 "$RIALTO" status --dir "$cell"
+check "up brings them to it, and mounts again" says "they come first" 0 "$RIALTO" up --dir "$cell" --at "$at"
+check "nothing of them is lost" grep -q late "$at/delegated/late"
+
 kill -9 "$(pid_of_mount)"
 check "doctor sees the stale mount" says "stale" 1 "$RIALTO" doctor --dir "$cell"
 check "up mounts it again" says "mounting it again" 0 "$RIALTO" up --dir "$cell" --at "$at"

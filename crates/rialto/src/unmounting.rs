@@ -11,7 +11,9 @@ use crate::mounts;
 use crate::show::Progress;
 
 /// How long a mount's process may take to hand everything back to the server after the kernel let go of it.
-const FAREWELL: Duration = Duration::from_secs(30);
+pub const FAREWELL: Duration = Duration::from_secs(30);
+/// The same where the server does not run: only to see whether there is anything to hand back.
+pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
 
 /// What became of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +22,15 @@ pub enum Outcome {
     Gone,
     /// There was no mount, at most a leftover pid file.
     WasNotThere,
-    /// Unmounted, but its process still works after [`FAREWELL`].
+    /// Unmounted, but its process still holds what the server is to have.
     StillWorking(i32),
 }
 
-/// Unmounts `at` and waits for its process. `lazy`: even while it is in use.
+/// Unmounts `at` and waits so long for its process. `lazy`: even while it is in use.
 ///
 /// # Errors
 /// When something else is mounted there, or it is in use: the message says by whom.
-pub fn unmount(records: &MountRecords, at: &Path, lazy: bool) -> Result<Outcome, Failure> {
+pub fn unmount(records: &MountRecords, at: &Path, lazy: bool, farewell: Duration) -> Result<Outcome, Failure> {
     let what = || format!("unmounting {}", at.display());
     let pid_file = records.pid_file(at);
     let process = Process::recorded(&pid_file).doing(what)?;
@@ -42,7 +44,7 @@ pub fn unmount(records: &MountRecords, at: &Path, lazy: bool) -> Result<Outcome,
         release(at, lazy || process.is_none())?;
     }
     let progress = Progress::start(format!("waiting for the mount at {} to hand back what it holds", at.display()));
-    let ended = process.map_or(Ok(true), |process| process.wait_for_end(FAREWELL)).doing(what)?;
+    let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
     drop(progress);
     match process {
         Some(process) if !ended => return Ok(Outcome::StillWorking(process.pid)),
@@ -87,14 +89,14 @@ mod tests {
         let at = dir.path().join("mnt");
         std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
         std::fs::write(records.facts_file(&at), "{}").unwrap();
-        assert_eq!(unmount(&records, &at, false).unwrap(), Outcome::WasNotThere);
+        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), Outcome::WasNotThere);
         assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
     }
 
     #[test]
     fn what_is_not_ours_stays_mounted() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false).unwrap_err();
+        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL).unwrap_err();
         assert!(failure.to_string().contains("not Rialto"), "{failure}");
     }
 }

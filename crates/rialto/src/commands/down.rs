@@ -11,10 +11,14 @@ use crate::cell::{CellDir, Where};
 use crate::daemon::Process;
 use crate::failure::{Doing, FAILED, Failure};
 use crate::show::Progress;
-use crate::unmounting::{Outcome, unmount};
+use crate::unmounting::{FAREWELL, FAREWELL_ALONE, Outcome, unmount};
 
 /// How long the server may take to bring everything to disk.
-const FAREWELL: Duration = Duration::from_secs(60);
+const SERVER_FAREWELL: Duration = Duration::from_secs(60);
+
+const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
+const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and brings those changes to it, and then 'rialto down' ends all; \
+                           killing that process would lose them";
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -46,12 +50,13 @@ impl Down {
         let cell = self.place.cell()?;
         let records = cell.mounts();
         let points = records.recorded().doing(|| "reading the list of mounts".to_owned())?;
+        let serves = is_served(&cell)?;
         let mut left = 0;
         for at in with_default(points, &cell) {
-            left += usize::from(!self.unmount_one(&cell, &at));
+            left += usize::from(!self.unmount_one(&cell, &at, if serves { FAREWELL } else { FAREWELL_ALONE }));
         }
         if left > 0 {
-            eprintln!("rialto down: the server still runs, because a mount needs it");
+            eprintln!("rialto down: {}", if serves { SERVER_STAYS } else { SERVER_AWAY });
             return Ok(ExitCode::from(FAILED));
         }
         stop_server(&cell)?;
@@ -59,12 +64,15 @@ impl Down {
     }
 
     /// Tells whether it is gone.
-    fn unmount_one(&self, cell: &CellDir, at: &Path) -> bool {
-        match unmount(&cell.mounts(), at, self.lazy) {
+    fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
+        match unmount(&cell.mounts(), at, self.lazy, farewell) {
             Ok(Outcome::Gone) => println!("unmounted {}", at.display()),
             Ok(Outcome::WasNotThere) => {}
             Ok(Outcome::StillWorking(pid)) => {
-                eprintln!("rialto down: unmounting {}: process {pid} has not finished", at.display());
+                eprintln!(
+                    "rialto down: {} is unmounted, but process {pid} still has changes for the server",
+                    at.display()
+                );
                 return false;
             }
             Err(failure) => {
@@ -86,6 +94,10 @@ fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
     points
 }
 
+fn is_served(cell: &CellDir) -> Result<bool, Failure> {
+    Ok(Process::recorded(&cell.server_pid_file()).doing(|| "looking for the server".to_owned())?.is_some())
+}
+
 fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     let what = || "stopping the server".to_owned();
     let Some(server) = Process::recorded(&cell.server_pid_file()).doing(what)? else {
@@ -94,13 +106,13 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     };
     let progress = Progress::start("waiting for the server to bring everything to disk");
     server.signal(Signal::TERM).doing(what)?;
-    let ended = server.wait_for_end(FAREWELL).doing(what)?;
+    let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
     drop(progress);
     if ended {
         println!("stopped the server of {}; its data stays in {}", cell.config.name, cell.dir().display());
         return Ok(());
     }
-    let why = format!("process {} has not ended within {} seconds", server.pid, FAREWELL.as_secs());
+    let why = format!("process {} has not ended within {} seconds", server.pid, SERVER_FAREWELL.as_secs());
     let log = cell.server_log();
     Err(Failure::new(what(), why).mend(format!(
         "its log is {}; 'kill -9 {}' loses nothing that was synced",

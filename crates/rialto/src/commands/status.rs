@@ -95,7 +95,8 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
         let process = Process::recorded(&cell.mounts().pid_file(at)).ok().flatten();
         let mounted = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
         let state = match (process, mounted) {
-            (_, false) => "not mounted",
+            (None, false) => "not mounted",
+            (Some(_), false) => "hands back",
             (None, true) => "stale",
             (Some(_), true) => match mounts::health(at, Duration::from_secs(2)) {
                 Health::Answers => "answers",

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cell::{MountRecords, Where};
 use crate::failure::{Doing, Failure};
-use crate::unmounting::{Outcome, unmount};
+use crate::unmounting::{FAREWELL, Outcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -40,7 +40,7 @@ impl Umount {
         let at = std::path::absolute(&self.mount_point).doing(|| "finding the mount point".to_owned())?;
         let at = real_path(at);
         let records = MountRecords::of(&self.place.path()?);
-        match unmount(&records, &at, self.lazy)? {
+        match unmount(&records, &at, self.lazy, FAREWELL)? {
             Outcome::Gone => Ok(ExitCode::SUCCESS),
             Outcome::WasNotThere => {
                 Err(Failure::new(format!("unmounting {}", at.display()), "nothing is mounted there").nothing_there())

@@ -20,7 +20,7 @@ use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::{self, Progress};
 use crate::transport::Transport;
-use crate::unmounting::unmount;
+use crate::unmounting::{FAREWELL, Outcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -195,8 +195,14 @@ fn ensure_mounted(cell: &CellDir, at: &Path, transport: Option<Transport>) -> Re
             }
             (_, Health::Stale) | (None, Health::Silent) => {
                 eprintln!("the mount at {} had died: mounting it again", at.display());
-                unmount(&cell.mounts(), at, true)?;
+                unmount(&cell.mounts(), at, true, FAREWELL)?;
             }
+        }
+    } else if process.is_some() {
+        eprintln!("an earlier mount at {} still had changes for the server: they come first", at.display());
+        if let Outcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
+            let why = format!("process {pid} of the earlier mount has not handed back what it holds");
+            return Err(Failure::new(what(), why).mend("it goes on; try again later, or see 'rialto doctor'"));
         }
     }
     let program = std::env::current_exe().doing(what)?;
