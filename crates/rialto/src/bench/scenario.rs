@@ -104,17 +104,17 @@ macro_rules! scenarios {
 scenarios! {
     SeqWrite, "seq-write", Unit::Megabytes, Warm, Usual, "write a large file in 1 MiB pieces, and close it";
     SeqWriteFsync, "seq-write-fsync", Unit::Megabytes, Warm, Usual, "the same with fsync before the close";
-    SeqReadWarm, "seq-read-warm", Unit::Megabytes, Warm, Usual, "read a large file that was just read";
+    SeqReadWarm, "seq-read-warm", Unit::Megabytes, Warm, Usual, "read a large file that was read twice before";
     SeqReadCold, "seq-read-cold", Unit::Megabytes, Cold, Usual, "read a large file that nobody has in memory";
-    MmapReadWarm, "mmap-read-warm", Unit::Megabytes, Warm, Usual, "copy a large file out of a memory map, just read";
+    MmapReadWarm, "mmap-read-warm", Unit::Megabytes, Warm, Usual, "copy a large file that was read twice out of a memory map";
     RandReadWarm, "rand-read-warm", Unit::Rate("ops/s"), Warm, Usual,
-        "read 4 KiB at random places of a large file, just read";
+        "read 4 KiB at random places of such a file";
     RemoteSeqRead, "remote-seq-read", Unit::Megabytes, Cold, Usual,
         "read a large file over TCP, nothing in memory or in the disk cache";
     RemoteSeqReadFirst, "remote-seq-read-first", Unit::Megabytes, First, Usual,
         "the same with the file in the server's memory: no disk, as for a bare stream";
     RemoteReadWarm, "remote-read-warm", Unit::Megabytes, Warm, Usual,
-        "read a large file of another machine that was just read, and so is in the disk cache";
+        "read a large file of another machine that was read twice before, and so is in the disk cache";
     RemoteMmapWarm, "remote-mmap-warm", Unit::Megabytes, Warm, Usual, "copy such a file out of a memory map";
     RemoteRandWarm, "remote-rand-warm", Unit::Rate("ops/s"), Warm, Usual,
         "read 4 KiB at random places of such a file";
