@@ -2,6 +2,9 @@
 //!
 //! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
 //! which put out frames and more work. [`House::settle`] goes round until nothing is left. No lock is held from one to the next.
+//!
+//! Delegated changes come in chains, of which a worker executes all that has come in. It gathers them ([`Partition::gather`]) from the first one
+//! on until it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +15,7 @@ use client::clock;
 use dafs::{ServerInput, ServerOutput};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
-use store::Partition;
+use store::{Gathering, Partition};
 use types::{Answer, Call, Caller, Fault, Origin, SessionId};
 use vice::{Effect, Vice};
 
@@ -45,6 +48,8 @@ pub(crate) struct Agenda {
     work: VecDeque<(Arc<Seat>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
+    /// While delegated changes are executed.
+    gathering: Option<Gathering>,
 }
 
 impl Agenda {
@@ -61,6 +66,8 @@ impl Agenda {
 
     /// Sends what was queued.
     pub fn flush(&mut self) {
+        // Links write out for themselves, since others may have gathered, and see it if this fails.
+        drop(self.gathering.take());
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
     }
@@ -163,6 +170,9 @@ impl House {
             ServerOutput::Execute { origin, caller, call, .. } => {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
+                    if matches!(call, Call::Delegated { .. }) {
+                        agenda.gathering.get_or_insert_with(|| self.partition.gather());
+                    }
                 }
                 self.execute(origin, caller, call, agenda);
             }

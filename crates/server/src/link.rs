@@ -3,6 +3,9 @@
 //! Whoever completes a request sends its reply at once in its own thread. Only when the kernel takes no more does the rest wait
 //! for the worker, which asks epoll for room. A link whose client takes nothing is not read from (its worker looks at
 //! [`Link::is_full`] before each request), so what it has queued is bounded by what it had asked for before.
+//!
+//! What is queued may tell of changes that a worker is still gathering (`house.rs`), whoever queued it and whoever sends it. So whatever was
+//! gathered is written out before anything is sent (DU-2); if that fails, nobody hears any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,6 +16,7 @@ use dafs::{ChannelId, Frame, Header};
 use fabric::{Connection, OutFrame, Outbox};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use store::Partition;
 
 use crate::poll::{Interest, Poll};
 
@@ -24,6 +28,7 @@ pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
     poll: Arc<Poll>,
+    partition: Partition,
     out: Mutex<Out>,
     /// Bytes of data of the requests in progress.
     in_flight: AtomicUsize,
@@ -43,11 +48,12 @@ struct Out {
 }
 
 impl Link {
-    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>) -> Self {
+    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>, partition: Partition) -> Self {
         Link {
             id,
             connection,
             poll,
+            partition,
             out: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
@@ -77,6 +83,12 @@ impl Link {
     pub fn flush(&self) {
         let mut out = self.out.lock();
         if out.closed {
+            return;
+        }
+        // Under the lock: what is queued from here on is not sent here.
+        if let Err(error) = self.partition.write_out() {
+            tracing::error!(link = self.id.0, %error, "cut off, since what it would hear may be lost");
+            self.close_now(&mut out);
             return;
         }
         match out.outbox.flush(&self.connection) {

@@ -118,6 +118,7 @@ impl Volume {
         let media = &self.tree.media;
         let gate = media.bodies.gate((self.tree.id, no));
         let mut gate = gate.write();
+        media.write_out()?;
         media.disk.remove_blank(blank).map_err(|e| StoreError::from_io("removal of a blank", &e))?;
         let vnode = self.tree.vnode(no)?;
         let name = vnode.and_then(|vnode| crate::reader::body_name(&self.tree, &vnode));

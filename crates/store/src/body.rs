@@ -225,7 +225,10 @@ impl Volume {
         let held = update.hold(&self.tree, vnode.no());
         let earlier = held.gate.mark.take();
         held.made = Some(Made { name, mark: earlier, backup: held.gate.backup, lent: false });
-        held.gate.mark = Some(Mark { name, batch: put_mark(self, name)?, size: 0 });
+        let batch = put_mark(self, name)?;
+        // Or a new life would not know that the file is nobody's.
+        media.write_out()?;
+        held.gate.mark = Some(Mark { name, batch, size: 0 });
         let file = make(&*media.disk, name).map_err(|e| StoreError::from_io("new body", &e))?;
         held.gate.set_file(name, file);
         held.gate.unsynced_name = true;

@@ -12,7 +12,7 @@
 use types::{VnodeNo, VolumeId};
 
 use crate::disk::{BodyFile, BodyName, Stamp};
-use crate::engine::Batch;
+use crate::engine::{Batch, Engine};
 use crate::media::Media;
 use crate::reader::{body_name, open_file};
 use crate::record::{self, GROUP_BLOCKS};

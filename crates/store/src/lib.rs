@@ -37,6 +37,7 @@ pub use blank::BlankName;
 pub use error::{OpenError, StoreError};
 pub use format::{FORMAT_VERSION, Format, check_format};
 pub use machine::MemMachine;
+pub use media::Gathering;
 pub use partition::{OpenOptions, Partition, PartitionConfig, SessionRecord, Space, StoredReply};
 pub use reader::Reader;
 pub use room::Room;

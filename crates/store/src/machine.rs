@@ -65,6 +65,12 @@ impl MemMachine {
         MemMachine::of(self.0.lock().clone().power_loss(&mut SmallRng::seed_from_u64(seed)))
     }
 
+    /// The machine as a new process finds it if this one dies right now.
+    #[cfg(test)]
+    pub(crate) fn killed(&self) -> MemMachine {
+        MemMachine::of(self.0.lock().clone())
+    }
+
     /// From now on keeps the machine's states around each sync, for [`MemMachine::images`].
     pub fn keep_images(&self) {
         self.0.lock().images = Some(Vec::new());

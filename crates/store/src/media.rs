@@ -6,7 +6,7 @@
 //! leads the next one (group commit). After a sync or a write of the log failed nothing is known of the disk any more:
 //! `failed` is set for good, changes are refused (DU-3), and the boot verifier changes.
 //!
-//! Room is looked at before each change (`room`).
+//! Room is looked at before each change (`room`), or, far from the end, once in a scope in which changes are gathered (`engine/gathered.rs`).
 //! The engine writes tables anew before it drops old ones, so its own work may take us to the last step for a while: a batch waits for
 //! that. What is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
 
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::bodies::Bodies;
 use crate::disk::Disk;
-use crate::engine::{Batch, Engine};
+use crate::engine::{Batch, Engine, GatherScope, Gathered};
 use crate::room::reserve_bytes;
 use crate::{Room, Space, StoreError};
 
@@ -26,9 +26,11 @@ use crate::{Room, Space, StoreError};
 const TIDYING_MAX: Duration = Duration::from_secs(10);
 /// Between two looks meanwhile.
 const TIDYING_STEP: Duration = Duration::from_millis(10);
+/// With so much room above the reserve one look serves a scope: more than all that comes in for one can bring, by far.
+const FAR_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Media {
-    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) engine: Gathered,
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) bodies: Bodies,
     applied: AtomicU64,
@@ -49,7 +51,7 @@ pub(crate) struct Media {
 impl Media {
     pub(crate) fn new(engine: Box<dyn Engine>, disk: Box<dyn Disk>, open_bodies_max: usize) -> Arc<Media> {
         Arc::new(Media {
-            engine,
+            engine: Gathered::new(engine),
             disk,
             bodies: Bodies::new(open_bodies_max),
             applied: AtomicU64::new(0),
@@ -95,13 +97,31 @@ impl Media {
     /// `NoSpace`, which changes nothing and passes; `Medium`, which does not.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
         self.usable()?;
-        self.room_for_the_log()?;
+        if !self.gathers()? {
+            self.room_for_the_log()?;
+        }
         match self.engine.apply(batch) {
             // Its tables found no room. It tries again by itself, and takes no batches until then.
             Err(StoreError::NoSpace) => return Err(StoreError::NoSpace),
             result => result.inspect_err(|error| self.fail(error))?,
         }
         Ok(self.applied.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    /// Everything applied before the call survives the death of the process, also what was gathered.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), since some are seen that may never be written.
+    pub(crate) fn write_out(&self) -> Result<(), StoreError> {
+        self.engine.write_out().inspect_err(|error| self.fail(error))
+    }
+
+    /// Whether this thread gathers: it has a scope, and the end of the disk is far.
+    fn gathers(&self) -> Result<bool, StoreError> {
+        self.engine.gathers(|| {
+            let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
+            Ok(space.free_bytes >= reserve_bytes(space.total_bytes) + FAR_BYTES)
+        })
     }
 
     pub(crate) fn is_synced(&self, number: u64) -> bool {
@@ -125,7 +145,7 @@ impl Media {
         *leading = true;
         drop(leading);
         let covered = self.applied.load(Ordering::SeqCst);
-        let result = self.engine.sync();
+        let result = self.write_out().and_then(|()| self.engine.sync());
         match &result {
             Ok(()) => drop(self.synced.fetch_max(covered, Ordering::SeqCst)),
             Err(error) => self.fail(error),
@@ -159,7 +179,7 @@ impl Media {
 
     /// Whether records may grow: removals still find room when this refuses.
     pub(crate) fn room_for_records(&self) -> Result<(), StoreError> {
-        self.room_below(Room::NoRecords)
+        if self.gathers()? { Ok(()) } else { self.room_below(Room::NoRecords) }
     }
 
     /// Whether a batch may go to the log at all.
@@ -192,6 +212,36 @@ impl Media {
             let start = Instant::now();
             self.engine.reclaim();
             *last = Some((Instant::now(), start.elapsed()));
+        }
+    }
+}
+
+/// A scope in which this thread's changes are gathered: see [`crate::Partition::gather`]. Ends when dropped at the latest.
+pub struct Gathering {
+    media: Arc<Media>,
+    scope: Option<GatherScope>,
+}
+
+impl Gathering {
+    pub(crate) fn begin(media: &Arc<Media>) -> Gathering {
+        Gathering { media: Arc::clone(media), scope: Some(media.engine.scope()) }
+    }
+
+    /// Ends the scope: what was gathered survives the death of the process from now on.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Medium`: nobody may hear of what was done in the scope, and the partition takes no more changes (DU-3).
+    pub fn end(mut self) -> Result<(), StoreError> {
+        self.scope = None;
+        self.media.write_out()
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        if self.scope.take().is_some() {
+            // The failure stays known to the media, which says it too.
+            let _ = self.media.write_out();
         }
     }
 }

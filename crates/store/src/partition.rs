@@ -16,7 +16,7 @@ use types::{BootVerifier, ClientId, Fid, Kind, Name, SessionId, VnodeNo, VolumeI
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
 use crate::key::{self, kind};
-use crate::media::Media;
+use crate::media::{Gathering, Media};
 use crate::record::{self, VolumeHeader};
 use crate::volume::{Result, put_header};
 use crate::{MemMachine, NewRoot, OpenError, StoreError, Update, Vnode, Volume, format, settle};
@@ -220,6 +220,21 @@ impl Partition {
     /// Changes whenever unstable changes may have been lost: with the operating system's boot, or when a sync failed.
     pub fn boot_verifier(&self) -> BootVerifier {
         BootVerifier(self.0.media.verifier())
+    }
+
+    /// Changes of this thread are gathered from now on, until the scope is ended: everybody sees them, but the death of the process
+    /// loses them until they are written out. Whoever opens a scope tells nobody outside of the process what anybody saw meanwhile, before
+    /// [`Partition::write_out`]. Near the end of the disk nothing is gathered.
+    pub fn gather(&self) -> Gathering {
+        Gathering::begin(&self.0.media)
+    }
+
+    /// What was gathered before the call, by any thread, survives the death of the process. Costs nothing where there is nothing.
+    ///
+    /// # Errors
+    /// As [`Gathering::end`].
+    pub fn write_out(&self) -> Result<()> {
+        self.0.media.write_out()
     }
 
     /// Every batch applied before the call is on disk. Group commit: one sync serves all who wait.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
 use crate::disk::{self, BodyName};
-use crate::engine::prefix_end;
+use crate::engine::{Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::reader::{body_name, open_file};
 use crate::settle::sums_found;

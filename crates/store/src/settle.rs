@@ -7,7 +7,7 @@ use types::VnodeNo;
 
 use crate::bodies::{BodyId, Gate};
 use crate::disk::{BodyFile, BodyName};
-use crate::engine::{Batch, prefix_end};
+use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::reader::{body_name, open_file, read_exactly};

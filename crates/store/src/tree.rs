@@ -12,7 +12,7 @@ use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 use types::{VnodeNo, VolumeId};
 
-use crate::engine::{Batch, prefix_end};
+use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};

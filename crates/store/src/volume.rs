@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
 use crate::bucket;
-use crate::engine::{Batch, prefix_end};
+use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, VolumeHeader};

@@ -4,6 +4,7 @@
 //! which they were applied: what is found after a crash is the effect of the first n batches, with n at least what
 //! the last sync covered.
 
+mod gathered;
 mod memory;
 mod rocks;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod suite;
 
 use std::ops::ControlFlow;
 
+pub(crate) use gathered::{GatherScope, Gathered};
 pub(crate) use memory::{MemEngine, MemLog};
 pub(crate) use rocks::RocksEngine;
 
@@ -27,7 +29,7 @@ pub(crate) trait Engine: Send + Sync {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Visits records from `from` (included) to `end` (excluded) in key order until told to stop.
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
-    /// Applies `batch`: visible on return, and kept if the process dies.
+    /// Applies `batch`: visible on return, and kept if the process dies (but see [`Gathered`]).
     fn apply(&self, batch: &Batch) -> Result<()>;
     /// Everything applied before the call is on disk.
     fn sync(&self) -> Result<()>;
@@ -85,7 +87,12 @@ impl Batch {
 
     pub(crate) fn add(&mut self, key: &[u8], by: &[i64]) {
         let bytes: Vec<u8> = by.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.push(What::Add, key, &bytes);
+        self.add_bytes(key, &bytes);
+    }
+
+    /// As `add`, of numbers in the form that a value has.
+    fn add_bytes(&mut self, key: &[u8], by: &[u8]) {
+        self.push(What::Add, key, by);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

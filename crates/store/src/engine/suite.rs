@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Batch, Engine, MemEngine, RocksEngine};
+use super::{Batch, Engine, GatherScope, Gathered, MemEngine, RocksEngine};
 use crate::MemMachine;
 
 fn collect(engine: &dyn Engine, from: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -121,6 +121,8 @@ macro_rules! engines {
     ($($test:ident),+) => {
         engine_suite!(memory, ((), super::MemEngine(super::MemMachine::new().0)), $($test),+);
         engine_suite!(rocks, super::on_disk(), $($test),+);
+        engine_suite!(gathered_memory, super::gathered((), super::MemEngine(super::MemMachine::new().0)), $($test),+);
+        engine_suite!(gathered_rocks, { let (dir, engine) = super::on_disk(); super::gathered(dir, engine) }, $($test),+);
     };
 }
 
@@ -136,6 +138,14 @@ fn on_disk() -> (tempfile::TempDir, RocksEngine) {
     let dir = tempfile::tempdir().unwrap();
     let engine = RocksEngine::open(&dir.path().join("meta"), 1 << 20, 1 << 40, true).unwrap();
     (dir, engine)
+}
+
+/// An engine in which this thread gathers.
+fn gathered<D>(dir: D, below: impl Engine + 'static) -> ((GatherScope, D), Gathered) {
+    let engine = Gathered::new(Box::new(below));
+    let scope = engine.scope();
+    assert!(engine.gathers(|| Ok(true)).unwrap());
+    ((scope, dir), engine)
 }
 
 #[test]

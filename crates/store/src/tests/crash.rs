@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use types::VnodeNo;
 
 use super::world::{Model, Op, World, op};
-use crate::MemMachine;
+use crate::{Finding, MemMachine};
 
 /// A world with its past, as far as a crash could bring it back.
 struct Past {
@@ -28,6 +28,56 @@ impl Past {
     }
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        self.act(op)?;
+        match *op {
+            Op::Kill => self.world.reopen(self.world.machine.clone()),
+            Op::PowerLoss(seed) => self.crash(seed)?,
+            _ => self.check_after(self.world.machine.power_loss(12))?,
+        }
+        self.adopt_abandoned(op);
+        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", op);
+        Ok(())
+    }
+
+    /// These in one scope, with a death of the process, and a loss of power, after each.
+    fn gathered(&mut self, ops: &[Op]) -> Result<(), TestCaseError> {
+        // A loss of power may have left files that are nobody's.
+        let strays = self.world.scrub_all();
+        let gathering = self.world.partition.gather();
+        for op in ops.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_))) {
+            self.act(op)?;
+            self.check_after(self.world.machine.power_loss(13))?;
+            self.check_killed(&strays)?;
+            self.adopt_abandoned(op);
+        }
+        gathering.end().unwrap();
+        // What is told from here on is there, whatever happens to the process.
+        let mut world = World::new();
+        world.reopen(self.world.machine.killed());
+        prop_assert_eq!(world.found(), self.world.model.clone(), "after {:?}", ops);
+        prop_assert_eq!(world.scrub(), []);
+        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", ops);
+        Ok(())
+    }
+
+    /// The process dies in a scope: some of its last commits are gone, in order, and nothing else is wrong.
+    fn check_killed(&self, strays: &[Finding]) -> Result<(), TestCaseError> {
+        let mut world = World::new();
+        world.reopen(self.world.machine.killed());
+        prop_assert_eq!(world.partition.boot_verifier(), self.world.partition.boot_verifier());
+        let found = world.found();
+        prop_assert!(self.states.iter().any(|state| self.is_state(&world, &found, state)), "found {:?}", brief(&found));
+        prop_assert_eq!(world.scrub(), []);
+        world.partition.sync_all().unwrap();
+        prop_assert_eq!(world.found(), found);
+        world.partition.sweep(100).unwrap();
+        let findings = world.scrub_all();
+        prop_assert!(findings.iter().all(|found| strays.contains(found)), "left behind: {:?}", findings);
+        Ok(())
+    }
+
+    /// Does it, and looks at what a loss of power at each sync on the way would leave.
+    fn act(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let made = if matches!(op, Op::Create(_)) { self.world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
         let earlier = self.world.model.clone();
         // A write that is abandoned may still reach the disk.
@@ -45,13 +95,6 @@ impl Past {
             self.check_after(image.power_loss(11))?;
         }
         self.forget(op);
-        match *op {
-            Op::Kill => self.world.reopen(self.world.machine.clone()),
-            Op::PowerLoss(seed) => self.crash(seed)?,
-            _ => self.check_after(self.world.machine.power_loss(12))?,
-        }
-        self.adopt_abandoned(op);
-        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", op);
         Ok(())
     }
 
@@ -180,6 +223,23 @@ proptest! {
         past.world.reopen(past.world.machine.clone());
         prop_assert_eq!(past.world.volume.usage(), usage);
         prop_assert_eq!(past.world.found(), past.world.model.clone());
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn scopes_lose_nothing_that_may_be_told(scopes in prop::collection::vec((op(), prop::collection::vec(op(), 1..12)), 1..6)) {
+        let mut past = Past::new();
+        for (alone, together) in &scopes {
+            past.step(alone)?;
+            past.gathered(together)?;
+        }
+        prop_assert_eq!(past.world.scrub(), []);
+        let usage = past.world.volume.usage();
+        past.world.reopen(past.world.machine.clone());
+        prop_assert_eq!(past.world.volume.usage(), usage);
     }
 }
 

@@ -260,6 +260,19 @@ fn an_adopted_blank_is_the_body_and_is_written_on() {
 }
 
 #[test]
+fn an_adoption_in_a_scope_outlives_the_process_before_its_blank_goes() {
+    let (world, no) = with_file(&[9; 1000]);
+    let blank = blank(&world, &[4; 70_000]);
+    let gathering = world.partition.gather();
+    adopt(&world, no, blank);
+    let mut later = World::new();
+    later.reopen(world.machine.killed());
+    assert_eq!(read(&later, no), [4; 70_000]);
+    gathering.end().unwrap();
+    end_clean(&world, no);
+}
+
+#[test]
 fn an_adoption_that_is_dropped_changes_nothing_and_can_be_repeated() {
     let (world, no) = with_file(&[9; 100_000]);
     let blank = blank(&world, &[4; 200_000]);

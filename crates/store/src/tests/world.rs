@@ -346,9 +346,14 @@ impl World {
 
     /// Checks everything; strays are no damage.
     pub(crate) fn scrub(&self) -> Vec<Finding> {
-        let mut findings = self.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
+        let mut findings = self.scrub_all();
         findings.retain(|finding| !matches!(finding, Finding::StrayBody { .. }));
         findings
+    }
+
+    /// Checks everything.
+    pub(crate) fn scrub_all(&self) -> Vec<Finding> {
+        self.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
     }
 }
 
