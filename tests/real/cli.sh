@@ -29,6 +29,16 @@ check "doctor finds nothing wrong" says "answers" 0 "$RIALTO" doctor --dir "$cel
 check "doctor --scrub finds nothing wrong" says "nothing is damaged" 0 "$RIALTO" doctor --scrub --dir "$cell"
 check "status in JSON" sh -c "'$RIALTO' status --dir '$cell' --json | python3 -c 'import json, sys; s = json.load(sys.stdin); assert s[\"server\"][\"answers\"] and s[\"mounts\"][0][\"state\"] == \"answers\"'"
 
+# Over TCP nobody sees a process end: the session must say so, or its promises hold up everybody else for the rest of its lease.
+port=$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$cell/cell.toml")
+sessions() { "$RIALTO" status --dir "$cell" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["report"]["sessions"])'; }
+before=$(sessions)
+mkdir -p "$WORK/cli/far" "$WORK/cli/other"
+check "a mount over TCP" within 60 "$RIALTO" mount --daemon --dir "$WORK/cli/other" "127.0.0.1:$port" "$WORK/cli/far"
+dd if=/dev/zero of="$WORK/cli/far/large" bs=1M count=8 conv=fsync status=none
+check "is unmounted" within 60 "$RIALTO" umount --dir "$WORK/cli/other" "$WORK/cli/far"
+check "and its session is over at once" test "$(sessions)" = "$before"
+
 kill -9 "$(pid_of_server)"
 check "doctor sees the dead server" says "goodbye" 1 "$RIALTO" doctor --dir "$cell"
 check "status too, with 3" says "does not run" 3 "$RIALTO" status --dir "$cell"

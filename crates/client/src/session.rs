@@ -86,6 +86,17 @@ impl Session {
         }
     }
 
+    /// Ends in good order, whoever else refers to it: the server knows at once, so that nobody waits for the rest of the lease. Every call
+    /// fails from now on. Doing it again does nothing.
+    pub fn detach(&self) {
+        self.shared.step(ClientInput::Detach, On::Own);
+        let until = Instant::now() + DETACH_WITHIN;
+        let mut core = self.shared.core.lock();
+        while core.phase == Phase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
+        drop(core);
+        self.shared.close_all(&CallError::Closed);
+    }
+
     /// Ends without a word, as a process does that is killed: the server finds out by itself.
     pub fn vanish(mut self) {
         self.shared.close_all(&CallError::Closed);
@@ -113,12 +124,7 @@ impl Drop for Session {
         if self.threads.is_empty() {
             return;
         }
-        self.shared.step(ClientInput::Detach, On::Own);
-        let until = Instant::now() + DETACH_WITHIN;
-        let mut core = self.shared.core.lock();
-        while core.phase == Phase::Attached && !self.shared.changed.wait_until(&mut core, until).timed_out() {}
-        drop(core);
-        self.shared.close_all(&CallError::Closed);
+        self.detach();
         self.join();
     }
 }

@@ -46,6 +46,23 @@ fn answers_come_back_over_both_kinds_of_sockets() {
 }
 
 #[test]
+fn a_session_that_detaches_is_over_at_once_whoever_refers_to_it() {
+    let cell = Cell::new();
+    let stays = connect(cell.tcp());
+    let leaves = std::sync::Arc::new(connect(cell.tcp()));
+    let forgotten = std::sync::Arc::clone(&leaves);
+    let dir = root(&*leaves);
+    assert!(matches!(ask(&*leaves, Call::Delegate { fid: dir }), Answer::Delegation { .. }));
+    leaves.detach();
+    leaves.detach();
+    // Waits for no lease: this one is not over while the test runs.
+    make(&stays, dir, "new");
+    let Answer::Report(report) = ask(&stays, Call::ServerReport) else { panic!("a report") };
+    assert!(report.contains("\"sessions\":1"), "{report}");
+    assert!(matches!(try_ask(&*forgotten, Call::ServerReport), Err(CallError::Closed)));
+}
+
+#[test]
 fn a_chain_names_what_it_made() {
     let cell = Cell::new();
     let session = connect(cell.unix());

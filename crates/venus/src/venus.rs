@@ -125,7 +125,8 @@ impl Venus {
         result
     }
 
-    fn stop(&self) {
+    /// Ends the background threads and brings the disk cache into order for the next time. Done by dropping, too; doing it again does nothing.
+    pub fn stop(&self) {
         let core = &self.core;
         core.chores.lock().stop = true;
         core.poke.notify_all();

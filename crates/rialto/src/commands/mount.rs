@@ -128,7 +128,7 @@ impl Mount {
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let session = Arc::new(self.session(records, at)?);
-        let venus = Arc::new(self.venus(records, at, session)?);
+        let venus = Arc::new(self.venus(records, at, Arc::clone(&session))?);
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
         let transport = Transport::choose(self.transport)?.into();
         let config = MountConfig { transport, ..MountConfig::new(at, volume, format!("rialto:{}", self.server)) };
@@ -145,7 +145,10 @@ impl Mount {
         // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
         // the session, so that a server that is away is not waited for where it has nothing to hear.
         let handed_back = venus.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.server));
-        drop(venus);
+        // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
+        // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
+        venus.stop();
+        session.detach();
         drop(pid_file);
         handed_back
     }
