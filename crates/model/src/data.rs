@@ -108,6 +108,8 @@ impl Node {
         debug_assert_eq!(self.status.kind, Kind::File);
         if kill || !ask.caller.is_root() {
             self.kill_privileges();
+        } else {
+            self.drop_capabilities();
         }
         if let Content::File(body) = &mut self.content {
             change(body);

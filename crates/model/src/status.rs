@@ -84,6 +84,10 @@ impl Node {
     /// Set-id bits go, and so do file capabilities, which are the same thing as an attribute.
     pub(crate) fn kill_privileges(&mut self) {
         self.status.mode = without_privileges(&self.status);
+        self.drop_capabilities();
+    }
+
+    pub(crate) fn drop_capabilities(&mut self) {
         if self.status.kind == Kind::File {
             self.xattrs.remove(CAPABILITY);
         }

@@ -11,6 +11,8 @@ use crate::{Attributes, Entry, Error, Found, Request, Venus};
 
 /// Attribute values up to here are remembered.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
+/// File capabilities go with the next write, without a word: they are not remembered.
+const CAPABILITY: &[u8] = b"security.capability";
 /// Attributes remembered of one file.
 const XATTRS_KEPT_MAX: usize = 32;
 
@@ -234,7 +236,8 @@ impl Venus {
         let mut tables = core.tables.lock();
         if tables.holder.promised(fid, snapshot) && tables.node(fid).valid {
             let known = tables.node(fid).xattrs.get_or_insert_default();
-            if known.len() < XATTRS_KEPT_MAX && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX) {
+            let keeps = |value: &Bytes| value.len() <= XATTR_KEPT_BYTES_MAX && *name != *CAPABILITY;
+            if known.len() < XATTRS_KEPT_MAX && value.as_ref().is_none_or(keeps) {
                 known.insert(name, value.clone());
             }
         }
@@ -276,6 +279,10 @@ impl Venus {
     }
 
     fn change_xattr(&self, request: &Request<'_>, fid: Fid, call: Call) -> Result<(), Error> {
+        // What was written before must not take the capabilities away that are set now.
+        if let Some(file) = self.core.file_of(fid) {
+            self.core.send_all(&file, request.cancel)?;
+        }
         // Before, so that a look in between is not remembered; and after, for one that was answered in between.
         self.core.tables.lock().node(fid).forget_xattrs();
         let changed = self.core.status_by(request, call);

@@ -1,6 +1,7 @@
 //! Extended attributes.
 
 use std::fs;
+use std::io::Write;
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, lremovexattr as removexattr, setxattr};
 use rustix::io::Errno;
@@ -44,4 +45,37 @@ fn large_values_fit_and_larger_ones_do_not() {
     let mut value = vec![0; 65_536];
     assert_eq!(getxattr(&path, "user.large", &mut value[..]).unwrap(), 65_536);
     assert!(value == large);
+}
+
+/// File capabilities as the kernel lays them out (revision 2, effective): CAP_NET_BIND_SERVICE.
+fn capability() -> Vec<u8> {
+    [0x0200_0001u32, 1 << 10, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn file_capabilities_outlive_the_writes_before_them_and_no_later_one() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    for number in 0..20 {
+        let (path, seen) = (here.at(&format!("file-{number}")), there.at(&format!("file-{number}")));
+        let mut file = fs::File::create_new(&path).unwrap();
+        file.write_all(b"first").unwrap();
+        setxattr(&path, "security.capability", &capability(), XattrFlags::empty()).unwrap();
+        let mut value = [0; 100];
+        assert_eq!(getxattr(&path, "security.capability", &mut value), Ok(20));
+        if number % 2 == 0 {
+            file.write_all(b" second").unwrap();
+            drop(file);
+            for path in [&path, &seen] {
+                assert_eq!(fs::read(path).unwrap(), b"first second");
+                assert_eq!(getxattr(path, "security.capability", &mut value), Err(Errno::NODATA), "{number}");
+            }
+        } else {
+            drop(file);
+            for path in [&path, &seen] {
+                assert_eq!(fs::read(path).unwrap(), b"first");
+                assert_eq!(getxattr(path, "security.capability", &mut value), Ok(20), "{number}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use store::Vnode;
 use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
 
 use super::Outcome;
-use super::status::kill_privileges;
+use super::status::written_by;
 use crate::Vice;
 use crate::change::{Change, touch_data};
 use crate::growth;
@@ -100,9 +100,7 @@ impl Vice {
         let size = vnode.status.size.max(end);
         let grows = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
         change.take_room(self.room_for(ask, &volume, 0, grows)?);
-        if kill || !ask.caller.is_root() {
-            kill_privileges(&mut vnode, &mut change)?;
-        }
+        written_by(ask.caller, kill, &mut vnode, &mut change)?;
         if appends {
             offset = volume.store.append(&mut vnode, data, &mut change.update)?;
         } else {
@@ -142,9 +140,7 @@ impl Vice {
             let growth = |free| growth::of_range(&volume, &vnode, offset, end, size, free);
             change.take_room(self.room_for(ask, &volume, 0, growth)?);
         }
-        if !ask.caller.is_root() {
-            kill_privileges(&mut vnode, &mut change)?;
-        }
+        written_by(ask.caller, false, &mut vnode, &mut change)?;
         volume.store.allocate_range(&mut vnode, offset, length, mode, &mut change.update)?;
         touch_data(&mut vnode, ask.wall);
         change.put_data(&vnode);

@@ -117,8 +117,17 @@ fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
 }
 
 /// Takes set-id bits and file capabilities away.
-pub(super) fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
+fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
     vnode.status.mode = without_privileges(&vnode.status);
+    drop_capabilities(vnode, change)
+}
+
+/// A body that somebody writes keeps no file capabilities, and set-id bits only if the superuser writes it and does not `kill` them.
+pub(super) fn written_by(caller: &Caller, kill: bool, vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
+    if kill || !caller.is_root() { kill_privileges(vnode, change) } else { drop_capabilities(vnode, change) }
+}
+
+fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
     if vnode.has_xattr && vnode.status.kind == Kind::File {
         change.volume.store.remove_xattr(vnode, CAPABILITY, &mut change.update)?;
     }
