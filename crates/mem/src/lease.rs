@@ -35,9 +35,11 @@ pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> Result<bool> {
 const F_SETSIG: i32 = 10;
 
 fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
-    // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
-    // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
-    unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+    if kind != libc::F_UNLCK {
+        // Who opens the file in the moment of the lease makes the kernel send a signal, by default one that ends the process.
+        // SAFETY: F_SETSIG takes a number and no pointer. `fd` is borrowed, so its number names an open file.
+        unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+    }
     // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
     if result == 0 {

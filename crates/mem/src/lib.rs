@@ -3,6 +3,7 @@
 pub mod fuse;
 pub mod heap;
 pub mod lease;
+pub mod length;
 pub mod lock;
 pub mod map;
 pub mod tun;

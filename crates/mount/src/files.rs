@@ -108,9 +108,8 @@ impl Task<'_> {
     pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), Refusal> {
         let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
         let wrote = self.venus().write(&self.request(), Handle(of.fh), of.offset, data, kill_privileges)?;
-        // After a cached write to such a file the kernel asks for a sync by itself; appends are not cached.
-        const STABLE_APPEND: u32 = open_flag::APPEND | open_flag::DATA_SYNC;
-        if of.flags & STABLE_APPEND == STABLE_APPEND {
+        // After a cached write the kernel asks for a sync by itself.
+        if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(Handle(of.fh)) {
             self.venus().fsync(&self.request(), Handle(of.fh))?;
         }
         let _ = self.value(&abi::WriteOut { size: wrote.count, padding: 0 });

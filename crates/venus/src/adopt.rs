@@ -40,7 +40,7 @@ impl Core {
         let Some((body, seals)) = file.scratch.lock().as_ref().map(|one| (Arc::clone(&one.body), one.seals)) else {
             return true;
         };
-        let (Ok(stat), stamp) = (rustix::fs::fstat(&*body), Stamp::of(&body)) else { return false };
+        let Ok(stat) = rustix::fs::fstat(&*body) else { return false };
         let size = stat.st_size as u64;
         let has_holes = stat.st_blocks as u64 * SECTOR + PAGE <= size;
         if size > SEALED_BYTES_MAX || has_holes || seals >= SEALS_MAX && size > SHORT_BYTES {
@@ -52,7 +52,7 @@ impl Core {
             return false;
         }
         file.scratch(|scratch| {
-            scratch.sealed = stamp;
+            scratch.sealed = Some(Stamp::of_stat(&stat));
             scratch.seals += 1;
         });
         true

@@ -12,7 +12,7 @@
 //! the file's times, and there is none after the last handle is closed.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,13 +26,15 @@ use crate::shared::Core;
 use crate::{Backing, OpenMode, Request};
 
 /// Where the last new files were all so short, and so many, the next one is taken to be short too, and written behind: that costs no more, and less
-/// where a single write is the whole file.
+/// where a single write is the whole file. Files with a longer pause between them are not in a row.
 const SHORT_BYTES: u64 = 64 << 10;
 const SHORT_FILES: u32 = 8;
+const SHORT_PAUSE: Duration = Duration::from_millis(500);
 /// Blanks that there are at most.
 const BLANKS_MAX: usize = 64;
-/// So many are asked for at once.
+/// So many are asked for at once; and with the first delegation, before it is used: the first new file may be a long one.
 const ASKED_AT_ONCE: usize = 16;
+const ASKED_AT_FIRST: usize = 2;
 /// With fewer fresh ones an idle one is taken off, or more are asked for.
 const FRESH_FEW: usize = 8;
 /// After a refusal.
@@ -59,6 +61,8 @@ pub(crate) struct Scratch {
     pub seals: u32,
     /// Nobody has the file open.
     pub idle: bool,
+    /// Nobody could have written since it was sealed: it was idle all the time. Saves asking for its times.
+    pub still: bool,
     /// Somebody read the file otherwise than from the blank, by advice to read ahead.
     read_beside: bool,
     /// It could not be adopted: what was written is lost.
@@ -78,10 +82,27 @@ pub(crate) struct Blanks {
     /// A call for more is under way.
     asking: bool,
     not_before: Option<Instant>,
-    /// New files in a row that were short when their makers closed them.
+    /// New files in a row that were short when their makers closed them, and when the last one was closed.
     short: u32,
+    made: Option<Instant>,
     /// Counts sessions.
     session: u64,
+}
+
+impl Scratch {
+    fn new(body: Arc<OwnedFd>) -> Self {
+        let sealed = Stamp::of(&body);
+        Scratch { body, sealed, seals: 0, idle: false, still: false, read_beside: false, lost: false }
+    }
+
+    fn is_behind(&mut self) -> bool {
+        if self.lost || self.still {
+            return false;
+        }
+        let behind = Stamp::of(&self.body) != self.sealed;
+        self.still = self.idle && !behind;
+        behind
+    }
 }
 
 impl File {
@@ -92,8 +113,7 @@ impl File {
 
     /// Whether the kernel wrote into the blank since it was sealed.
     pub fn is_behind(&self) -> bool {
-        let changed = |scratch: &Scratch| !scratch.lost && Stamp::of(&scratch.body) != scratch.sealed;
-        self.has_blank() && self.scratch.lock().as_ref().is_some_and(changed)
+        self.has_blank() && self.scratch.lock().as_mut().is_some_and(Scratch::is_behind)
     }
 
     /// Whether it has an idle blank.
@@ -121,7 +141,7 @@ impl File {
 
     /// Somebody opens the file again while its blank is idle.
     pub fn wake_blank(&self) {
-        self.scratch(|scratch| scratch.idle = false);
+        self.scratch(|scratch| (scratch.idle, scratch.still) = (false, false));
     }
 
     fn set_scratch(&self, scratch: Option<Scratch>) -> Option<Scratch> {
@@ -137,16 +157,11 @@ impl Core {
     /// A blank for a file that was just made and is opened with `mode`, if there is one at hand.
     pub fn begin_blank(&self, file: &Arc<File>, mode: OpenMode) -> Option<Passed> {
         let may = mode.write && !mode.read && self.config.delegations && self.passes().is_ok();
-        if !may
-            || self.blanks.lock().short >= SHORT_FILES
-            || self.space.is_scarce()
-            || !self.is_covered_and_empty(file.fid)
-        {
+        if !may || self.expects_short() || self.space.is_scarce() || !self.is_covered_and_empty(file.fid) {
             return None;
         }
         let blank = self.fresh_blank(file.fid)?;
-        let (body, sealed) = (Arc::clone(&blank.body), Stamp::of(&blank.body));
-        file.set_scratch(Some(Scratch { body, sealed, seals: 0, idle: false, read_beside: false, lost: false }));
+        file.set_scratch(Some(Scratch::new(Arc::clone(&blank.body))));
         let passed = Passed::with_blank(blank.backing, Arc::clone(&blank.body), blank);
         file.data.lock().passed = Some(passed.clone());
         self.blanks.lock().files.insert(file.fid, Arc::clone(file));
@@ -161,6 +176,12 @@ impl Core {
         Some(passed)
     }
 
+    /// Whether the next new file is likely to be short.
+    pub fn expects_short(&self) -> bool {
+        let blanks = self.blanks.lock();
+        blanks.short >= SHORT_FILES && blanks.made.is_some_and(|at| at.elapsed() < SHORT_PAUSE)
+    }
+
     /// Whether this client has it to itself, and it has no bytes.
     fn is_covered_and_empty(&self, fid: Fid) -> bool {
         let tables = self.tables.lock();
@@ -171,9 +192,12 @@ impl Core {
     /// The handle that made the file is closed.
     pub fn note_made(&self, fid: Fid) {
         let size = self.tables.lock().status(fid).map(|(status, _)| status.size);
+        let now = Instant::now();
         let mut blanks = self.blanks.lock();
+        let late = blanks.made.replace(now).is_some_and(|at| now - at >= SHORT_PAUSE);
         blanks.short = match size {
             Some(size) if size > SHORT_BYTES => 0,
+            Some(_) if late => 1,
             Some(_) => blanks.short.saturating_add(1),
             None => blanks.short,
         };
@@ -201,23 +225,33 @@ impl Core {
         blank
     }
 
-    /// Asks for more in the background, if there are few.
-    fn ask_for_blanks(&self, fid: Fid) {
-        let mut blanks = self.blanks.lock();
-        let wanted = blanks.fresh.len() < FRESH_FEW && blanks.count < BLANKS_MAX;
-        let late = blanks.not_before.is_none_or(|at| at <= Instant::now());
-        if !wanted || blanks.asking || !late {
-            return;
+    /// A directory is delegated: the first ones are fetched, if there are none.
+    pub fn first_blanks(&self, dir: Fid) {
+        if self.passes().is_ok() && self.local && self.may_ask(|blanks| blanks.count == 0) {
+            self.fetch_blanks(dir, ASKED_AT_FIRST);
         }
-        blanks.asking = true;
-        drop(blanks);
-        let core = self.this.get().and_then(std::sync::Weak::upgrade);
-        self.senders.run(move || core.into_iter().for_each(|core| core.fetch_blanks(fid)));
     }
 
-    fn fetch_blanks(&self, fid: Fid) {
+    /// Asks for more in the background, if there are few.
+    fn ask_for_blanks(&self, fid: Fid) {
+        if self.may_ask(|blanks| blanks.fresh.len() < FRESH_FEW && blanks.count < BLANKS_MAX) {
+            let core = self.this.get().and_then(std::sync::Weak::upgrade);
+            self.senders.run(move || core.into_iter().for_each(|core| core.fetch_blanks(fid, ASKED_AT_ONCE)));
+        }
+    }
+
+    /// Whether more may be asked for now, if they are `wanted`. Who is told so does.
+    fn may_ask(&self, wanted: impl FnOnce(&Blanks) -> bool) -> bool {
+        let mut blanks = self.blanks.lock();
+        let late = blanks.not_before.is_none_or(|at| at <= Instant::now());
+        let may = wanted(&blanks) && !blanks.asking && late;
+        blanks.asking |= may;
+        may
+    }
+
+    fn fetch_blanks(&self, fid: Fid, count: usize) {
         let session = self.blanks.lock().session;
-        let calls = vec![Call::LendBlank { fid: Fid::root(fid.volume) }; ASKED_AT_ONCE];
+        let calls = vec![Call::LendBlank { fid: Fid::root(fid.volume) }; count];
         let replies = self.remote.chain(&Caller::ROOT, calls);
         let refused = replies.iter().any(Result::is_err);
         let blanks: Vec<Blank> =
@@ -262,7 +296,7 @@ impl Core {
                 // Nobody will ever ask for it.
                 scratch.sealed = Stamp::of(&scratch.body);
             }
-            scratch.idle = true;
+            (scratch.idle, scratch.still) = (true, gone);
         });
         drop(data);
         self.blanks.lock().idle.push_back(Arc::clone(file));
@@ -426,7 +460,6 @@ impl Core {
 }
 
 /// Sets a blank's length. Our descriptor cannot write, so that the kernel's leases tell others' from it.
-pub(crate) fn set_length(body: &OwnedFd, length: u64) -> std::io::Result<()> {
-    let own = format!("/proc/self/fd/{}", body.as_raw_fd());
-    std::fs::File::options().write(true).open(own)?.set_len(length)
+pub(crate) fn set_length(body: &OwnedFd, length: u64) -> rustix::io::Result<()> {
+    mem::length::set(body.as_fd(), length)
 }

@@ -368,6 +368,8 @@ impl Core {
         match lend.state {
             State::Asked { recalled: false } if granted && promised => {
                 tables.hold_delegation(dir);
+                drop(tables);
+                self.first_blanks(dir);
                 true
             }
             State::Asked { .. } if granted => {

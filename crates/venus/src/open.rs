@@ -27,6 +27,8 @@ pub(crate) struct Open {
     pub sequence: Mutex<Sequence>,
     /// Its closing says nothing: as long as a delegation covers the file, who asks for it gets what was written.
     pub quiet: bool,
+    /// As [`Opened::direct`].
+    direct: bool,
     /// It made the file.
     made: bool,
 }
@@ -109,6 +111,8 @@ impl Core {
             && (made || !mode.read)
             && self.tables.lock().covers(file.fid);
         let pinned = backing.is_some() && file.pinned().is_some();
+        let direct =
+            if backing.is_some() { mode.write && pinned } else { mode.append || made && self.writes_past(mode) };
         let open = Open {
             file,
             mode,
@@ -117,11 +121,18 @@ impl Core {
             locked: AtomicU64::new(0),
             sequence: Mutex::default(),
             quiet,
+            direct,
             made,
         };
         self.opens.lock().insert(handle, Arc::new(open));
-        let direct = mode.append && backing.is_none() || mode.write && pinned;
         Ok(Opened { handle, direct, quiet, backing })
+    }
+
+    /// Whether what is written through a new file's handle goes past the kernel's pages. Each write asks us in any case; so the first one need not ask for
+    /// `security.capability` before, and the bytes are copied once less. Who reads the file later asks for it once. Not so with long files: past its
+    /// pages the kernel cuts what is written where the application's memory has its pages, and that is in the middle of blocks.
+    fn writes_past(&self, mode: OpenMode) -> bool {
+        mode.write && !mode.read && self.expects_short()
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
@@ -162,6 +173,11 @@ impl Venus {
             }
         }
         core.enter(request, file, mode, false)
+    }
+
+    /// Whether the kernel caches nothing of what is written through the handle, and leaves it to us to make stable what must be at once.
+    pub fn is_direct(&self, handle: Handle) -> bool {
+        self.core.open_of(handle).is_ok_and(|open| open.direct)
     }
 
     /// A descriptor is closed: everything written is at the server afterwards, and `owner`'s byte-range locks end.

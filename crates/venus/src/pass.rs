@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use client::Cancel;
+use rustix::fs::Stat;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
 use crate::blank::Blank;
@@ -40,9 +41,12 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     pub fn of(body: impl AsFd) -> Option<Stamp> {
-        let stat = rustix::fs::fstat(body).ok()?;
-        let modified = (stat.st_mtime, stat.st_mtime_nsec as u64);
-        Some(Stamp { size: stat.st_size, modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u64) })
+        rustix::fs::fstat(body).ok().map(|stat| Stamp::of_stat(&stat))
+    }
+
+    pub fn of_stat(stat: &Stat) -> Stamp {
+        let modified = (stat.st_mtime, stat.st_mtime_nsec);
+        Stamp { size: stat.st_size, modified, changed: (stat.st_ctime, stat.st_ctime_nsec) }
     }
 }
 

@@ -72,7 +72,8 @@ pub struct OpenMode {
 pub struct Opened {
     /// The handle.
     pub handle: Handle,
-    /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands.
+    /// The kernel should not cache pages of this handle's reads and writes: it cannot know where an append lands, and of a new file that is only written
+    /// it would ask for attributes first.
     pub direct: bool,
     /// Its closing need not be told before it returns ([`crate::Venus::flush`]), only afterwards ([`crate::Venus::release`]).
     pub quiet: bool,

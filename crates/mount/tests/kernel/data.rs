@@ -99,7 +99,11 @@ fn a_write_that_must_be_stable_is_committed_before_it_returns() {
     let Some(cell) = Cell::start() else { return };
     let session = Counted::new(cell.session());
     let client = cell.mount_through(Arc::clone(&session) as _);
-    for (name, flags) in [("write", OFlags::SYNC), ("append", OFlags::DSYNC | OFlags::APPEND)] {
+    let among = client.at("among-short-ones");
+    fs::create_dir(&among).unwrap();
+    (0..12).for_each(|number| fs::write(among.join(number.to_string()), "short").unwrap());
+    let append = OFlags::DSYNC | OFlags::APPEND;
+    for (name, flags) in [("among-short-ones/write", OFlags::SYNC), ("write", OFlags::SYNC), ("append", append)] {
         let flags = flags | OFlags::WRONLY | OFlags::CREATE;
         let mut file = File::from(open(client.at(name), flags, Mode::from_raw_mode(0o644)).unwrap());
         for round in 1..=3 {

@@ -1,0 +1,42 @@
+//! Setting the length of a file of which there is only a descriptor for reading, without opening it once more.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::{Errno, Result};
+
+/// Cuts or extends the file of `fd` to `length` bytes. The process needs the right to write it.
+///
+/// # Errors
+/// Those of truncate(2); `ENOENT` where /proc is not mounted.
+pub fn set(fd: BorrowedFd<'_>, length: u64) -> Result<()> {
+    let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("there is no zero in it");
+    let length = libc::off_t::try_from(length).map_err(|_| Errno::FBIG)?;
+    // SAFETY: the path ends with a zero and lives over the call, which keeps nothing of it.
+    if unsafe { libc::truncate(path.as_ptr(), length) } == 0 {
+        return Ok(());
+    }
+    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
+    Err(Errno::from_raw_os_error(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_open_for_reading_is_cut_and_extended() {
+        let path = std::env::temp_dir().join(format!("length-{}", std::process::id()));
+        fs::write(&path, "letters").expect("temporary files can be made");
+        let file = File::open(&path).expect("it is there");
+        set(file.as_fd(), 3).expect("it is ours");
+        assert_eq!(fs::read(&path).expect("it is there"), b"let");
+        set(file.as_fd(), 5).expect("it is ours");
+        assert_eq!(fs::read(&path).expect("it is there"), b"let\0\0");
+        assert_eq!(set(file.as_fd(), u64::MAX), Err(Errno::FBIG));
+        fs::remove_file(&path).expect("it is ours");
+    }
+}
