@@ -3,7 +3,8 @@
 //! `cargo run --release -p server --example pingpong` starts the server as a child process, so that both have their own threads
 //! and the numbers are those of two programs. Takes about ten seconds.
 //!
-//! With the argument `delegated`: what 10,000 new files of 4 KiB cost that come in chains of 64 delegated changes.
+//! With the argument `delegated`: what 10,000 new files of 4 KiB cost that come in chains of 64 delegated changes, a listing of them by
+//! another session (half of an entry's cost in the last line), and their removal.
 
 use std::error::Error;
 use std::path::Path;
@@ -121,52 +122,122 @@ const FILES: u64 = 10_000;
 /// Members of one chain.
 const CHAIN: usize = 64;
 
-/// New files in a delegated directory: what the server spends on each member of the chains.
+/// New files in a delegated directory, a listing of it by somebody else, and their removal: what the server spends on each.
 fn delegated() -> Outcome<()> {
     let served = start()?;
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
-        let session = Session::connect(SessionConfig::new(endpoint.clone(), Identity::fleeting()))?;
+        let connect = || Session::connect(SessionConfig::new(endpoint.clone(), Identity::fleeting()));
+        let session = connect()?;
         let root = session.call(&Caller::ROOT, Call::Root { volume: Name::new(b"root")? }, None)?;
         let root = root.answer.current().ok_or("no root")?;
         let (name, how) = (Name::new(over.as_bytes())?, CreateHow::Guarded);
         let made = Call::Make { dir: root, name, kind: NewKind::Directory, mode: 0o755, how };
         let dir = session.call(&Caller::ROOT, made, None)?.answer.current().ok_or("not made")?;
-        let mut slots = VnodeSlots::default();
-        let (began, cpu) = (Instant::now(), cpu_ticks(served.child.id()));
-        let (switches, mut members, mut chains) = (switches(served.child.id()), 0_u64, 0_u64);
-        let mut calls = Vec::new();
-        for file in 0..FILES {
-            if slots.count == 0 {
-                let answer = session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None)?.answer;
-                let Answer::Delegation { slots: more, .. } = answer else { return Err("not delegated".into()) };
-                slots = more;
-            }
-            let (slot, at) = (slots.first, Timestamp::new(1_000, 0));
-            slots = VnodeSlots { first: slot + 1, count: slots.count - 1 };
-            let name = Name::new(format!("file-{file}").as_bytes())?;
-            let make = Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how };
-            let (fid, data) = (Fid::of_slot(dir.volume, slot, false), Bytes::from(vec![0x5a; 4096]));
-            let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
-            calls.push(Call::Delegated { at, slot, call: Box::new(make) });
-            calls.push(Call::Delegated { at, slot: 0, call: Box::new(write) });
-            if calls.len() == CHAIN || file + 1 == FILES {
-                (members, chains) = (members + calls.len() as u64, chains + 1);
-                for result in session.chain(&Caller::ROOT, std::mem::take(&mut calls)) {
-                    result?;
-                }
-            }
-        }
+        let spent = Spent::begin(&served);
+        let chains = make_files(&session, dir)?;
         session.call(&Caller::ROOT, Call::Return { fids: vec![dir] }, None)?;
-        let took = began.elapsed();
-        let cpu = (cpu_ticks(served.child.id()) - cpu) as f64 * 10_000.0 / members as f64;
-        let switched = crate::switches(served.child.id()) - switches;
-        println!(
-            "{over}: {FILES} files in {took:.2?}; the server: {cpu:.1} us CPU a member, {:.2} sleeps a chain",
-            switched as f64 / chains as f64
-        );
+        spent.tell(&format!("{over}: {FILES} files made"), "member", 2 * FILES, chains);
+        let spent = Spent::begin(&served);
+        let pages = list(&connect()?, dir)?;
+        spent.tell(&format!("{over}: listed"), "entry", FILES, pages);
+        let spent = Spent::begin(&served);
+        let chains = remove_files(&session, dir)?;
+        spent.tell(&format!("{over}: removed"), "member", FILES, chains);
     }
     Ok(())
+}
+
+/// What the server had used when something began.
+struct Spent<'s> {
+    served: &'s Served,
+    began: Instant,
+    ticks: u64,
+    switches: u64,
+}
+
+impl Spent<'_> {
+    fn begin(served: &Served) -> Spent<'_> {
+        let pid = served.child.id();
+        Spent { served, began: Instant::now(), ticks: cpu_ticks(pid), switches: switches(pid) }
+    }
+
+    fn tell(self, what: &str, each: &str, count: u64, requests: u64) {
+        let (took, pid) = (self.began.elapsed(), self.served.child.id());
+        let cpu = (cpu_ticks(pid) - self.ticks) as f64 * 10_000.0 / count as f64;
+        let switched = (switches(pid) - self.switches) as f64 / requests as f64;
+        println!("{what} in {took:.2?}; the server: {cpu:.1} us CPU for each {each}, {switched:.2} sleeps a request");
+    }
+}
+
+/// Says how many chains it took.
+fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
+    let mut slots = VnodeSlots::default();
+    let mut chains = 0;
+    let mut calls = Vec::new();
+    for file in 0..FILES {
+        if slots.count == 0 {
+            let answer = session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None)?.answer;
+            let Answer::Delegation { slots: more, .. } = answer else { return Err("not delegated".into()) };
+            slots = more;
+        }
+        let slot = slots.first;
+        slots = VnodeSlots { first: slot + 1, count: slots.count - 1 };
+        let (kind, how) = (NewKind::File, CreateHow::Guarded);
+        let make = Call::Make { dir, name: Name::new(format!("file-{file}").as_bytes())?, kind, mode: 0o644, how };
+        let (fid, data) = (Fid::of_slot(dir.volume, slot, false), Bytes::from(vec![0x5a; 4096]));
+        let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
+        calls.push(delegated_call(slot, make));
+        calls.push(delegated_call(0, write));
+        chains += send_if_full(session, &mut calls, file + 1 == FILES)?;
+    }
+    Ok(chains)
+}
+
+/// Every entry with its status, so that all are promised; says how many pages it took.
+fn list(session: &Session, dir: Fid) -> Outcome<u64> {
+    let (mut cookie, mut pages, mut listed) = (0, 0, 0);
+    loop {
+        let call = Call::ReadDir { dir, cookie, bytes_max: 256 << 10, plus: true };
+        let Answer::Entries { entries, end, .. } = session.call(&Caller::ROOT, call, None)?.answer else {
+            return Err("not listed".into());
+        };
+        (pages, listed) = (pages + 1, listed + entries.iter().filter(|entry| entry.status.is_some()).count() as u64);
+        cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+        if end {
+            return if listed == FILES { Ok(pages) } else { Err(format!("{listed} entries with status").into()) };
+        }
+    }
+}
+
+/// As one who has listed the directory and has it to himself; says how many chains it took.
+fn remove_files(session: &Session, dir: Fid) -> Outcome<u64> {
+    while session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None).is_err() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    list(session, dir)?;
+    let (mut chains, mut calls) = (0, Vec::new());
+    for file in 0..FILES {
+        let name = Name::new(format!("file-{file}").as_bytes())?;
+        calls.push(delegated_call(0, Call::Remove { dir, name, directory: false, hold: false }));
+        chains += send_if_full(session, &mut calls, file + 1 == FILES)?;
+    }
+    Ok(chains)
+}
+
+fn delegated_call(slot: u64, call: Call) -> Call {
+    Call::Delegated { at: Timestamp::new(1_000, 0), slot, call: Box::new(call) }
+}
+
+/// Says how many chains were sent.
+fn send_if_full(session: &Session, calls: &mut Vec<Call>, last: bool) -> Outcome<u64> {
+    if calls.len() < CHAIN && !last {
+        return Ok(0);
+    }
+    for result in session.chain(&Caller::ROOT, std::mem::take(calls)) {
+        result?;
+    }
+    Ok(1)
 }
 
 /// How often threads of a process went to sleep.

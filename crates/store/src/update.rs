@@ -27,6 +27,8 @@ pub struct Update {
     /// `None`: dropped.
     vnodes: Vec<(VnodeNo, Option<Vnode>)>,
     buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
+    /// Buckets as they were looked at by who may change them.
+    looked: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
     /// `None`: no inline body any more.
     inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
     sums: BTreeMap<(VnodeNo, u64), Sums>,
@@ -178,8 +180,18 @@ impl Update {
         self.inline.iter().find(|(of, _)| *of == vnode).map(|(_, bytes)| bytes)
     }
 
+    /// What this update makes of a bucket, or found it to be.
     pub(crate) fn bucket(&self, dir: VnodeNo, hash: u64) -> Option<&Vec<BucketEntry>> {
-        self.buckets.iter().find(|(of, _)| *of == (dir, hash)).map(|(_, bucket)| bucket)
+        self.buckets.iter().chain(&self.looked).find(|(of, _)| *of == (dir, hash)).map(|(_, bucket)| bucket)
+    }
+
+    pub(crate) fn set_looked(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {
+        set(&mut self.looked, (dir, hash), bucket);
+    }
+
+    /// The highest slot that it puts a vnode into.
+    pub(crate) fn highest_slot(&self) -> u64 {
+        self.vnodes.iter().map(|(no, _)| no.0 / 2).max().unwrap_or(0)
     }
 
     pub(crate) fn set_bucket(&mut self, dir: VnodeNo, hash: u64, bucket: Vec<BucketEntry>) {

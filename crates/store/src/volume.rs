@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -59,6 +60,8 @@ pub struct Volume {
     name: Name,
     header: Mutex<Header>,
     usage: Mutex<[i64; 2]>,
+    /// No vnode has a slot above this one.
+    slots_used: AtomicU64,
 }
 
 /// The header, and the slots between what is handed out and what is set aside.
@@ -77,6 +80,8 @@ impl Volume {
             name: header.name.clone(),
             header: Mutex::new(Header { stored: header, next_slot }),
             usage: Mutex::new(usage),
+            // Whatever was set aside in an earlier life may be in use.
+            slots_used: AtomicU64::new(next_slot),
         }
     }
 
@@ -114,6 +119,16 @@ impl Volume {
         let hash = self.tree.hash(name);
         let bucket = self.tree.bucket(dir, hash)?;
         Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
+    }
+
+    /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else may change the directory until the commit;
+    /// or look again.
+    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
+        let hash = self.tree.hash(name);
+        let bucket = self.tree.bucket(dir, hash)?;
+        let found = bucket.iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found.clone()));
+        update.set_looked(dir, hash, bucket);
+        Ok(found)
     }
 
     /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the
@@ -166,6 +181,9 @@ impl Volume {
     /// `Damaged`, `Medium`.
     pub fn is_given_slot(&self, slot: u64) -> Result<bool> {
         let given = (1..self.header.lock().stored.next_slot).contains(&slot);
+        if slot > self.slots_used.load(Ordering::SeqCst) {
+            return Ok(given);
+        }
         Ok(given && self.vnode(VnodeNo(2 * slot))?.is_none() && self.vnode(VnodeNo(2 * slot + 1))?.is_none())
     }
 
@@ -303,6 +321,7 @@ impl Volume {
             batch.add(&key::usage(self.id()), &delta);
         }
         let header = self.put_quota(&update, &mut batch);
+        self.slots_used.fetch_max(update.highest_slot(), Ordering::SeqCst);
         if !batch.is_empty() {
             media.apply(&batch)?;
         }

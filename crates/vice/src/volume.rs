@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use store::Vnode;
+use store::{Update, Vnode};
 use types::{Caller, Fault, Fid, Kind, Name};
 
 use crate::access::{AccessModel, Right};
@@ -52,6 +52,15 @@ impl ViceVolume {
     /// The store's.
     pub fn entry(&self, dir: Fid, name: &Name) -> Result<Option<Fid>, Fault> {
         let entry = self.store.lookup(dir.vnode, name.as_bytes())?;
+        Ok(entry.map(|entry| Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique }))
+    }
+
+    /// As `entry`, for a change of it: the caller has the directory's stripe, or will look again when it has.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn entry_to_change(&self, dir: Fid, name: &Name, update: &mut Update) -> Result<Option<Fid>, Fault> {
+        let entry = self.store.look(dir.vnode, name.as_bytes(), update)?;
         Ok(entry.map(|entry| Fid { volume: dir.volume, vnode: entry.target.vnode, unique: entry.target.unique }))
     }
 

@@ -25,6 +25,8 @@ const INLINE: &str = "inline";
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
 /// On a small disk the log may not take all of it: logs, which are set aside a memtable at a time, have an eighth.
 const MEMTABLE_DISK_PART: u64 = 64;
+/// What of a memtable's room its filter has besides: 10 bits for each of a hundred thousand records of 160 bytes.
+const MEMTABLE_FILTER_PART: f64 = 0.01;
 /// Bytes of log after which the oldest changes are written to tables, in memtables.
 const LOG_MEMTABLES_MAX: u64 = 2;
 /// Tables kept open: bounds descriptors.
@@ -100,6 +102,9 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_size(memtable_bytes);
+    // Most gets of a change are of what is not there yet: a new name's bucket, a new file's slot.
+    options.set_memtable_whole_key_filtering(true);
+    options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_PART);
     options.set_max_write_buffer_number(3);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_compression_type(DBCompressionType::Lz4);

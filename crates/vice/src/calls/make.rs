@@ -27,7 +27,8 @@ impl Vice {
         self.promise(ask, &[dir])?;
         let mut parent = volume.directory(dir)?;
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
-        if let Some(fid) = volume.entry(dir, name)? {
+        let mut change = Change::new(&volume);
+        if let Some(fid) = volume.entry_to_change(dir, name, &mut change.update)? {
             return self.existing(ask, &volume, fid, &parent, kind, how);
         }
         volume.need_room(ask.caller, &parent)?;
@@ -38,7 +39,6 @@ impl Vice {
         if is_directory && parent.status.links >= limits::LINKS_MAX {
             return Err(Fault::TooManyLinks);
         }
-        let mut change = Change::new(&volume);
         let mut vnode = self.new_vnode(ask, &volume, &parent, kind, mode)?;
         if let CreateHow::Exclusive(verifier) = how {
             vnode.exclusive = verifier;
@@ -86,7 +86,8 @@ impl Vice {
         let mut vnode = volume.vnode(fid)?;
         let mut parent = volume.directory(dir)?;
         volume.access.need(ask.caller, &parent.status, Right::Search)?;
-        if volume.entry(dir, name)?.is_some() {
+        let mut change = Change::new(&volume);
+        if volume.entry_to_change(dir, name, &mut change.update)?.is_some() {
             return Err(Fault::Exists);
         }
         volume.need_room(ask.caller, &parent)?;
@@ -96,7 +97,6 @@ impl Vice {
         if vnode.status.links >= limits::LINKS_MAX {
             return Err(Fault::TooManyLinks);
         }
-        let mut change = Change::new(&volume);
         if vnode.status.links == 0 {
             change.update.remove_orphan(vnode.no());
         }

@@ -10,7 +10,6 @@ use crate::access::Right;
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
 use crate::stripes::Held;
-use crate::volume::ViceVolume;
 
 impl Vice {
     pub(super) fn remove(
@@ -22,7 +21,8 @@ impl Vice {
         hold: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
-        let (_held, found) = self.lock_entries(&volume, [(dir, name)], &[])?;
+        let mut change = Change::new(&volume);
+        let (_held, found) = self.lock_entries(&mut change, [(dir, name)])?;
         let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
         self.promise(ask, &named)?;
         let mut parent = volume.directory(dir)?;
@@ -36,7 +36,6 @@ impl Vice {
             (false, true) => return Err(Fault::IsDirectory),
             _ => {}
         }
-        let mut change = Change::new(&volume);
         volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
         if directory {
@@ -47,26 +46,39 @@ impl Vice {
         self.commit(ask, change, Answer::Removed { status, dir: parent.status })
     }
 
-    /// Locks directories and what some of their entries name now, for writing, in one go. Entries are looked up before and after
-    /// locking, until both agree. A directory that is none has no entries.
+    /// Locks directories and what some of their entries name now, for writing, in one go. Entries are looked up before locking, and again
+    /// where a directory changed meanwhile, until both agree. A directory that is none has no entries.
     pub(super) fn lock_entries<const N: usize>(
         &self,
-        volume: &ViceVolume,
+        change: &mut Change<'_>,
         names: [(Fid, &Name); N],
-        more: &[Fid],
     ) -> Result<(Held<'_>, [Option<Fid>; N]), Fault> {
-        let look = || -> Result<[Option<Fid>; N], Fault> {
+        let volume = change.volume;
+        let mut look = || -> Result<[Option<Fid>; N], Fault> {
             let mut found = [None; N];
             for (slot, (dir, name)) in found.iter_mut().zip(names) {
-                *slot = if dir.vnode.is_directory() { volume.entry(dir, name)? } else { None };
+                if dir.vnode.is_directory() {
+                    *slot = volume.entry_to_change(dir, name, &mut change.update)?;
+                }
             }
             Ok(found)
         };
+        // Every change of an entry is one of the directory's data.
+        let versions = || -> Result<[Option<u64>; N], Fault> {
+            let mut versions = [None; N];
+            for (version, (dir, _)) in versions.iter_mut().zip(names) {
+                *version = volume.store.vnode(dir.vnode)?.map(|vnode| vnode.status.data_version);
+            }
+            Ok(versions)
+        };
+        let before = versions()?;
         let mut expected = look()?;
+        let mut unchanged = |found| Ok::<_, Fault>(if versions()? == before { found } else { look()? });
         loop {
-            let fids: Vec<Fid> = names.iter().map(|(dir, _)| *dir).chain(expected.into_iter().flatten()).collect();
-            let held = self.stripes.write(&[&fids[..], more].concat());
-            let found = look()?;
+            let fids: SmallVec<[Fid; 4]> =
+                names.iter().map(|(dir, _)| *dir).chain(expected.into_iter().flatten()).collect();
+            let held = self.stripes.write(&fids);
+            let found = unchanged(expected)?;
             if found == expected {
                 return Ok((held, found));
             }

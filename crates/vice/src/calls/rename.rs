@@ -33,9 +33,9 @@ impl Vice {
             return Err(Fault::CrossVolume);
         }
         let volume = self.volume(from.0.volume)?;
-        let mut moves = None;
+        let (mut change, mut moves) = (Change::new(&volume), None);
         let (_held, [moved, target]) = loop {
-            let (held, found) = self.lock_entries(&volume, [from, to], &[])?;
+            let (held, found) = self.lock_entries(&mut change, [from, to])?;
             // A directory that changes its parent could come to lie in itself: one such move at a time.
             let loops = from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
             if !loops || moves.is_some() {
@@ -69,7 +69,6 @@ impl Vice {
             return self.nothing_to_do(ask, &scene);
         }
         scene.check(ask, &volume, mode)?;
-        let mut change = Change::new(&volume);
         let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
         self.commit(ask, change, answer)
     }
