@@ -118,7 +118,11 @@ fn measure() -> Outcome<()> {
     Ok(())
 }
 
-const FILES: u64 = 10_000;
+/// Of one directory; the environment's FILES for others.
+fn files() -> u64 {
+    std::env::var("FILES").ok().and_then(|files| files.parse().ok()).unwrap_or(10_000)
+}
+
 /// Members of one chain.
 const CHAIN: usize = 64;
 
@@ -137,14 +141,14 @@ fn delegated() -> Outcome<()> {
         let spent = Spent::begin(&served);
         let chains = make_files(&session, dir)?;
         session.call(&Caller::ROOT, Call::Return { fids: vec![dir] }, None)?;
-        spent.tell(&format!("{over}: {FILES} files made"), "member", 2 * FILES, chains);
+        spent.tell(&format!("{over}: {} files made", files()), "member", 2 * files(), chains);
         let spent = Spent::begin(&served);
         let pages = list(&connect()?, dir)?;
-        spent.tell(&format!("{over}: listed"), "entry", FILES, pages);
+        spent.tell(&format!("{over}: listed"), "entry", files(), pages);
         take_back(&session, dir)?;
         let spent = Spent::begin(&served);
         let chains = remove_files(&session, dir)?;
-        spent.tell(&format!("{over}: removed"), "member", FILES, chains);
+        spent.tell(&format!("{over}: removed"), "member", files(), chains);
     }
     Ok(())
 }
@@ -153,7 +157,7 @@ fn delegated() -> Outcome<()> {
 struct Spent<'s> {
     served: &'s Served,
     began: Instant,
-    ticks: u64,
+    ticks: f64,
     switches: u64,
 }
 
@@ -165,7 +169,7 @@ impl Spent<'_> {
 
     fn tell(self, what: &str, each: &str, count: u64, requests: u64) {
         let (took, pid) = (self.began.elapsed(), self.served.child.id());
-        let cpu = (cpu_ticks(pid) - self.ticks) as f64 * 10_000.0 / count as f64;
+        let cpu = (cpu_ticks(pid) - self.ticks) * 10_000.0 / count as f64;
         let switched = (switches(pid) - self.switches) as f64 / requests as f64;
         println!("{what} in {took:.2?}; the server: {cpu:.1} us CPU for each {each}, {switched:.2} sleeps a request");
     }
@@ -176,7 +180,7 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let mut slots = VnodeSlots::default();
     let mut chains = 0;
     let mut calls = Vec::new();
-    for file in 0..FILES {
+    for file in 0..files() {
         if slots.count == 0 {
             let answer = session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None)?.answer;
             let Answer::Delegation { slots: more, .. } = answer else { return Err("not delegated".into()) };
@@ -190,7 +194,7 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
         let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
         calls.push(delegated_call(slot, make));
         calls.push(delegated_call(0, write));
-        chains += send_if_full(session, &mut calls, file + 1 == FILES)?;
+        chains += send_if_full(session, &mut calls, file + 1 == files())?;
     }
     Ok(chains)
 }
@@ -206,7 +210,7 @@ fn list(session: &Session, dir: Fid) -> Outcome<u64> {
         (pages, listed) = (pages + 1, listed + entries.iter().filter(|entry| entry.status.is_some()).count() as u64);
         cookie = entries.last().map_or(cookie, |entry| entry.cookie);
         if end {
-            return if listed == FILES { Ok(pages) } else { Err(format!("{listed} entries with status").into()) };
+            return if listed == files() { Ok(pages) } else { Err(format!("{listed} entries with status").into()) };
         }
     }
 }
@@ -222,10 +226,10 @@ fn take_back(session: &Session, dir: Fid) -> Outcome<()> {
 /// Says how many chains it took.
 fn remove_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut chains, mut calls) = (0, Vec::new());
-    for file in 0..FILES {
+    for file in 0..files() {
         let name = Name::new(format!("file-{file}").as_bytes())?;
         calls.push(delegated_call(0, Call::Remove { dir, name, directory: false, hold: false }));
-        chains += send_if_full(session, &mut calls, file + 1 == FILES)?;
+        chains += send_if_full(session, &mut calls, file + 1 == files())?;
     }
     Ok(chains)
 }
@@ -314,13 +318,12 @@ fn run(served: &Served, over: &str, what: &str, depth: usize, bytes: Option<u32>
         _ => format!("{:.1} k/s", count / took / 1000.0),
     };
     let p50 = times.get(times.len() / 2).map_or(0, Duration::as_micros);
-    println!("{over:<6} {what:<12} {depth:>4} {rate:>14} {p50:>10} {:>14.1}", cpu as f64 * 10_000.0 / count);
+    println!("{over:<6} {what:<12} {depth:>4} {rate:>14} {p50:>10} {:>14.1}", cpu * 10_000.0 / count);
 }
 
-/// User and system time of a process, in hundredths of a second.
-fn cpu_ticks(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_ascii_whitespace().collect();
-    let field = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    field(11) + field(12)
+/// Processor time of all threads of a process that there are now, in hundredths of a second.
+fn cpu_ticks(pid: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |text: String| text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok());
+    tasks.filter_map(|task| of(std::fs::read_to_string(task.path().join("schedstat")).ok()?)).sum::<f64>() / 1e7
 }

@@ -58,6 +58,12 @@ impl std::ops::Deref for Key {
     }
 }
 
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// Whether this is the key of an inline body.
 pub(crate) fn is_inline(key: &[u8]) -> bool {
     key.first() == Some(&kind::INLINE)

@@ -72,6 +72,21 @@ impl Tree {
         self.vnode_at(no, self.epoch)
     }
 
+    /// Vnodes in ascending order of their numbers, and each with the failure that is its own.
+    pub(crate) fn vnodes(&self, nos: &[VnodeNo]) -> Result<Vec<Result<Option<Vnode>>>> {
+        if self.sealed {
+            return Ok(nos.iter().map(|no| self.vnode(*no)).collect());
+        }
+        let keys: Vec<key::Key> =
+            nos.iter().map(|no| key::of_vnode(kind::VNODE, self.id, *no).epoch(self.epoch)).collect();
+        let values = self.media.engine.get_many(&keys)?;
+        let decode = |((no, key), value): ((&VnodeNo, &key::Key), Option<Vec<u8>>)| match value {
+            Some(value) => record::decode_vnode(key, self.id, *no, &value),
+            None => Ok(None),
+        };
+        Ok(nos.iter().zip(&keys).zip(values).map(decode).collect())
+    }
+
     pub(crate) fn vnode_at(&self, no: VnodeNo, epoch: u64) -> Result<Option<Vnode>> {
         match self.newest(&key::of_vnode(kind::VNODE, self.id, no), epoch)? {
             Some((key, value)) => record::decode_vnode(&key, self.id, no, &value),

@@ -157,7 +157,6 @@ impl Update {
         self.files_delta -= 1;
         self.bytes_delta -= vnode.status.used as i64;
         set(&mut self.vnodes, vnode.no(), None);
-        set(&mut self.orphans, vnode.no(), false);
     }
 
     /// The gate of a body, taken now if the update does not have it.

@@ -114,6 +114,14 @@ impl Volume {
         self.tree.vnode(no)
     }
 
+    /// Vnodes in ascending order of their numbers, each as [`Volume::vnode`] has it, and cheaper together.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn vnodes(&self, nos: &[VnodeNo]) -> Result<Vec<Result<Option<Vnode>>>> {
+        self.tree.vnodes(nos)
+    }
+
     /// One entry.
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<Entry>> {
         let hash = self.tree.hash(name);
@@ -273,7 +281,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Removes a vnode with body and attributes, and its orphan mark; counts one file less. `vnode` must be current.
+    /// Removes a vnode with body and attributes; counts one file less. `vnode` must be current. Of an orphan its mark goes with
+    /// [`Update::remove_orphan`].
     ///
     /// # Errors
     /// As every reading method.

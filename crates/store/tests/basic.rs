@@ -195,6 +195,7 @@ fn attributes_orphans_links_and_removal() {
         assert_eq!(volume.orphans().unwrap(), [file.no()]);
         let mut update = Update::new();
         volume.drop_vnode(&file, &mut update).unwrap();
+        update.remove_orphan(file.no());
         volume.commit(update).unwrap();
         assert!(volume.orphans().unwrap().is_empty() && volume.vnode(file.no()).unwrap().is_none());
         assert!(matches!(volume.read(&file, 0, 1), Err(StoreError::Gone(..))));

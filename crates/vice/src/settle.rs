@@ -231,6 +231,7 @@ impl Vice {
         drop(core);
         let mut update = Update::new();
         volume.store.drop_vnode(&vnode, &mut update)?;
+        update.remove_orphan(vnode.no());
         volume.store.commit(update)?;
         self.core.lock().leases.forget_file(now, fid, events);
         Ok(())

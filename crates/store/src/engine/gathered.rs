@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Batch, Change, Engine, Result, Visit, add_numbers};
 use crate::StoreError;
+use crate::key::Key;
 
 /// Bytes that wait at most.
 const PENDING_BYTES_MAX: usize = 1 << 20;
@@ -209,6 +210,13 @@ impl Engine for Gathered {
             self.write_out()?;
         }
         self.below.get(key)
+    }
+
+    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        if self.waits.load(Ordering::SeqCst) {
+            return keys.iter().map(|key| self.get(key)).collect();
+        }
+        self.below.get_many(keys)
     }
 
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {

@@ -17,7 +17,7 @@ use rocksdb::{
 
 use super::{Batch, Change, Engine, Visit, add_numbers};
 use crate::StoreError;
-use crate::key;
+use crate::key::{self, Key};
 
 /// Column family of inline bodies.
 const INLINE: &str = "inline";
@@ -135,6 +135,12 @@ fn sorted(error: &rocksdb::Error) -> StoreError {
 impl Engine for RocksEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.db.get_cf(self.family(key), key).map_err(|e| sorted(&e))
+    }
+
+    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        let found = self.db.batched_multi_get_cf(self.family(first), keys, true);
+        found.into_iter().map(|value| Ok(value.map_err(|e| sorted(&e))?.map(|value| value.to_vec()))).collect()
     }
 
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {

@@ -37,6 +37,18 @@ fn puts_gets_and_deletes(engine: &dyn Engine) {
     assert_eq!(engine.get(b"gone").unwrap(), None);
 }
 
+fn gets_many_as_one_by_one(engine: &dyn Engine) {
+    let key = |n: u64| crate::key::of_vnode(b'v', types::VolumeId(1), types::VnodeNo(n));
+    engine.apply(&batch(|b| (0..300).step_by(3).for_each(|n| b.put(&key(n), &[n as u8])))).unwrap();
+    engine.flush().unwrap();
+    engine.apply(&batch(|b| (0..300).step_by(5).for_each(|n| b.delete(&key(n))))).unwrap();
+    let keys: Vec<_> = (0..300).flat_map(|n| [n, n]).map(key).collect();
+    let one_by_one: Vec<_> = keys.iter().map(|key| engine.get(key).unwrap()).collect();
+    assert_eq!(engine.get_many(&keys).unwrap(), one_by_one);
+    assert_eq!(one_by_one.iter().flatten().count(), 160);
+    assert_eq!(engine.get_many(&[]).unwrap(), Vec::<Option<Vec<u8>>>::new());
+}
+
 fn scans_in_key_order_and_stops(engine: &dyn Engine) {
     engine
         .apply(&batch(|b| (0..1000_u32).rev().for_each(|n| b.put(&[&b"k"[..], &n.to_be_bytes()].concat(), b"v"))))
@@ -128,6 +140,7 @@ macro_rules! engines {
 
 engines!(
     puts_gets_and_deletes,
+    gets_many_as_one_by_one,
     scans_in_key_order_and_stops,
     deletes_ranges_in_batch_order,
     adds_numbers,

@@ -3,7 +3,8 @@
 //! Each function registers the promises for what it answers with before it reads it (CB-2).
 
 use lease::Listed;
-use types::{Answer, DirEntry, Fault, Fid, Kind, Name, limits};
+use store::StoreError;
+use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
 use super::Outcome;
 use crate::Vice;
@@ -92,16 +93,23 @@ impl Vice {
         let listed: Vec<Listed> =
             entries.iter().map(|entry| core.leases.list(ask.now, session, dir, entry.fid, &mut ask.events)).collect();
         drop(core);
+        let mut promised: Vec<(&mut DirEntry, bool)> = Vec::with_capacity(entries.len());
         for (entry, listed) in entries.iter_mut().zip(listed) {
-            let Listed::Promised { sole } = listed else { continue };
-            entry.status = match volume.vnode(entry.fid) {
-                Ok(vnode) => {
-                    entry.sole = sole;
-                    Some(vnode.status)
+            if let Listed::Promised { sole } = listed {
+                promised.push((entry, sole));
+            }
+        }
+        promised.sort_unstable_by_key(|(entry, _)| entry.fid.vnode);
+        let nos: Vec<VnodeNo> = promised.iter().map(|(entry, _)| entry.fid.vnode).collect();
+        for ((entry, sole), vnode) in promised.into_iter().zip(volume.store.vnodes(&nos)?) {
+            match vnode {
+                Ok(Some(vnode)) if vnode.status.fid == entry.fid => {
+                    (entry.sole, entry.status) = (sole, Some(vnode.status));
                 }
-                Err(Fault::Damaged | Fault::Stale) => None, // the listing goes on; the file itself says so when asked
-                Err(fault) => return Err(fault),
-            };
+                // The listing goes on; the file itself says so when asked.
+                Ok(_) | Err(StoreError::Damaged(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
