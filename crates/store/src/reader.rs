@@ -99,8 +99,7 @@ impl Reader {
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let base = blocks.start * BLOCK_BYTES;
         let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
-        let mut buffer = types::buffer::take(length);
-        buffer.resize(length, 0);
+        let mut buffer = types::buffer::take_written(length);
         let mut first = blocks.start;
         while first < blocks.end {
             let group = first / GROUP_BLOCKS;
@@ -113,13 +112,15 @@ impl Reader {
         Ok(types::buffer::freeze(buffer).slice((offset - base) as usize..(end - base) as usize))
     }
 
-    /// Reads and checks blocks of one group into the zeroed `buffer`, which begins with the first one.
+    /// Reads and checks blocks of one group into `buffer`, which begins with the first one. Every byte of them is written.
     fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
         let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
         let mut next = blocks.start;
         let is_hole = |block: u64| sum_of(block) == 0 && !self.gate.lent;
         while next < blocks.end {
             if is_hole(next) {
+                let at = ((next - blocks.start) * BLOCK_BYTES) as usize;
+                buffer[at..at + BLOCK].fill(0);
                 next += 1;
                 continue;
             }
@@ -138,10 +139,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads what the file has below the body's end.
+    /// Reads what the file has below the body's end; the rest is zeros.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let wanted = self.vnode.status.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        read_exactly(&*self.file()?, offset, &mut buffer[..wanted])
+        let had = read_exactly(&*self.file()?, offset, &mut buffer[..wanted])?;
+        buffer[had..].fill(0);
+        Ok(())
     }
 
     fn file(&self) -> Result<Arc<dyn BodyFile>> {
@@ -289,9 +292,9 @@ pub(crate) fn body_name(tree: &Tree, vnode: &Vnode) -> Option<BodyName> {
     }
 }
 
-/// Fills `buffer`; past the file's end it stays as it is.
-pub(crate) fn read_exactly(file: &dyn BodyFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
-    file.read_at(offset, buffer).map(drop).map_err(|e| StoreError::from_io("read of a body", &e))
+/// Fills `buffer`; past the file's end it stays as it is. Returns how much there was.
+pub(crate) fn read_exactly(file: &dyn BodyFile, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    file.read_at(offset, buffer).map_err(|e| StoreError::from_io("read of a body", &e))
 }
 
 pub(crate) fn damaged_block(vnode: &Vnode, block: u64) -> StoreError {

@@ -140,6 +140,25 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
     });
 }
 
+/// Memory for large reads is used again with what was in it.
+#[test]
+fn holes_and_what_lies_behind_the_files_end_read_as_zeros_whatever_was_read_before() {
+    on_both(|partition, _| {
+        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let mut full = create(&volume, "full", Kind::File);
+        write(&volume, &mut full, 0, &vec![7; 1 << 20]);
+        let mut sparse = create(&volume, "sparse", Kind::File);
+        write(&volume, &mut sparse, 3 * BLOCK, &vec![8; BLOCK as usize + 5]);
+        change(&volume, &mut sparse, |vnode, update| volume.truncate(vnode, 1 << 20, update));
+        let mut expected = vec![0; 1 << 20];
+        expected[3 * BLOCK as usize..4 * BLOCK as usize + 5].fill(8);
+        for _ in 0..20 {
+            assert!(volume.read(&full, 0, 1 << 20).unwrap().iter().all(|byte| *byte == 7));
+            assert!(volume.read(&sparse, 0, 1 << 20).unwrap() == expected);
+        }
+    });
+}
+
 #[test]
 fn entries_are_listed_once_in_cookie_order() {
     on_both(|partition, _| {

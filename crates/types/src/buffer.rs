@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::limits::PAYLOAD_BYTES_MAX;
 
-/// Buffers kept, each of [`PAYLOAD_BYTES_MAX`].
+/// Buffers kept, each of [`PAYLOAD_BYTES_MAX`], with what was in them.
 const KEPT_MAX: usize = 16;
 
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -14,7 +14,18 @@ static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 /// An empty buffer with room for `length` bytes: exactly so much, unless it is larger than a payload.
 pub fn take(length: usize) -> Vec<u8> {
     let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
-    kept.unwrap_or_else(|| Vec::with_capacity(length))
+    let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(length));
+    buffer.clear();
+    buffer
+}
+
+/// A buffer of `length` bytes with anything in them: whoever takes it writes all of them. So large ones need not be zeroed each time.
+pub fn take_written(length: usize) -> Vec<u8> {
+    let kept = if length == PAYLOAD_BYTES_MAX { lock().pop() } else { None };
+    let mut buffer = kept.unwrap_or_default();
+    buffer.reserve_exact(length.saturating_sub(buffer.len()));
+    buffer.resize(length, 0);
+    buffer
 }
 
 /// The buffer's bytes; its memory comes back when the last part of them is dropped.
@@ -39,8 +50,7 @@ impl AsRef<[u8]> for Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.0);
-        buffer.clear();
+        let buffer = std::mem::take(&mut self.0);
         let mut kept = lock();
         if kept.len() < KEPT_MAX {
             kept.push(buffer);
@@ -69,6 +79,10 @@ mod tests {
         drop(part);
         let kept: Vec<Vec<u8>> = (0..=KEPT_MAX).map(|_| take(PAYLOAD_BYTES_MAX)).collect();
         assert!(kept.iter().any(|buffer| buffer.as_ptr() == address && buffer.is_empty()));
+        kept.into_iter().for_each(|buffer| drop(freeze(buffer)));
+        let written = take_written(PAYLOAD_BYTES_MAX);
+        assert_eq!((written.len(), written.capacity()), (PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX));
+        assert_eq!(take_written(10), [0; 10]);
     }
 
     #[test]
