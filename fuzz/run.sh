@@ -58,7 +58,7 @@ golden frames header
 golden hellos hello
 printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' | plant store_names format
 printf '2a.1.f' | plant store_names body
-printf 'RIALTOC1\11\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | plant disk_cache empty-map
+printf 'RIALTOC2\11\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | plant disk_cache empty-map
 printf '7.2a.3' | plant disk_cache name
 printf 'name = "some.cell"\nlisten = "127.0.0.1:7620"\npartition = "vicep"\nsocket = "server.sock"\n' | plant cell configuration
 printf '36 35 0:44 / /mnt/with\\040space rw - fuse.rialto unix:/s rw' | plant cell mountinfo

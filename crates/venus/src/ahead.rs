@@ -8,12 +8,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use client::Cancel;
 use types::{Answer, Call, Caller, Status};
 
 use crate::file::File;
+use crate::leftout::Pace;
 use crate::open::Open;
 use crate::reads::{Ahead, BLOCK, Block};
 use crate::shared::{Core, as_caller};
@@ -24,8 +26,9 @@ const WINDOW_MIN: u64 = BLOCK;
 const WINDOW_NEAR: u64 = 4 << 20;
 /// Blocks asked for in one request: one thread receives them one after the other, and none has to be woken for each.
 const RUN_BLOCKS: usize = 4;
-/// Reads of one stream may overtake each other in the kernel by so much.
-const SLACK: u64 = 1 << 20;
+/// Reads of one stream may overtake each other in the kernel by so much: it has up to three requests of a block each on their way, which threads of ours take
+/// in any order.
+const SLACK: u64 = 4 * BLOCK;
 /// Equal steps in a row after which the next ones are fetched, and how many.
 const STEPS: u32 = 2;
 const STEPS_AHEAD: u64 = 4;
@@ -42,6 +45,7 @@ pub(crate) struct Sequence {
     run: u64,
     step: u64,
     steps: u32,
+    pace: Pace,
 }
 
 impl Sequence {
@@ -74,7 +78,7 @@ impl Sequence {
     fn skip(&mut self, start: u64, end: u64, size: u64) -> Vec<(u64, u64)> {
         let step = start.saturating_sub(self.run);
         let steps = if step > BLOCK && step == self.step { self.steps + 1 } else { 0 };
-        *self = Sequence { next: end, window: 0, until: 0, run: start, step, steps };
+        *self = Sequence { next: end, window: 0, until: 0, run: start, step, steps, pace: Pace::default() };
         if steps < STEPS {
             return Vec::new();
         }
@@ -124,14 +128,19 @@ impl Core {
     /// After a read of `start..end`: asks for what will be read next. `waited`: see [`Core::read_blocks`].
     pub fn look_ahead(self: &Arc<Self>, open: &Open, status: &Status, start: u64, end: u64, waited: bool) {
         let window_max = self.config.read_ahead_bytes_max as u64;
-        let ranges = open.sequence.lock().observe(start, end, status.size, window_max, waited);
+        let mut sequence = open.sequence.lock();
+        let follows = sequence.is_followed_by(start);
+        let ranges = sequence.observe(start, end, status.size, window_max, waited);
+        let (far, rate) = (self.config.keep_bytes, self.config.keep_rate_max);
+        let fast = sequence.pace.is_fast(Instant::now(), follows, (start, end), far, rate);
+        drop(sequence);
         for (from, to) in ranges {
-            self.fetch_range(open, status, from, to);
+            self.fetch_range(open, status, from, to, fast);
         }
     }
 
-    /// Asks for the blocks of `from..to` that are neither here nor on their way.
-    fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64) {
+    /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see `leftout.rs`.
+    fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64, fast: bool) {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);
         self.drop_ahead(freed);
@@ -142,17 +151,17 @@ impl Core {
             run.iter().for_each(|index| drop(data.reads.blocks.insert(*index, Block::Coming)));
             let (core, file, caller) = (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
             let (version, run) = (status.data_version, run.to_vec());
-            self.readers.run(move || core.fetch_run(&file, &caller, version, &run));
+            self.readers.run(move || core.fetch_run(&file, &caller, version, &run, fast));
         }
     }
 
     /// Fetches these blocks in one request; each is here as soon as its bytes are.
-    fn fetch_run(self: &Arc<Self>, file: &File, caller: &Caller, version: u64, blocks: &[u64]) {
+    fn fetch_run(self: &Arc<Self>, file: &File, caller: &Caller, version: u64, blocks: &[u64], fast: bool) {
         let read = |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
         if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
-            return blocks.iter().for_each(|index| self.block_came(file, version, *index, None));
+            return blocks.iter().for_each(|index| self.block_came(file, version, *index, None, fast));
         }
         let snapshot = self.begin();
         self.remote.chain_each(caller, calls, &mut |at, result| {
@@ -164,13 +173,20 @@ impl Core {
                 _ => None,
             };
             if let Some(index) = blocks.get(at) {
-                self.block_came(file, version, *index, answer);
+                self.block_came(file, version, *index, answer, fast);
             }
         });
     }
 
     /// A block that was on its way is here, or will not come: then whoever reads it asks for it himself.
-    fn block_came(self: &Arc<Self>, file: &File, version: u64, index: u64, answer: Option<(Bytes, Status)>) {
+    fn block_came(
+        self: &Arc<Self>,
+        file: &File,
+        version: u64,
+        index: u64,
+        answer: Option<(Bytes, Status)>,
+        fast: bool,
+    ) {
         let mut data = file.data.lock();
         if matches!(data.reads.blocks.get(&index), Some(Block::Coming)) {
             data.reads.blocks.remove(&index);
@@ -184,7 +200,9 @@ impl Core {
         }
         file.moved.notify_all();
         drop(data);
-        if let Some((bytes, status)) = answer {
+        if let Some((bytes, status)) = answer
+            && !(fast && self.leave_out(&status, index))
+        {
             self.store(&status, index * BLOCK, &bytes);
         }
     }
@@ -225,6 +243,22 @@ mod tests {
         assert!(fetched.iter().all(|(from, to)| from % BLOCK == 0 && to % BLOCK == 0));
         let ahead = fetched.last().expect("fetched").1 - 200 * 128 * K;
         assert!((2 << 20..=5 << 20).contains(&ahead), "{ahead} ahead at the end");
+    }
+
+    #[test]
+    fn reads_that_overtake_each_other_are_one_stream() {
+        let mut sequence = Sequence::default();
+        let (size, most) = (1 << 30, 16 << 20);
+        let mut fetched = Vec::new();
+        for first in (0..256).step_by(4) {
+            for at in [0, 3, 2, 1].map(|behind| first + behind) {
+                fetched.extend(sequence.observe(at * BLOCK, (at + 1) * BLOCK, size, most, true));
+            }
+            // Only the first reads of all are no stream yet.
+            assert!(first == 0 || sequence.window > 0, "the stream broke before {first}");
+        }
+        assert!(fetched.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no block twice: {fetched:?}");
+        assert_eq!(sequence.window, most);
     }
 
     #[test]

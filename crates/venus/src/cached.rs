@@ -188,6 +188,7 @@ impl Core {
         let disk = self.disk.as_ref()?;
         let missing = disk.missing(file.fid, status.data_version, status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
+            self.fetch_left_out(request.caller, status);
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {

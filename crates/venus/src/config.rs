@@ -40,6 +40,10 @@ pub struct VenusConfig {
     pub cache_dir: Option<PathBuf>,
     /// How much may lie in `cache_dir`.
     pub cache_bytes_max: u64,
+    /// From so many bytes on a stream that is faster than `keep_rate_max` is not kept there when it is read for the first time.
+    pub keep_bytes: u64,
+    /// Bytes a second that `cache_dir`'s disk can be expected to take.
+    pub keep_rate_max: u64,
 }
 
 impl Default for VenusConfig {
@@ -60,6 +64,8 @@ impl Default for VenusConfig {
             passthrough: true,
             cache_dir: None,
             cache_bytes_max: 4 << 30,
+            keep_bytes: 32 << 20,
+            keep_rate_max: 400_000_000,
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::reads::SUMMED;
 /// What is valid or not as a whole.
 pub(crate) const PIECE: u64 = 64 << 10;
 /// First bytes of a map.
-const MAGIC: &[u8; 8] = b"RIALTOC1";
+const MAGIC: &[u8; 8] = b"RIALTOC2";
 /// A map is written when so many pieces came since the last time, or a quarter of all.
 const MAP_EVERY: usize = 64;
 /// Bytes of a map before its pieces: magic, version, count.
@@ -49,6 +49,7 @@ type Blocks = [u32; (PIECE / SUMMED) as usize];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     bytes: u32,
+    /// Of its blocks' sums: the bytes are summed once, for this and for what the server has.
     sum: u32,
     /// Of a piece that came, or was compared with its sum, in this life.
     blocks: Option<Blocks>,
@@ -56,7 +57,9 @@ struct Piece {
 
 impl Piece {
     fn of(bytes: &[u8]) -> Piece {
-        Piece { bytes: bytes.len() as u32, sum: crc32c::crc32c(bytes), blocks: Some(blocks_of(bytes)) }
+        let blocks = blocks_of(bytes);
+        let sum = blocks.iter().fold(0, |sum, block| crc32c::crc32c_append(sum, &block.to_le_bytes()));
+        Piece { bytes: bytes.len() as u32, sum, blocks: Some(blocks) }
     }
 }
 
@@ -155,13 +158,14 @@ impl DiskCache {
             let at = whole.len();
             whole.resize(at + piece.bytes as usize, 0);
             let read = file.read_exact_at(&mut whole[at..], index * PIECE);
-            if read.is_err() || crc32c::crc32c(&whole[at..]) != piece.sum {
+            let found = Piece::of(&whole[at..]);
+            if read.is_err() || found.sum != piece.sum {
                 tracing::warn!(%fid, piece = index, "damaged piece in the disk cache; fetching it again");
                 self.drop_piece(fid, version, *index);
                 return None;
             }
             if piece.blocks.is_none() {
-                compared.push((*index, Piece { blocks: Some(blocks_of(&whole[at..])), ..*piece }));
+                compared.push((*index, found));
             }
         }
         if !compared.is_empty() {

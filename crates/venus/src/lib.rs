@@ -37,6 +37,7 @@ mod invalidate;
 mod janitor;
 mod journal;
 mod known;
+mod leftout;
 mod lend;
 mod list;
 mod lists;

@@ -15,6 +15,7 @@ use crate::budget::Gauge;
 use crate::disk::DiskCache;
 use crate::file::File;
 use crate::journal::{Entry, Journal};
+use crate::leftout::LeftOut;
 use crate::list::OpenDir;
 use crate::open::Open;
 use crate::pool::Pool;
@@ -81,6 +82,7 @@ pub(crate) struct Core {
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
     pub disk: Option<DiskCache>,
+    pub left_out: LeftOut,
     pub stopped: AtomicBool,
     pub journal: Journal,
     /// Bodies for new files.
@@ -130,6 +132,7 @@ impl Core {
             chores: Mutex::default(),
             poke: Condvar::new(),
             disk,
+            left_out: LeftOut::default(),
             stopped: AtomicBool::new(false),
             journal,
             blanks: Mutex::default(),

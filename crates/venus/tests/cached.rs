@@ -180,6 +180,28 @@ fn a_change_elsewhere_is_in_the_body_before_it_returns() {
 }
 
 #[test]
+fn what_a_fast_stream_left_out_comes_when_the_file_is_opened_again() {
+    let house = House::on_disk();
+    let maker = house.client(1);
+    let bytes = random_bytes((24 << 20) + 5, 3);
+    make(&maker, "big", &bytes);
+    let dir = tempfile::tempdir().unwrap();
+    let fast = VenusConfig { keep_bytes: 2 << 20, keep_rate_max: 1, ..config(&dir) };
+    let machine = Machine::over(&house, 2, fast, dir);
+    assert!(machine.client.content("big") == bytes);
+    let passes = || {
+        let opened = machine.try_open("big", RO);
+        machine.client.close(opened.handle);
+        opened.backing.is_some()
+    };
+    assert!(!passes(), "much was left out");
+    eventually("the rest came without a reader", passes);
+    let (handle, kernel) = machine.open_passed("big");
+    assert!(whole(&kernel) == bytes);
+    machine.client.close(handle);
+}
+
+#[test]
 fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not() {
     let house = House::on_disk();
     let maker = house.client(1);
