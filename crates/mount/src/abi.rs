@@ -109,6 +109,8 @@ wire! {
     /// Before the name of an entry in a listing; the whole is padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     NotifyInvalInode { ino: u64, off: i64, len: i64 }
+    /// Before the bytes.
+    NotifyStore { ino: u64, off: u64, size: u32, padding: u32 }
     /// Before the name and its closing NUL.
     NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
 }
@@ -170,6 +172,7 @@ pub mod opcode {
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    pub const STORE: i32 = 4;
     pub const INC_EPOCH: i32 = 8;
 }
 

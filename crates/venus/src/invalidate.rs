@@ -40,6 +40,11 @@ pub trait Invalidate: Send + Sync {
 
     /// No handle that is opened from now on has this body.
     fn unpass(&self, _backing: Backing) {}
+
+    /// Gives the kernel all bytes of a file that nobody has open, so that it need not ask for them. Whether it took them.
+    fn fill(&self, _fid: Fid, _data: &[u8]) -> bool {
+        false
+    }
 }
 
 /// For users without a kernel.

@@ -174,6 +174,8 @@ impl Venus {
         }
         let set = set?;
         if let Some(size) = change.size {
+            // Who gives the kernel bytes of the version before must be through before it cuts them off.
+            drop(core.gate.write());
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
                 core.follow_now(&file, request.cancel)?;

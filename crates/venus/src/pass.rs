@@ -94,6 +94,8 @@ impl Passed {
 pub(crate) struct Choice {
     pub users: u32,
     writers: u32,
+    /// Somebody had it open before: bytes of it may still be on their way.
+    used: bool,
 }
 
 impl Choice {
@@ -132,6 +134,10 @@ impl Core {
         if mode.write && passed.as_ref().is_some_and(|passed| passed.blank.is_some()) {
             file.data.lock().writer = Some(request.caller.clone());
         }
+        if passed.is_none() && !made && !mode.write && !choice.used {
+            self.pour_sibling(request.caller, file.fid);
+        }
+        choice.used = true;
         choice.users += 1;
         choice.writers += u32::from(mode.write);
         Ok(passed.map(|passed| passed.backing))

@@ -86,22 +86,32 @@ impl State {
         }
     }
 
-    /// The bytes, if they are here whole in this version; they go when their end is read.
-    fn take(&mut self, fid: Fid, status: &Status, start: u64, end: u64) -> Option<Bytes> {
-        let Body::Here { version, data } = self.bodies.get(&fid)? else { return None };
+    /// All bytes, if they are here in this version; those of another go.
+    fn whole(&mut self, status: &Status) -> Option<Bytes> {
+        let Body::Here { version, data } = self.bodies.get(&status.fid)? else { return None };
         if *version != status.data_version || data.len() as u64 != status.size {
-            self.remove(fid);
+            self.remove(status.fid);
             return None;
         }
-        let part = data.slice(start as usize..end as usize);
+        Some(data.clone())
+    }
+
+    /// Some of them; they go when their end is read.
+    fn take(&mut self, status: &Status, start: u64, end: u64) -> Option<Bytes> {
+        let part = self.whole(status)?.slice(start as usize..end as usize);
         if end == status.size {
-            self.remove(fid);
+            self.remove(status.fid);
         }
         Some(part)
     }
 }
 
 impl Siblings {
+    /// Whether it came.
+    fn has(&self, fid: Fid) -> bool {
+        matches!(self.state.lock().bodies.get(&fid), Some(Body::Here { .. }))
+    }
+
     /// Versions mean nothing any more.
     pub fn clear(&self) {
         let mut state = self.state.lock();
@@ -143,7 +153,33 @@ impl Core {
             }
             self.siblings.came.wait_for(&mut state, LOOK);
         }
-        state.take(fid, status, start, end)
+        state.take(status, start, end)
+    }
+
+    /// A small file is about to be opened, by nobody else. If it was fetched, the kernel is given it before the answer, and need not ask for it.
+    ///
+    /// Breaks wait (`gate`) from the moment that the bytes are found good until the kernel has them, and take them back afterwards. So does a
+    /// truncation of ours. Who writes must open the file first, and waits for its `choice`, which the caller holds. The kernel
+    /// locks the pages: nobody who has the file open is there to hold them.
+    pub fn pour_sibling(&self, caller: &Caller, fid: Fid) {
+        if !self.siblings.has(fid) {
+            return;
+        }
+        let tables = self.tables.lock();
+        let node = tables.nodes.get(&fid).filter(|node| node.valid && node.pending <= self.journal.landed());
+        let Some(status) = node.and_then(|node| node.status).filter(|_| tables.trusted()) else { return };
+        let gate = self.gate.read();
+        drop(tables);
+        let whole = self.siblings.state.lock().whole(&status);
+        let taken = whole.is_some_and(|data| self.invalidator().fill(fid, &data));
+        drop(gate);
+        if taken {
+            let mut state = self.siblings.state.lock();
+            state.remove(fid);
+            let ahead = state.lists.step(Instant::now(), fid);
+            drop(state);
+            self.fetch_siblings(caller, ahead);
+        }
     }
 
     /// Fetches those of `fids` that are not here and that nothing is known against.

@@ -3,7 +3,15 @@
 
 mod common;
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
 use common::{Client, House, RO, RW, me, name};
+use parking_lot::{Condvar, Mutex};
+use types::{Fid, StatusChange};
+use venus::Invalidate;
 
 const COUNT: usize = 300;
 
@@ -113,4 +121,151 @@ fn nothing_that_came_ahead_outlives_the_lease() {
     maker.write(handle, 0, b"changed!");
     maker.close(handle);
     assert_eq!(&read(&client, 10)[..8], b"changed!");
+}
+
+/// A kernel that takes what it is given, and is as slow as it is told.
+#[derive(Default)]
+struct Pages {
+    here: Mutex<HashMap<Fid, Vec<u8>>>,
+    filled: Mutex<usize>,
+    /// The next fill begins, says so, and waits.
+    hold: Mutex<Option<mpsc::Sender<Fid>>>,
+    held: Mutex<bool>,
+    go: Condvar,
+}
+
+impl Invalidate for Pages {
+    fn inode_data(&self, fid: Fid) {
+        self.here.lock().remove(&fid);
+    }
+    fn directory(&self, _: Fid) {}
+    fn all(&self) {
+        self.here.lock().clear();
+    }
+    fn fill(&self, fid: Fid, data: &[u8]) -> bool {
+        if let Some(began) = self.hold.lock().take() {
+            let mut held = self.held.lock();
+            *held = true;
+            began.send(fid).unwrap();
+            while *held {
+                self.go.wait(&mut held);
+            }
+        }
+        *self.filled.lock() += 1;
+        self.here.lock().insert(fid, data.to_vec());
+        true
+    }
+}
+
+impl Pages {
+    fn of(client: &Client) -> Arc<Pages> {
+        let pages = Arc::new(Pages::default());
+        client.venus.set_invalidate(pages.clone());
+        pages
+    }
+
+    fn release(&self) {
+        *self.held.lock() = false;
+        self.go.notify_all();
+    }
+}
+
+/// As a kernel reads: from its pages if they are there.
+fn read_through(client: &Client, pages: &Pages, i: usize) -> Vec<u8> {
+    let fid = client.find(&format!("file-{i}")).unwrap().status.fid;
+    let handle = client.venus.open(&me(), fid, RO).unwrap().handle;
+    let here = pages.here.lock().get(&fid).cloned();
+    let bytes = here.unwrap_or_else(|| client.read(handle, 0, 128 << 10).to_vec());
+    client.close(handle);
+    bytes
+}
+
+#[test]
+fn the_kernel_is_given_what_came_ahead_and_never_what_is_old() {
+    let (_house, maker, client) = full_house(true);
+    let pages = Pages::of(&client);
+    client.list(client.root, true);
+    for i in 0..COUNT {
+        let target = (i + 3).min(COUNT - 1);
+        match i % 30 {
+            0 => {
+                let handle = maker.open(&format!("file-{target}"), RW);
+                maker.write(handle, 0, b"changed!");
+                maker.close(handle);
+            }
+            10 => {
+                let handle = client.open(&format!("file-{target}"), RW);
+                client.write(handle, 2, b"own");
+                client.close(handle);
+            }
+            20 => {
+                let fid = client.find(&format!("file-{target}")).unwrap().status.fid;
+                let change = StatusChange { size: Some(5), ..StatusChange::default() };
+                client.venus.setattr(&me(), fid, change).unwrap();
+            }
+            _ => {}
+        }
+        let expected = maker.content(&format!("file-{i}"));
+        assert!(read_through(&client, &pages, i) == expected, "file {i}");
+    }
+    let filled = *pages.filled.lock();
+    assert!(filled > COUNT / 2, "{filled} of {COUNT} came without a read");
+}
+
+/// Opens a file whose bytes came ahead, and does `change` to it while the kernel takes them: that must not be over before.
+fn change_while_the_kernel_takes_it(change: impl FnOnce(&Client, &Client, &str) + Send) -> (Vec<u8>, Vec<u8>) {
+    let (_house, maker, client) = full_house(true);
+    let pages = Pages::of(&client);
+    client.list(client.root, true);
+    (0..40).for_each(|i| drop(read_through(&client, &pages, i)));
+    let (tell, told) = mpsc::channel();
+    *pages.hold.lock() = Some(tell);
+    let over = AtomicBool::new(false);
+    let (maker, client, over, pages) = (&maker, &client, &over, &*pages);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (40..COUNT).for_each(|i| drop(read_through(client, pages, i))));
+        let fid = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let name = (40..COUNT).map(|i| format!("file-{i}")).find(|name| maker.find(name).unwrap().status.fid == fid);
+        let name = name.unwrap();
+        let its_name = name.clone();
+        let changer = scope.spawn(move || {
+            change(maker, client, &its_name);
+            over.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let early = over.load(Ordering::SeqCst);
+        pages.release();
+        assert!(!early, "the change is over before the kernel has what was before it");
+        changer.join().unwrap();
+        reader.join().unwrap();
+        let i = name["file-".len()..].parse().unwrap();
+        (read_through(client, pages, i), maker.content(&name).to_vec())
+    })
+}
+
+#[test]
+fn a_change_elsewhere_takes_back_what_the_kernel_was_just_given() {
+    let (found, expected) = change_while_the_kernel_takes_it(|maker, _, name| {
+        let handle = maker.open(name, RW);
+        maker.write(handle, 0, b"changed!");
+        maker.close(handle);
+    });
+    assert!(found == expected && found.starts_with(b"changed!"));
+}
+
+#[test]
+fn a_truncation_here_comes_after_what_the_kernel_was_just_given() {
+    change_while_the_kernel_takes_it(|_, client, name| {
+        let fid = client.find(name).unwrap().status.fid;
+        let change = StatusChange { size: Some(3), ..StatusChange::default() };
+        client.venus.setattr(&me(), fid, change).unwrap();
+    });
+}
+
+#[test]
+fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
+    change_while_the_kernel_takes_it(|_, client, name| {
+        let handle = client.open(name, RW);
+        client.close(handle);
+    });
 }
