@@ -1,6 +1,7 @@
 //! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a safe function.
 
 pub mod fuse;
+pub mod handle;
 pub mod heap;
 pub mod lease;
 pub mod length;

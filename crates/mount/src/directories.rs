@@ -16,7 +16,7 @@ use crate::dispatch::{Refusal, Task};
 use crate::listings;
 use crate::nodes::Nodes;
 
-const OFFSET_OF_FIRST: u64 = 2;
+pub(crate) const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = i64::MAX as u64 - OFFSET_OF_FIRST;
 /// What the kernel does with every directory once it opens them by itself.
 const KEPT: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
@@ -85,6 +85,9 @@ impl Task<'_> {
         let given = if plus { self.remember_shown(shown) } else { Vec::new() };
         let sent = self.venus().answering(listing.stamp, |still| {
             let names = still && listing.names_cacheable && self.on.agreement.has_epochs();
+            if names && let Ok(dir) = self.fid() {
+                self.on.notifier.gives(dir);
+            }
             for entry in shown {
                 push_entry(&mut block, entry, names, still);
             }

@@ -11,6 +11,7 @@ mod directories;
 mod dispatch;
 mod errno;
 mod files;
+pub mod forerunner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod groups;

@@ -1,5 +1,6 @@
 //! A mounted volume: from `mount(2)` to the last request.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct MountConfig {
     pub workers: WorkersConfig,
     /// How requests come.
     pub transport: Transport,
+    /// The command, as a program and its arguments, that runs [`crate::forerunner::run`]; only root's mounts can use one.
+    pub forerunner: Option<Vec<OsString>>,
 }
 
 /// How requests come from the kernel.
@@ -62,6 +65,7 @@ impl MountConfig {
             allow_other: rustix::process::geteuid().is_root(),
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
+            forerunner: None,
         }
     }
 }
@@ -69,6 +73,7 @@ impl MountConfig {
 /// A mounted volume. Dropping it unmounts.
 pub struct Mount {
     mountpoint: PathBuf,
+    notifier: Arc<Notifier>,
     served: Served<Dispatch>,
 }
 
@@ -128,9 +133,12 @@ impl Mount {
         let target = Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other };
         let device = Device::new(mounting::mount(&target)?);
         match Self::serve(device, root, venus, config.workers, config.transport) {
-            Ok(served) => {
+            Ok((served, notifier)) => {
                 mounting::raise_read_ahead(&target.path);
-                Ok(Mount { mountpoint: target.path, served })
+                if let Some(command) = config.forerunner.filter(|_| rustix::process::geteuid().is_root()) {
+                    notifier.send_ahead(&command);
+                }
+                Ok(Mount { mountpoint: target.path, notifier, served })
             }
             Err(error) => {
                 let _ = mounting::unmount(&target.path);
@@ -145,7 +153,7 @@ impl Mount {
         venus: Arc<Venus>,
         config: WorkersConfig,
         transport: Transport,
-    ) -> Result<Served<Dispatch>, MountError> {
+    ) -> Result<(Served<Dispatch>, Arc<Notifier>), MountError> {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
@@ -160,12 +168,13 @@ impl Mount {
             venus,
             nodes,
             interrupts: Interrupts::default(),
-            notifier,
+            notifier: Arc::clone(&notifier),
             listings: Listings::default(),
             locks: Locks::default(),
             agreement,
         };
-        Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))
+        let served = Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))?;
+        Ok((served, notifier))
     }
 
     /// How requests come: never [`Transport::Auto`].
@@ -189,6 +198,7 @@ impl Mount {
     /// # Errors
     /// What the kernel says.
     pub fn unmount(&self) -> std::io::Result<()> {
+        self.notifier.call_back();
         if self.served.is_over() {
             return Ok(());
         }

@@ -10,12 +10,14 @@
 //!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
+use std::ffi::OsString;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use types::Fid;
@@ -24,12 +26,16 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{self, notify};
 use crate::channel::Channel;
+use crate::directories::OFFSET_OF_FIRST;
+use crate::forerunner::{Forerunner, Order};
 use crate::init::Agreement;
 use crate::nodes::Nodes;
 
 /// How long an inode that the kernel was given may stay unknown to it. A requester takes microseconds to take a reply in,
 /// unless the machine is so loaded that it does not run; and it cannot use what it did not take in.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on a machine that is not busy.
+const TAKING_IN: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -42,12 +48,63 @@ pub struct Notifier {
     refused: AtomicBool,
     /// Breaks of directories.
     breaks: AtomicU64,
+    forerunner: Mutex<Option<Arc<Forerunner>>>,
 }
 
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
-        Notifier { channel, nodes, agreement, refused: AtomicBool::new(false), breaks: AtomicU64::new(0) }
+        let (refused, breaks, forerunner) = Default::default();
+        Notifier { channel, nodes, agreement, refused, breaks, forerunner }
+    }
+
+    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names.
+    pub fn send_ahead(&self, command: &[OsString]) {
+        if !self.agreement.has_epochs() {
+            return;
+        }
+        match Forerunner::start(command) {
+            Ok(forerunner) => *self.forerunner.lock() = Some(Arc::new(forerunner)),
+            Err(error) => tracing::warn!(%error, "no forerunner: every name is looked up by itself"),
+        }
+    }
+
+    /// A page of `dir` is about to be answered with names.
+    pub fn gives(&self, dir: Fid) {
+        if let Some(forerunner) = self.forerunner() {
+            forerunner.gives(Nodes::number(dir));
+        }
+    }
+
+    fn forerunner(&self) -> Option<Arc<Forerunner>> {
+        self.forerunner.lock().clone()
+    }
+
+    /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take them in (because others look the same names up, and
+    /// wait for the server) is not waited for here, since the server may be waiting for us.
+    fn end_given(&self, dir: Fid) {
+        let Some(forerunner) = self.forerunner() else { return };
+        let node = Nodes::number(dir);
+        match forerunner.taken_in(node, TAKING_IN) {
+            None => {}
+            Some(true) => self.names(),
+            Some(false) => {
+                let (channel, agreement) = (Arc::clone(&self.channel), self.agreement);
+                let later = move || {
+                    while forerunner.taken_in(node, PATIENCE) == Some(false) {}
+                    end_names(&*channel, agreement);
+                };
+                if let Err(error) = std::thread::Builder::new().name("mount-names".into()).spawn(later) {
+                    tracing::error!(%error, "names of a listing may stay");
+                }
+            }
+        }
+    }
+
+    /// Nothing is listed ahead any more.
+    pub fn call_back(&self) {
+        let forerunner = self.forerunner.lock().take();
+        drop(forerunner);
     }
 
     /// Finds out whether we may give the kernel backing files.
@@ -84,9 +141,13 @@ impl Notifier {
 
     fn names(&self) {
         self.breaks.fetch_add(1, Ordering::AcqRel);
-        if self.agreement.has_epochs() {
-            log(self.channel.notify(notify::INC_EPOCH, &[]), "names");
-        }
+        end_names(&*self.channel, self.agreement);
+    }
+}
+
+fn end_names(channel: &dyn Channel, agreement: Agreement) {
+    if agreement.has_epochs() {
+        log(channel.notify(notify::INC_EPOCH, &[]), "names");
     }
 }
 
@@ -110,6 +171,7 @@ impl Invalidate for Notifier {
         if self.nodes.knows(fid) {
             self.names();
             self.inode(fid);
+            self.end_given(fid);
         }
     }
 
@@ -140,6 +202,15 @@ impl Invalidate for Notifier {
         log(self.channel.close_backing(backing.0), "backing file");
     }
 
+    fn list(&self, dir: Fid, cookie: u64) -> bool {
+        let Some(forerunner) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
+        let node = Nodes::number(dir);
+        // The kernel gave the root its generation itself.
+        let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
+        let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
+        forerunner.order(&Order { node, generation, offset })
+    }
+
     fn fill(&self, fid: Fid, data: &[u8]) -> bool {
         let Ok(size) = u32::try_from(data.len()) else { return false };
         let out = abi::NotifyStore { ino: Nodes::number(fid), off: 0, size, padding: 0 };
@@ -151,14 +222,15 @@ impl Invalidate for Notifier {
         self.names();
         for fid in self.nodes.all() {
             self.inode(fid);
+            if fid.vnode.is_directory() {
+                self.end_given(fid);
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
-
     use super::*;
     use crate::channel::{Received, Requester};
 

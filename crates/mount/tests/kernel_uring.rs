@@ -14,6 +14,8 @@ mod cell;
 mod coherence;
 #[path = "kernel/data.rs"]
 mod data;
+#[path = "kernel/forerunner.rs"]
+mod forerunner;
 #[path = "kernel/helper.rs"]
 mod helper;
 #[path = "kernel/listings.rs"]

@@ -41,6 +41,12 @@ pub trait Invalidate: Send + Sync {
     /// No handle that is opened from now on has this body.
     fn unpass(&self, _backing: Backing) {}
 
+    /// Has the kernel list a page of a directory from this cookie on, soon, so that it knows the names. Whether it will; it asks through
+    /// [`crate::Venus::readdir`] then.
+    fn list(&self, _dir: Fid, _cookie: u64) -> bool {
+        false
+    }
+
     /// Gives the kernel all bytes of a file that nobody has open, so that it need not ask for them. Whether it took them.
     fn fill(&self, _fid: Fid, _data: &[u8]) -> bool {
         false

@@ -172,10 +172,13 @@ impl Core {
         Ok((page.next, page.listing.end))
     }
 
-    /// After a run of lookups that had to ask: lists the next page of the directory with status, so that the following ones
-    /// need not. Who may not list it, or finds it changing, goes on asking.
+    /// After a run of lookups that had to ask: has the kernel list the next page of the directory, or lists it with status, so that the following ones
+    /// need not ask. Who may not list it, or finds it changing, goes on asking.
     pub fn list_ahead(&self, request: &Request<'_>, dir: Fid) {
         let Some(cookie) = self.tables.lock().missed(dir) else { return };
+        if self.invalidator().list(dir, cookie) {
+            return;
+        }
         let Ok(page) = self.page(request, dir, cookie, AHEAD_BYTES, true) else { return };
         let mut tables = self.tables.lock();
         if let Some(map) = page.entered
@@ -233,6 +236,9 @@ impl Venus {
             Some(page) => page,
             None => core.page(request, open.dir, cookie, bytes_max, plus)?,
         };
+        if let Some(map) = page.entered.filter(|_| plus) {
+            core.tables.lock().listed(open.dir, map, cookie, page.next);
+        }
         *open.end.lock() = page.listing.end.then_some((page.next, page.version));
         let mut progress = open.progress.lock();
         let before = page.entered.map(|map| Progress { cookie, version: page.version, map });

@@ -24,6 +24,8 @@ pub(crate) enum Known {
 
 /// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time.
 const AHEAD_MISSES: u32 = 4;
+/// The same once a page has been asked for and did not come yet.
+const AHEAD_MISSES_AGAIN: u32 = 32;
 /// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
 /// pays for no more.
 const AHEAD_PAGES_MAX: u32 = 64;
@@ -37,6 +39,8 @@ struct Ahead {
     misses: u32,
     pages: u32,
     cookie: u64,
+    /// The page from `cookie` on has been asked for.
+    asked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -159,9 +163,11 @@ impl Names {
     /// often this says from which cookie on to list ahead.
     pub fn missed(&mut self) -> Option<u64> {
         self.ahead.misses += 1;
-        if self.complete || self.ahead.misses < AHEAD_MISSES || self.ahead.pages >= AHEAD_PAGES_MAX {
+        let misses = if self.ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES };
+        if self.complete || self.ahead.misses < misses || self.ahead.pages >= AHEAD_PAGES_MAX {
             return None;
         }
+        self.ahead.asked = true;
         self.ahead.misses = 0;
         self.ahead.pages += 1;
         Some(self.ahead.cookie)
@@ -172,6 +178,7 @@ impl Names {
         let joins = self.ahead.cookie == from;
         if joins {
             self.ahead.cookie = cookie;
+            self.ahead.asked = false;
         }
         joins
     }
@@ -286,6 +293,19 @@ mod tests {
         names.set_complete();
         assert_eq!(names.table.len(), 1);
         assert_eq!(names.get(&name("x")), Known::Absent);
+    }
+
+    #[test]
+    fn who_misses_name_after_name_has_page_after_page_listed_ahead() {
+        let mut names = Names::default();
+        let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
+        assert_eq!(asked(&mut names, AHEAD_MISSES - 1), None);
+        assert_eq!(asked(&mut names, 1), Some(0));
+        assert_eq!(asked(&mut names, AHEAD_MISSES), None, "that page is on its way");
+        assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN), Some(0), "or lost");
+        assert!(!names.listed(7, 9), "somewhere else");
+        assert!(names.listed(0, 5));
+        assert_eq!(asked(&mut names, AHEAD_MISSES), Some(5));
     }
 
     #[test]

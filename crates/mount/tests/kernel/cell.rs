@@ -61,6 +61,12 @@ impl Cell {
         Some(Cell { loopback: Loopback::new(Arc::new(vice)), dir })
     }
 
+    /// Where mounts may be made.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// A session of its own, without a mount.
     pub fn session(&self) -> Arc<dyn Remote> {
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);

@@ -138,3 +138,36 @@ fn a_busy_mount_is_taken_away_lazily_and_serves_its_last_user() {
 fn drop_in_background(client: crate::cell::Client) {
     std::thread::spawn(move || drop(client));
 }
+
+#[test]
+fn small_files_read_one_after_the_other_are_never_old() {
+    const COUNT: usize = 300;
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = (cell.mount(), cell.mount());
+    let path = |i: usize| format!("dir/{i:04}");
+    let content = |i: usize, round: usize| format!("{i} {round} ").repeat(1 + i * 7 % 1500).into_bytes();
+    fs::create_dir(there.at("dir")).unwrap();
+    (0..COUNT).for_each(|i| fs::write(there.at(&path(i)), content(i, 0)).unwrap());
+    let mut expected: Vec<Vec<u8>> = (0..COUNT).map(|i| content(i, 0)).collect();
+    assert_eq!(fs::read_dir(here.at("dir")).unwrap().count(), COUNT);
+    for i in 0..COUNT {
+        let next = (i + 2).min(COUNT - 1);
+        match i % 12 {
+            3 => {
+                expected[next] = content(next, 1);
+                fs::write(there.at(&path(next)), &expected[next]).unwrap();
+            }
+            6 => {
+                expected[next] = content(next + 1, 2);
+                fs::write(here.at(&path(next)), &expected[next]).unwrap();
+            }
+            9 => {
+                expected[next].truncate(5);
+                File::options().write(true).open(here.at(&path(next))).unwrap().set_len(5).unwrap();
+            }
+            _ => {}
+        }
+        assert!(fs::read(here.at(&path(i))).unwrap() == expected[i], "file {i}");
+    }
+    assert!((0..COUNT).all(|i| fs::read(there.at(&path(i))).unwrap() == expected[i]));
+}

@@ -1,5 +1,6 @@
 //! Other processes: this test program once more, told by its environment what to do.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -63,6 +64,21 @@ impl Helper {
     }
 }
 
+/// A command that runs `task` on `file` and hears nothing but that.
+pub fn command(task: &str, file: &Path) -> Vec<OsString> {
+    let set = |name: &str, value: &std::ffi::OsStr| {
+        let mut both = OsString::from(format!("{name}="));
+        both.push(value);
+        both
+    };
+    let program = std::env::current_exe().unwrap();
+    let run = ["helper::helper_process", "--exact", "--nocapture"].map(OsString::from);
+    [OsString::from("env"), set(TASK, task.as_ref()), set(FILE, file.as_ref()), program.into()]
+        .into_iter()
+        .chain(run)
+        .collect()
+}
+
 fn say(what: &str) {
     println!("{MARK}{what}");
 }
@@ -78,6 +94,7 @@ fn helper_process() {
     let (Ok(task), Some(file)) = (std::env::var(TASK), std::env::var_os(FILE)) else { return };
     let open = || File::options().read(true).write(true).open(&file).unwrap();
     match task.as_str() {
+        "forerunner" => mount::forerunner::run(Path::new(&file)).unwrap(),
         "lock" => {
             let file = open();
             say("asks");

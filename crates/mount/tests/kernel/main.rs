@@ -9,6 +9,7 @@ mod cached;
 mod cell;
 mod coherence;
 mod data;
+mod forerunner;
 mod helper;
 mod listings;
 mod locks;

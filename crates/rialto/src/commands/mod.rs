@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod doctor;
 mod down;
+mod forerunner;
 mod man;
 mod mount;
 mod server;
@@ -58,6 +59,8 @@ pub enum Command {
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true)]
+    Forerunner(forerunner::Forerunner),
 }
 
 impl Command {
@@ -74,6 +77,7 @@ impl Command {
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
+            Command::Forerunner(_) => "forerunner",
         }
     }
 
@@ -90,6 +94,7 @@ impl Command {
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
+            Command::Forerunner(forerunner) => forerunner.run(),
         }
     }
 }
@@ -105,7 +110,7 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();
-        for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+        for command in cli.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("EXAMPLES"), "{}", command.get_name());
             assert!(command.get_about().is_some(), "{}", command.get_name());

@@ -1,6 +1,6 @@
 //! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -131,7 +131,9 @@ impl Mount {
         let venus = Arc::new(self.venus(records, at, Arc::clone(&session))?);
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
         let transport = Transport::choose(self.transport)?.into();
-        let config = MountConfig { transport, ..MountConfig::new(at, volume, format!("rialto:{}", self.server)) };
+        let forerunner = Some(forerunner(at)?);
+        let source = format!("rialto:{}", self.server);
+        let config = MountConfig { transport, forerunner, ..MountConfig::new(at, volume, source) };
         let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
         let no_passthrough = venus.passthrough().why_not.map(str::to_owned);
         let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
@@ -199,6 +201,12 @@ fn refuse_second(at: &Path) -> Result<(), Failure> {
 
 fn mount_failure(at: &Path) -> impl Fn(mount::MountError) -> Failure + '_ {
     move |error| Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes")
+}
+
+/// This program again, to list directories ahead.
+fn forerunner(at: &Path) -> Result<Vec<OsString>, Failure> {
+    let program = std::env::current_exe().doing(|| "finding this program".to_owned())?;
+    Ok(vec![program.into(), "forerunner".into(), at.into()])
 }
 
 /// Until it is unmounted from outside, or a signal asks us to do it.

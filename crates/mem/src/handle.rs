@@ -1,0 +1,32 @@
+//! Opening a directory by its handle. Source: `open_by_handle_at(2)`.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io;
+use rustix::io::Errno;
+
+/// The kernel's `struct file_handle` with room for three words.
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    words: [u32; 3],
+}
+
+/// Opens the directory with this handle for reading, in the file system that `mount` is open in. Needs `CAP_DAC_READ_SEARCH`.
+///
+/// # Errors
+/// `ESTALE` if there is none, `EPERM` without the capability; as the file system says.
+pub fn open_directory(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::Result<OwnedFd> {
+    let mut handle = Handle { bytes: size_of_val(&words) as u32, kind, words };
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the kernel reads a `file_handle` and as many bytes behind it as it says there are; `Handle` has that layout and outlives the
+    // call. `mount` is borrowed, so its number names an open file.
+    let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
+    if fd < 0 {
+        let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
+        return Err(Errno::from_raw_os_error(code));
+    }
+    // SAFETY: the kernel just made this descriptor, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,192 @@
+//! A process that lists directories of the mount before the rest of their names is looked up.
+//!
+//! Model. The kernel takes in names one by one, as they are looked up, or some hundred at once, with statuses, when a directory is listed. Nobody can hand it a name
+//! that it did not ask for. So when one name after the other is looked up in a directory, the *forerunner* lists a page of it, as any program
+//! could, and throws that away: the kernel knows the names of that page then, and asks no more. Who was too late for the page loses nothing.
+//!
+//! It is a process and no thread of ours: a thread that waits for the mount's own answer cannot be killed, and while it waits the dying process would keep
+//! open the very device whose closing ends the wait.
+//!
+//! The kernel takes the names of a listing in as if they were answered when it does so, whatever broke in between (it reads its epoch then, and not, as for a look-up, before it
+//! asks). So a break of a directory of which the forerunner was just given a page waits until that is taken in, and then ends the names once more; the forerunner says
+//! when it is through with an order.
+//!
+//! It gets *orders* through its standard input, and ends with it. An order names a directory by the kernel's numbers; that takes root, and without
+//! there is no forerunner. The mount is open only while an order is carried out, so that it does not keep anybody from unmounting; and it is the mount that
+//! was there at the start, or nothing.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What is listed at once: a page of venus's, and room for long names.
+const LISTED_BYTES: usize = 64 << 10;
+/// Orders that are not done at once.
+const OPEN_MAX: usize = 64;
+/// How often who waits for it looks.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's `FILEID_INO64_GEN`.
+const HANDLE_KIND: i32 = 0x81;
+
+/// What is to be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Order {
+    /// The directory.
+    pub node: u64,
+    /// The kernel keeps 32 bits of it.
+    pub generation: u64,
+    /// From where on, as the kernel counts.
+    pub offset: u64,
+}
+
+/// The process, as its parent sees it. Dropping it ends it.
+pub struct Forerunner {
+    process: Child,
+    /// Its standard input. It says a byte for each order that is done.
+    socket: UnixStream,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The directories of the orders that are not done, the first of them under way.
+    open: VecDeque<u64>,
+    /// A page of the first one was answered with names, which the kernel may be taking in now.
+    given: bool,
+}
+
+impl Forerunner {
+    /// Starts `command`, which is to call [`run`].
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn start(command: &[OsString]) -> std::io::Result<Forerunner> {
+        let [program, arguments @ ..] = command else { return Err(std::io::ErrorKind::InvalidInput.into()) };
+        let (socket, its) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        let process = Command::new(program)
+            .args(arguments)
+            .stdin(OwnedFd::from(its))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Forerunner { process, socket, progress: Mutex::default() })
+    }
+
+    /// Whether it will be carried out; not if there are too many already. Never waits.
+    pub fn order(&self, order: &Order) -> bool {
+        let mut progress = self.progress.lock();
+        self.hear(&mut progress);
+        // As many as that have room in the socket, so that they are written whole.
+        let sent = progress.open.len() < OPEN_MAX && rustix::io::write(&self.socket, order.as_bytes()).is_ok();
+        if sent {
+            progress.open.push_back(order.node);
+        }
+        sent
+    }
+
+    /// A page of this directory is about to be answered with names, perhaps to it.
+    pub fn gives(&self, node: u64) {
+        let mut progress = self.progress.lock();
+        self.hear(&mut progress);
+        progress.given |= progress.open.front() == Some(&node);
+    }
+
+    /// Waits until the kernel has taken in what it was given of this directory; whether there was something, and whether it has.
+    pub fn taken_in(&self, node: u64, patience: Duration) -> Option<bool> {
+        let end = Instant::now() + patience;
+        let is_given = || {
+            let mut progress = self.progress.lock();
+            self.hear(&mut progress);
+            progress.given && progress.open.front() == Some(&node)
+        };
+        if !is_given() {
+            return None;
+        }
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).ok().filter(|_| !left.is_zero());
+            let Some(left) = left else { return Some(false) };
+            // Somebody else may hear what it says first, so this looks again now and then.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left.min(LOOK)));
+            if !is_given() {
+                return Some(true);
+            }
+        }
+    }
+
+    /// Takes in what it has said since.
+    fn hear(&self, progress: &mut Progress) {
+        if progress.open.is_empty() {
+            return;
+        }
+        let mut bytes = [0; OPEN_MAX];
+        match rustix::io::read(&self.socket, &mut bytes) {
+            // It ended: nothing is taken in any more.
+            Ok(0) => *progress = Progress::default(),
+            Ok(count) => {
+                progress.open.drain(..count.min(progress.open.len()));
+                progress.given = false;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Forerunner {
+    fn drop(&mut self) {
+        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
+            tracing::warn!(%error, "the forerunner does not end");
+        }
+    }
+}
+
+/// What the process does: carries out orders until there are no more.
+///
+/// # Errors
+/// If nothing is mounted there.
+pub fn run(mountpoint: &Path) -> std::io::Result<()> {
+    let device = device(rustix::fs::statx(CWD, mountpoint, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?);
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let mut orders = File::from(socket.try_clone()?);
+    let mut space = Vec::with_capacity(LISTED_BYTES);
+    let mut bytes = [0; size_of::<Order>()];
+    while orders.read_exact(&mut bytes).is_ok() {
+        let Ok(order) = Order::read_from_bytes(&bytes) else { break };
+        // A directory that is gone, or another mount in this place: nothing to list.
+        let _ = list(mountpoint, device, order, &mut space);
+        rustix::io::write(&socket, &[0])?;
+    }
+    Ok(())
+}
+
+fn device(of: rustix::fs::Statx) -> (u32, u32) {
+    (of.stx_dev_major, of.stx_dev_minor)
+}
+
+fn list(mountpoint: &Path, its_device: (u32, u32), order: Order, space: &mut Vec<u8>) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
+    let here = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    if device(rustix::fs::statx(&root, "", here, StatxFlags::empty())?) != its_device {
+        return Err(Errno::XDEV);
+    }
+    let words = [(order.node >> 32) as u32, order.node as u32, order.generation as u32];
+    let dir = mem::handle::open_directory(root.as_fd(), HANDLE_KIND, words)?;
+    rustix::fs::seek(&dir, SeekFrom::Start(order.offset))?;
+    // The first entry comes with all the others of its page.
+    RawDir::new(&dir, space.spare_capacity_mut()).next().transpose().map(drop)
+}
