@@ -3,8 +3,8 @@
 //! A frame makes a session's machine put out work for the service; the service has effects; effects go into sessions' machines,
 //! which put out frames and more work. [`House::settle`] goes round until nothing is left. No lock is held from one to the next.
 //!
-//! Delegated changes come in chains, of which a worker executes all that has come in. It gathers them ([`Partition::gather`]) from the first one
-//! on until it sends.
+//! Delegated changes come in chains. A worker executes all that has come in of one; from a member on that may wait for the disk a thread of the
+//! pool does. Either gathers them ([`Partition::gather`]) from the first one on until it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -170,9 +170,6 @@ impl House {
             ServerOutput::Execute { origin, caller, call, .. } => {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
-                    if matches!(call, Call::Delegated { .. }) {
-                        agenda.gathering.get_or_insert_with(|| self.partition.gather());
-                    }
                 }
                 self.execute(origin, caller, call, agenda);
             }
@@ -208,6 +205,9 @@ impl House {
                 house.settle_and_send(&mut agenda);
             });
         } else {
+            if matches!(call, Call::Delegated { .. }) {
+                agenda.gathering.get_or_insert_with(|| self.partition.gather());
+            }
             self.perform(origin, &caller, call, agenda);
         }
     }
