@@ -42,7 +42,7 @@ pub struct VenusConfig {
     pub cache_bytes_max: u64,
     /// From so many bytes on a stream that is faster than `keep_rate_max` is not kept there when it is read for the first time.
     pub keep_bytes: u64,
-    /// Bytes a second that `cache_dir`'s disk can be expected to take.
+    /// Bytes a second that `cache_dir`'s disk can be expected to take beside everything else: faster than a line of a gigabit.
     pub keep_rate_max: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for VenusConfig {
             cache_dir: None,
             cache_bytes_max: 4 << 30,
             keep_bytes: 32 << 20,
-            keep_rate_max: 400_000_000,
+            keep_rate_max: 200_000_000,
         }
     }
 }
