@@ -144,9 +144,14 @@ pub(super) fn text(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// A new file, for writing only, as `cp`, `tar`, `dd` and shells open what they make. (`File::create_new` would open it for reading too.)
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
+}
+
 pub(super) fn write_file(path: &Path, bytes: u64, sync: bool) -> io::Result<u64> {
     let chunk = noise(CHUNK, 1);
-    let mut file = File::create_new(path)?;
+    let mut file = create(path)?;
     let mut left = bytes;
     while left > 0 {
         interrupts::check()?;
@@ -236,7 +241,7 @@ pub(super) fn create_in(dir: &Path, count: usize) -> io::Result<f64> {
     let content = noise(SMALL, 2);
     (0..count).try_for_each(|number| {
         interrupts::check()?;
-        File::create_new(dir.join(format!("file-{number:06}")))?.write_all(&content)
+        create(&dir.join(format!("file-{number:06}")))?.write_all(&content)
     })?;
     Ok(count as f64)
 }
