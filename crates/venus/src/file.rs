@@ -39,6 +39,8 @@ pub(crate) struct File {
     /// The kernel writes into a blank. Changes with `scratch`; read without it.
     pub blank: AtomicBool,
     pub scratch: Mutex<Option<Scratch>>,
+    /// It was made here, and what was written went past the kernel's pages.
+    pub past_pages: AtomicBool,
     /// How many handles there are, and with them the mode. See `pass.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
@@ -100,6 +102,7 @@ impl File {
             lent: AtomicBool::new(false),
             blank: AtomicBool::new(false),
             scratch: Mutex::default(),
+            past_pages: AtomicBool::new(false),
             choice: Mutex::default(),
             data: Mutex::default(),
             moved: Condvar::new(),

@@ -113,6 +113,9 @@ impl Core {
         let pinned = backing.is_some() && file.pinned().is_some();
         let direct =
             if backing.is_some() { mode.write && pinned } else { mode.append || made && self.writes_past(mode) };
+        if made && (direct || backing.is_some()) {
+            file.past_pages.store(true, Ordering::Release);
+        }
         let open = Open {
             file,
             mode,

@@ -3,6 +3,9 @@
 //! They are fetched whole, with chains of reads, and kept until they are read. A body here belongs to a data version of its file, and is
 //! used only under a valid status with this version: so a break needs to do nothing here. What nobody reads goes when
 //! there is no room.
+//!
+//! Small files that were written here, past the kernel's pages, wait here too once the server has them: who reads what was just made does not ask for it.
+//! They have a room of their own, from which the oldest goes, and tell nothing of who reads.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -22,6 +25,8 @@ use crate::shared::Core;
 const SMALL_MAX: u64 = 64 << 10;
 /// Bytes here.
 const BYTES_MAX: usize = 8 << 20;
+/// Bytes of those that were written here.
+const WRITTEN_BYTES_MAX: usize = 4 << 20;
 /// One chain: few enough that its first files are here soon.
 const CHAIN_FILES: usize = 16;
 const CHAIN_BYTES: u64 = 256 << 10;
@@ -43,6 +48,9 @@ struct State {
     /// In the order in which they came; some are gone by now.
     order: VecDeque<Fid>,
     bytes: usize,
+    /// Those that were written here, in that order, with their lengths; some are gone by now.
+    written: VecDeque<(Fid, usize)>,
+    written_bytes: usize,
 }
 
 /// Small files that were fetched before somebody asked.
@@ -66,6 +74,26 @@ impl State {
     fn remove(&mut self, fid: Fid) {
         if let Some(Body::Here { data, .. }) = self.bodies.remove(&fid) {
             self.bytes -= data.len();
+        }
+    }
+
+    /// The file has these bytes in this version: they were written here.
+    fn keep(&mut self, fid: Fid, version: u64, data: &Bytes) {
+        if matches!(self.bodies.get(&fid), Some(Body::Coming)) {
+            return;
+        }
+        self.remove(fid);
+        self.bytes += data.len();
+        self.bodies.insert(fid, Body::Here { version, data: data.clone() });
+        self.written.push_back((fid, data.len()));
+        self.written_bytes += data.len();
+        while self.written_bytes > WRITTEN_BYTES_MAX
+            && let Some((oldest, length)) = self.written.pop_front()
+        {
+            self.written_bytes -= length;
+            if matches!(self.bodies.get(&oldest), Some(Body::Here { .. })) {
+                self.remove(oldest);
+            }
         }
     }
 
@@ -126,6 +154,13 @@ impl Core {
     pub fn siblings_listed(&self, caller: &Caller, dir: Fid, (from, next): (u64, u64), small: &[Fid]) {
         let ahead = self.siblings.state.lock().lists.listed(Instant::now(), dir, from, next, small);
         self.fetch_siblings(caller, ahead);
+    }
+
+    /// The server has taken in this write, which was all of the file; the kernel has no pages of it.
+    pub fn wrote_whole(&self, status: &Status, offset: u64, data: &Bytes) {
+        if offset == 0 && is_small(status) && data.len() as u64 == status.size {
+            self.siblings.state.lock().keep(status.fid, status.data_version, data);
+        }
     }
 
     /// Reads `start..end` of a small file, if it was fetched; and fetches those behind it.

@@ -98,6 +98,9 @@ impl Core {
         self.drop_ahead(data.reads.wrote(written.offset, written.end(), landed.previous, landed.status.data_version));
         let (size, version) = (landed.status.size, landed.status.data_version);
         data.reads.known.wrote(written.offset, written.end(), size, landed.previous, version);
+        if file.past_pages.load(Ordering::Acquire) {
+            self.wrote_whole(&landed.status, written.offset, &written.data);
+        }
         if let Some(disk) = &self.disk {
             disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
         }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use common::{Client, House, RO, RW, me, name};
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, StatusChange};
-use venus::Invalidate;
+use venus::{Invalidate, OpenMode};
+
+const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
 
 const COUNT: usize = 300;
 
@@ -268,4 +270,43 @@ fn a_writer_here_opens_after_what_the_kernel_was_just_given() {
         let handle = client.open(name, RW);
         client.close(handle);
     });
+}
+
+/// Many in a row, in a directory that is delegated: what was written to each handle is at the server on return.
+fn write_in_a_row(client: &Client, mode: OpenMode, files: std::ops::Range<usize>) {
+    for i in files {
+        let made = client.venus.create(&me(), client.root, &name(&format!("file-{i}")), 0o644, true, mode);
+        let opened = made.unwrap().1;
+        client.write(opened.handle, 0, &content(i));
+        client.close(opened.handle);
+    }
+    client.venus.syncfs(&me(), client.root).unwrap();
+}
+
+#[test]
+fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
+    let house = House::in_memory();
+    let (client, other) = (house.client(1), house.client(2));
+    write_in_a_row(&client, WO, 0..40);
+    client.wire.take();
+    for i in 20..40 {
+        assert!(read(&client, i) == content(i), "{i}");
+    }
+    assert_eq!(client.wire.take().get("Read"), None, "they are here");
+    write_in_a_row(&client, RW, 40..60);
+    client.wire.take();
+    for i in 40..60 {
+        assert!(read(&client, i) == content(i), "{i}");
+    }
+    assert_ne!(client.wire.take().get("Read"), None, "the kernel had pages of these");
+
+    write_in_a_row(&client, WO, 60..80);
+    for i in 60..80 {
+        let by = if i % 2 == 0 { &other } else { &client };
+        let handle = by.open(&format!("file-{i}"), RW);
+        by.write(handle, 0, b"changed!");
+        by.close(handle);
+        assert_eq!(&read(&client, i)[..8], b"changed!", "{i}");
+        assert_eq!(&read(&other, i)[..8], b"changed!", "{i}");
+    }
 }
