@@ -104,10 +104,16 @@ fn a_known_body_is_read_by_the_kernel_and_a_writer_joins() {
 fn short_files_and_strange_ones_stay_in_the_kernels_own_pages() {
     let Some(cell) = Cell::start() else { return };
     let (client, other) = (cell.mount(), cell.mount());
-    // Before the directory is delegated: not in a body that the kernel writes, which has no sums for a while.
-    made(&client, "long", &pattern(4 * MIB, 3));
+    // For reading too: not in a blank body, which the kernel has, and which has no sums for a while.
+    let make = |name: &str, bytes: &[u8]| {
+        let path = client.at(name);
+        let both = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        both.unwrap().write_all(bytes).unwrap();
+        path
+    };
+    make("long", &pattern(4 * MIB, 3));
     for length in [0, 10_000, 100_000] {
-        let path = made(&client, "short", &pattern(length, 2));
+        let path = make("short", &pattern(length, 2));
         let reader = File::open(&path).unwrap();
         assert_eq!(client.passed(), 0, "{length} bytes");
         drop(reader);
