@@ -309,7 +309,8 @@ impl Volume {
         Ok(orphans)
     }
 
-    /// Applies `update` as one batch: visible now, kept over the death of the process, durable after the next sync.
+    /// Applies `update` as one batch: visible now, kept over the death of the process (see [`crate::Partition::gather`] for when), durable after
+    /// the next sync.
     ///
     /// # Errors
     /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a failed sync;
