@@ -13,13 +13,13 @@
 //!
 //! It gets *orders* through its standard input, and ends with it. An order names a directory by the kernel's numbers; that takes root, and without
 //! there is no forerunner. The mount is open only while an order is carried out, so that it does not keep anybody from unmounting; and it is the mount that
-//! was there at the start, or nothing.
+//! was there at the first order, or nothing.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -159,13 +159,17 @@ impl Drop for Forerunner {
 /// # Errors
 /// If nothing is mounted there.
 pub fn run(mountpoint: &Path) -> std::io::Result<()> {
-    let device = device(rustix::fs::statx(CWD, mountpoint, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?);
+    let mut device = None;
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut orders = File::from(socket.try_clone()?);
     let mut space = Vec::with_capacity(LISTED_BYTES);
     let mut bytes = [0; size_of::<Order>()];
     while orders.read_exact(&mut bytes).is_ok() {
         let Ok(order) = Order::read_from_bytes(&bytes) else { break };
+        let device = match device {
+            Some(device) => device,
+            None => *device.insert(device_at(mountpoint)?),
+        };
         // A directory that is gone, or another mount in this place: nothing to list.
         let _ = list(mountpoint, device, order, &mut space);
         rustix::io::write(&socket, &[0])?;
@@ -173,15 +177,20 @@ pub fn run(mountpoint: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn device(of: rustix::fs::Statx) -> (u32, u32) {
-    (of.stx_dev_major, of.stx_dev_minor)
+fn device_at(path: &Path) -> Result<(u32, u32), Errno> {
+    device_of(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
+}
+
+fn device_of(file: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(file, "", flags, StatxFlags::empty())?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
 fn list(mountpoint: &Path, its_device: (u32, u32), order: Order, space: &mut Vec<u8>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
-    let here = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    if device(rustix::fs::statx(&root, "", here, StatxFlags::empty())?) != its_device {
+    if device_of(root.as_fd())? != its_device {
         return Err(Errno::XDEV);
     }
     let words = [(order.node >> 32) as u32, order.node as u32, order.generation as u32];

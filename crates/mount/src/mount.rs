@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
+use crate::forerunner::Forerunner;
 use crate::init::{Agreement, negotiate};
 use crate::interrupts::Interrupts;
 use crate::listings::Listings;
@@ -130,13 +131,16 @@ impl Mount {
     /// See [`MountError`]; nothing stays mounted.
     pub fn start(config: MountConfig, venus: Arc<Venus>) -> Result<Mount, MountError> {
         let root = venus.root(&venus::Request::of(&Caller::ROOT), &config.volume)?.status.fid;
+        // Before the mount is there, so that it is ready for who uses the mount at once.
+        let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
+        let forerunner = forerunner.and_then(|command| send_ahead(&command));
         let target = Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other };
         let device = Device::new(mounting::mount(&target)?);
         match Self::serve(device, root, venus, config.workers, config.transport) {
             Ok((served, notifier)) => {
                 mounting::raise_read_ahead(&target.path);
-                if let Some(command) = config.forerunner.filter(|_| rustix::process::geteuid().is_root()) {
-                    notifier.send_ahead(&command);
+                if let Some(forerunner) = forerunner {
+                    notifier.send_ahead(forerunner);
                 }
                 Ok(Mount { mountpoint: target.path, notifier, served })
             }
@@ -212,6 +216,11 @@ impl Drop for Mount {
             tracing::warn!(%error, path = %self.mountpoint.display(), "cannot unmount");
         }
     }
+}
+
+fn send_ahead(command: &[OsString]) -> Option<Forerunner> {
+    let started = Forerunner::start(command);
+    started.inspect_err(|error| tracing::warn!(%error, "no forerunner: every name is looked up by itself")).ok()
 }
 
 /// Takes the kernel's first request, which is always `INIT`.

@@ -10,7 +10,6 @@
 //!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
-use std::ffi::OsString;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -59,13 +58,9 @@ impl Notifier {
     }
 
     /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names.
-    pub fn send_ahead(&self, command: &[OsString]) {
-        if !self.agreement.has_epochs() {
-            return;
-        }
-        match Forerunner::start(command) {
-            Ok(forerunner) => *self.forerunner.lock() = Some(Arc::new(forerunner)),
-            Err(error) => tracing::warn!(%error, "no forerunner: every name is looked up by itself"),
+    pub fn send_ahead(&self, forerunner: Forerunner) {
+        if self.agreement.has_epochs() {
+            *self.forerunner.lock() = Some(Arc::new(forerunner));
         }
     }
 
