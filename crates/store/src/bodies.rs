@@ -28,6 +28,8 @@ pub(crate) struct Gate {
     pub(crate) suspect: bool,
     /// Kernels write into the file without our knowledge (`lent.rs`).
     pub(crate) lent: bool,
+    /// Of a lent body: kernels may have it mapped for writing. Stores into a page that is dirty already leave no trace in the times.
+    pub(crate) mapped: bool,
     /// Of a lent body: the state of the file that the records were last brought up to.
     pub(crate) settled: Option<Stamp>,
     /// Nothing lies behind the end of the file below.

@@ -5,6 +5,9 @@
 //! a block with bytes that the records call a hole gets the sum of zeros for the time being, because the sums of a lent body mean
 //! nothing but "no hole". Every other change of the body settles first, in the same update, and is then done in place.
 //!
+//! The times of the file tell whether it changed. A store into a map sets them only at the page's first change since it was last written to the disk. So where
+//! there may be maps, that writing is started before each settling: whatever is stored later leaves a trace.
+//!
 //! The mark says that the body is lent, so that a new life of the server, or of the machine, finds it lent and settles before
 //! anything else could cut off what lies behind the recorded end. At the end the body is in doubt like one that met a crash, and
 //! is summed anew in the background (PT-2).
@@ -22,8 +25,8 @@ use crate::volume::Result;
 use crate::{BLOCK_BYTES, Partition, StoreError, Update, Vnode, Volume};
 
 impl Volume {
-    /// From now on kernels may write into the body; one that is in no file is moved into one. Lending it again does nothing.
-    /// Put the vnode.
+    /// From now on kernels may write into the body, and map it for writing; one that is in no file is moved into one. Lending it again does
+    /// nothing. Put the vnode.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -31,7 +34,9 @@ impl Volume {
         self.tree.media.usable()?;
         update.hold(&self.tree, vnode.no());
         self.make_file(vnode, update)?;
-        if update.hold(&self.tree, vnode.no()).gate.lent {
+        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        gate.mapped = true;
+        if gate.lent {
             return Ok(());
         }
         let file = self.begin(vnode, update)?;
@@ -70,10 +75,14 @@ impl Volume {
             return Ok(false);
         }
         let file = open_file(&self.tree, &held.gate, vnode)?;
-        let stamp = stamp_of(&*file)?;
-        if held.gate.settled == Some(stamp) {
+        if held.gate.settled == Some(stamp_of(&*file)?) {
             return Ok(false);
         }
+        if held.gate.mapped {
+            file.settle_maps().map_err(|e| StoreError::from_io("writing of a body", &e))?;
+        }
+        // What is stored into a map from here on is seen the next time.
+        let stamp = stamp_of(&*file)?;
         held.settles = Some(stamp);
         if stamp.length < vnode.status.size {
             self.cut_records(vnode, stamp.length, update)?;
@@ -162,6 +171,7 @@ impl Volume {
             media.apply(&batch)?;
         }
         gate.lent = false;
+        gate.mapped = false;
         gate.settled = None;
         gate.suspect = name.is_some();
         // A sync that is under way must not take the mark off.

@@ -208,6 +208,7 @@ pub(crate) fn recall_marks(
             let mut gate = gate.write();
             gate.suspect = true;
             gate.lent = crate::lent::is_lent_mark(media, name)?;
+            gate.mapped = gate.lent;
             if gate.lent {
                 media.bodies.lent.lock().insert(id);
             }

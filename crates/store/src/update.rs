@@ -86,6 +86,7 @@ impl Drop for Held {
             self.gate.close();
             if lent {
                 self.gate.lent = false;
+                self.gate.mapped = false;
                 self.gate.settled = None;
                 self.media.bodies.lent.lock().remove(&(name.volume, name.vnode));
             }
@@ -368,6 +369,7 @@ impl Update {
                 if std::mem::take(&mut held.gate.lent) {
                     held.media.bodies.lent.lock().remove(&(gone.volume, gone.vnode));
                 }
+                held.gate.mapped = false;
                 held.gate.settled = None;
                 held.gate.unsynced_name = false;
                 held.gate.trimmed = false;

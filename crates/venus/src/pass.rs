@@ -57,6 +57,8 @@ pub(crate) struct Passed {
     body: Arc<OwnedFd>,
     /// Lent for writing, in this life of the session (`Core::life`).
     lent: Option<u64>,
+    /// The server knows that it may be mapped for writing.
+    mappable: bool,
     /// The state that the server's records were last brought up to.
     settled: Option<Stamp>,
     /// It is not the server's body, but ours in the disk cache.
@@ -69,11 +71,11 @@ impl Passed {
     /// A body of the disk cache.
     pub fn of_cache(backing: Backing, pinned: Arc<Pinned>) -> Option<Passed> {
         let body = Arc::new(pinned.descriptor()?);
-        Some(Passed { backing, body, lent: None, settled: None, pinned: Some(pinned), blank: None })
+        Some(Passed { backing, body, lent: None, mappable: false, settled: None, pinned: Some(pinned), blank: None })
     }
 
     pub fn with_blank(backing: Backing, body: Arc<OwnedFd>, blank: Blank) -> Self {
-        Passed { backing, body, lent: None, settled: None, pinned: None, blank: Some(blank) }
+        Passed { backing, body, lent: None, mappable: false, settled: None, pinned: None, blank: Some(blank) }
     }
 
     /// Whether the server lent it for writing.
@@ -127,9 +129,11 @@ impl Core {
                 choice.writers += u32::from(mode.write);
                 return Ok(Some(backing));
             }
-            Some(passed) if passed.blank.is_some() => self.join_blank(request, file, mode, choice.is_unused())?,
-            Some(passed) if mode.write && !self.is_lent(&passed) => Some(self.join(request, file, passed)?),
-            Some(passed) => Some(passed),
+            Some(passed) if passed.blank.is_some() => {
+                let passed = self.join_blank(request, file, mode, choice.is_unused())?;
+                passed.map_or(Ok(None), |passed| self.join_for(request, file, passed, mode).map(Some))?
+            }
+            Some(passed) => Some(self.join_for(request, file, passed, mode)?),
         };
         if mode.write && passed.as_ref().is_some_and(|passed| passed.blank.is_some()) {
             file.data.lock().writer = Some(request.caller.clone());
@@ -294,21 +298,32 @@ impl Core {
             kernel.inode_data(file.fid);
         }
         let settled = Stamp::of(&body);
-        let passed = Passed { backing, body: Arc::new(body), lent, settled, pinned: None, blank: None };
+        let mappable = lent.is_some();
+        let passed = Passed { backing, body: Arc::new(body), lent, mappable, settled, pinned: None, blank: None };
         file.data.lock().passed = Some(passed.clone());
         file.lent.store(lent.is_some(), Ordering::Release);
         self.passed.fetch_add(1, Ordering::Relaxed);
         Some(passed)
     }
 
-    /// A writer joins readers, or the lend was lost with the session.
+    /// One more handle of a body that is passed.
+    fn join_for(&self, request: &Request<'_>, file: &File, passed: Passed, mode: OpenMode) -> Result<Passed, Error> {
+        let maps = mode.read && mode.write && !passed.mappable;
+        if passed.blank.is_none() && mode.write && (maps || !self.is_lent(&passed)) {
+            return self.join(request, file, passed);
+        }
+        Ok(passed)
+    }
+
+    /// A writer joins readers, or those who cannot map it, or the lend was lost with the session.
     fn join(&self, request: &Request<'_>, file: &File, passed: Passed) -> Result<Passed, Error> {
         let life = self.life.load(Ordering::Acquire);
         self.call(request, Call::LendBody { fid: file.fid, how: Lending::Join })?;
         self.invalidator().inode_data(file.fid);
-        let passed = Passed { lent: Some(life), ..passed };
+        let passed = Passed { lent: Some(life), mappable: true, ..passed };
         if let Some(here) = &mut file.data.lock().passed {
             here.lent = passed.lent;
+            here.mappable = true;
         }
         file.lent.store(true, Ordering::Release);
         Ok(passed)
@@ -320,6 +335,7 @@ impl Core {
         file.lent.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
             passed.lent = None;
+            passed.mappable = false;
         }
         // Whatever pages came in beside (by advice to read ahead) are old.
         self.invalidator().inode_data(file.fid);
@@ -391,6 +407,7 @@ impl Core {
                 Ok(_) => {
                     if let Some(passed) = &mut file.data.lock().passed {
                         passed.lent = passed.lent.map(|_| life);
+                        passed.mappable = true;
                     }
                 }
                 Err(error) => {

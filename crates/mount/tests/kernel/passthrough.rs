@@ -226,6 +226,38 @@ fn a_map_that_outlives_its_descriptor_still_writes_and_nothing_becomes_damaged()
 }
 
 #[test]
+fn each_store_into_a_map_is_seen_elsewhere_though_its_page_is_dirty_already() {
+    let Some(cell) = Cell::start() else { return };
+    let (client, far) = (cell.mount(), cell.mount_far());
+    let path = released(&client, "file", &pattern(2 * MIB, 8));
+    // The second one takes a body that was made by who could not map it.
+    let made = client.at("made");
+    let blank = File::create(&made).unwrap();
+    blank.write_all_at(&pattern(2 * MIB, 9), 0).unwrap();
+    for path in [&path, &made] {
+        let name = path.file_name().unwrap();
+        let writer = writable(path);
+        let mut map = Map::new(&writer, 2 * MIB, true).unwrap();
+        for byte in 1..=5 {
+            map.write(1_500_000, &[byte]);
+            eventually("it is seen", || {
+                let mut found = [0];
+                File::open(far.at(name.to_str().unwrap())).unwrap().read_exact_at(&mut found, 1_500_000).unwrap();
+                found[0] == byte
+            });
+        }
+        map.write(1_500_000, &[99]);
+        drop(writer);
+        drop(map);
+    }
+    drop(blank);
+    for name in ["file", "made"] {
+        eventually("the last one too", || fs::read(far.at(name)).unwrap()[1_500_000] == 99);
+    }
+    eventually("the lends are over", || cell.partition().lent().is_empty());
+}
+
+#[test]
 fn cuts_holes_and_reserves_through_a_passed_handle() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();

@@ -256,6 +256,10 @@ impl BodyFile for HostFile {
         Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), last, 1)?)
     }
 
+    fn settle_maps(&self) -> io::Result<()> {
+        Ok(mem::writeback::start(self.file.as_fd())?)
+    }
+
     fn stamp(&self) -> io::Result<Stamp> {
         let stat = rustix::fs::fstat(&self.file)?;
         let nanos = |secs: i64, nanos: u64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);

@@ -371,6 +371,11 @@ impl BodyFile for MemHandle {
         })
     }
 
+    fn settle_maps(&self) -> io::Result<()> {
+        // There are no maps of it.
+        Ok(())
+    }
+
     fn stamp(&self) -> io::Result<Stamp> {
         self.with(|file| Ok(Stamp { length: file.length, times: [i128::from(file.changes), 0] }))
     }

@@ -100,6 +100,8 @@ pub(crate) trait BodyFile: Send + Sync {
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Grows to at least this length; never cuts.
     fn extend(&self, length: u64) -> io::Result<()>;
+    /// On return no page is writable through a map without a fault, which changes the state.
+    fn settle_maps(&self) -> io::Result<()>;
     /// Its state.
     fn stamp(&self) -> io::Result<Stamp>;
     /// The next run of bytes at or behind `from` that are no hole.
