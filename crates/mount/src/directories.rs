@@ -107,6 +107,9 @@ impl Task<'_> {
             Some(listing) => listing,
             None => self.begin_listing(dir, reader, offset == 0)?,
         };
+        if offset != 0 && self.on.listings.goes_on(reader, self.on.notifier.breaks()) {
+            self.on.notifier.end_names();
+        }
         let page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
         let may_stay = page.names_cacheable && under_way.since.is_some();
         if !may_stay {
@@ -125,8 +128,9 @@ impl Task<'_> {
     }
 
     fn begin_listing(&self, dir: Fid, reader: listings::Reader, first: bool) -> Result<listings::Listing, Refusal> {
-        let since = first.then(|| self.on.notifier.breaks());
-        let listing = listings::Listing { handle: self.venus().opendir(&self.request(), dir)?, since };
+        let seen = self.on.notifier.breaks();
+        let handle = self.venus().opendir(&self.request(), dir)?;
+        let listing = listings::Listing { handle, since: first.then_some(seen), seen };
         let gone = self.on.listings.begin(reader, listing);
         gone.into_iter().for_each(|handle| self.venus().releasedir(handle));
         Ok(listing)

@@ -9,6 +9,10 @@
 //! shows that it arrived: so a later page of a listing that saw a break (or was answered without a promise once) has the pages dropped
 //! again, and what is kept then has no beginning, which the kernel notices. A reader that never asks again leaves a beginning behind
 //! that the kernel refuses by the directory's new `mtime`.
+//!
+//! The *names* of a page are one break behind in the same way: the kernel takes them in under the epoch that it finds then, not under that of its question. So
+//! where there was a break since the page before, names are ended once more. What is left is the last page of who stops before the end, and
+//! the moment until the reader goes on.
 
 use parking_lot::Mutex;
 use venus::DirHandle;
@@ -26,6 +30,8 @@ pub struct Listing {
     pub handle: DirHandle,
     /// How many breaks of directories there had been before its first page; `None`: the kernel is to keep nothing of it.
     pub since: Option<u64>,
+    /// How many there had been when it was last asked for a page.
+    pub seen: u64,
 }
 
 /// All of them, the oldest first.
@@ -50,6 +56,13 @@ impl Listings {
         gone
     }
 
+    /// This reader asks for its next page, after so many breaks; whether there were any since the last.
+    pub fn goes_on(&self, reader: Reader, breaks: u64) -> bool {
+        let mut listings = self.0.lock();
+        let mine = listings.iter_mut().find(|(who, _)| *who == reader);
+        mine.is_some_and(|(_, listing)| std::mem::replace(&mut listing.seen, breaks) != breaks)
+    }
+
     /// The kernel is to keep nothing of this reader's listing.
     pub fn spoil(&self, reader: Reader) {
         let mut listings = self.0.lock();
@@ -70,7 +83,16 @@ mod tests {
     use super::*;
 
     fn listing(handle: u64) -> Listing {
-        Listing { handle: DirHandle(handle), since: Some(7) }
+        Listing { handle: DirHandle(handle), since: Some(7), seen: 7 }
+    }
+
+    #[test]
+    fn breaks_between_two_pages_are_told_once() {
+        let listings = Listings::default();
+        assert!(!listings.goes_on((1, 100), 8), "there is none");
+        listings.begin((1, 100), listing(1));
+        assert_eq!([7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)), [false, true, false, true]);
+        assert_eq!(listings.find((1, 100)).unwrap().since, Some(7));
     }
 
     #[test]

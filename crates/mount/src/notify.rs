@@ -136,6 +136,11 @@ impl Notifier {
 
     fn names(&self) {
         self.breaks.fetch_add(1, Ordering::AcqRel);
+        self.end_names();
+    }
+
+    /// Ends every name that the kernel has taken in so far, though nothing broke now.
+    pub fn end_names(&self) {
         end_names(&*self.channel, self.agreement);
     }
 }
