@@ -46,7 +46,10 @@ impl Core {
                 due.unhold.append(&mut self.chores.lock().unhold);
                 let core = Arc::clone(self);
                 self.senders.run(move || {
-                    core.hold_again(&due.hold);
+                    // Only a new session: what is lent to one that goes on stays lent, and blanks are adopted in their turn.
+                    if !due.hold.is_empty() {
+                        core.hold_again(&due.hold);
+                    }
                     core.unhold(due.unhold);
                 });
             }

@@ -331,6 +331,26 @@ fn a_readers_map_keeps_its_blank() {
 }
 
 #[test]
+fn removed_files_that_are_closed_leave_new_ones_alone() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let dir = primed(&client);
+    for number in 0..150 {
+        let (victim, open) = new(&dir, "victim");
+        // Longer than short ones, which would end the use of blanks.
+        let (path, mut file) = new(&dir, &format!("file-{number}"));
+        file.write_all(&bytes(70_000, number)).unwrap();
+        fs::remove_file(victim).unwrap();
+        drop(open);
+        std::thread::sleep(Duration::from_millis(number % 12));
+        file.write_all(b"more").unwrap();
+        file.sync_all().unwrap();
+        fs::rename(&path, dir.join("renamed")).unwrap();
+    }
+    check(&cell, &[&client]);
+}
+
+#[test]
 fn what_is_over_the_quota_is_told_at_the_close() {
     let Some(cell) = Cell::start() else { return };
     let client = cell.mount();
