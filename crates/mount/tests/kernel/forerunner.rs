@@ -36,7 +36,7 @@ fn mounted(cell: &Cell, at: &Path) -> Mount {
 fn is_known(mount: &Mount, name: &str) -> bool {
     let dir = File::open(mount.mountpoint().join("dir")).unwrap();
     // Ends the connection even though the mount is in use.
-    let _ = rustix::mount::unmount(mount.mountpoint(), UnmountFlags::FORCE);
+    let _ = rustix::mount::unmount(mount.mountpoint(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     let found = rustix::fs::statx(&dir, name, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     drop(dir);
     found.is_ok()
