@@ -3,8 +3,10 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io;
-use rustix::io::Errno;
+
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+
+use crate::failure::checked;
 
 const FUSE_DEVICE: u8 = 229;
 const CLONE: Opcode = opcode::read::<u32>(FUSE_DEVICE, 0);
@@ -38,7 +40,7 @@ pub fn open_backing(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<
     // SAFETY: FUSE_DEV_IOC_BACKING_OPEN only reads one `BackingMap` through the pointer, which is valid during the call. Both
     // descriptors are borrowed, so their numbers name open files; the kernel takes a reference of its own.
     let number = unsafe { libc::ioctl(device.as_raw_fd(), u64::from(BACKING_OPEN), std::ptr::from_ref(&map)) };
-    if number > 0 { Ok(number) } else { Err(last_error()) }
+    checked(number)
 }
 
 /// Takes the number back. Files that are open with it keep it.
@@ -49,10 +51,5 @@ pub fn close_backing(device: BorrowedFd<'_>, number: i32) -> io::Result<()> {
     let number = number as u32;
     // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE only reads one u32 through the pointer, which is valid during the call.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), u64::from(BACKING_CLOSE), std::ptr::from_ref(&number)) };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-fn last_error() -> Errno {
-    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-    Errno::from_raw_os_error(code)
+    checked(result).map(drop)
 }

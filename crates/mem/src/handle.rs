@@ -3,7 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io;
-use rustix::io::Errno;
+
+use crate::failure::checked;
 
 /// The kernel's `struct file_handle` with room for three words.
 #[repr(C)]
@@ -22,11 +23,8 @@ pub fn open_directory(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: the kernel reads a `file_handle` and as many bytes behind it as it says there are; `Handle` has that layout and outlives the
     // call. `mount` is borrowed, so its number names an open file.
-    let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
-    if fd < 0 {
-        let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-        return Err(Errno::from_raw_os_error(code));
-    }
+    let result = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
+    let fd = checked(result)?;
     // SAFETY: the kernel just made this descriptor, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::{Errno, Result};
 
+use crate::failure::checked;
+
 /// Whether the file of `fd`, which must be open for reading only, is open for writing anywhere on this machine, or mapped so.
 /// The lease that answers this is given back at once, so the answer is about this moment.
 ///
@@ -42,11 +44,7 @@ fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
     }
     // SAFETY: F_SETLEASE takes a number and no pointer. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
-    if result == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-    Err(Errno::from_raw_os_error(code))
+    checked(result).map(drop)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::{Errno, Result};
 
+use crate::failure::checked;
+
 /// Cuts or extends the file of `fd` to `length` bytes. The process needs the right to write it.
 ///
 /// # Errors
@@ -13,11 +15,8 @@ pub fn set(fd: BorrowedFd<'_>, length: u64) -> Result<()> {
     let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("there is no zero in it");
     let length = libc::off_t::try_from(length).map_err(|_| Errno::FBIG)?;
     // SAFETY: the path ends with a zero and lives over the call, which keeps nothing of it.
-    if unsafe { libc::truncate(path.as_ptr(), length) } == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-    Err(Errno::from_raw_os_error(code))
+    let result = unsafe { libc::truncate(path.as_ptr(), length) };
+    checked(result).map(drop)
 }
 
 #[cfg(test)]

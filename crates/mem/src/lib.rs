@@ -1,5 +1,6 @@
 //! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a safe function.
 
+mod failure;
 pub mod fuse;
 pub mod handle;
 pub mod heap;

@@ -2,7 +2,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
+
+use crate::failure::checked;
 
 /// What to do with the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +45,7 @@ fn call(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> Result<()> 
     // SAFETY: these commands read and write one `flock` through the pointer, which is valid for both during the call.
     // `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) };
-    if result == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-    Err(Errno::from_raw_os_error(code))
+    checked(result).map(drop)
 }
 
 fn lock_of(what: RangeLock, start: i64, length: i64) -> libc::flock {
@@ -95,6 +93,8 @@ pub fn test_range(fd: BorrowedFd<'_>, what: RangeLock, start: i64, length: i64) 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+
+    use rustix::io::Errno;
 
     use super::*;
 

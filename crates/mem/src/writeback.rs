@@ -2,7 +2,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
+
+use crate::failure::checked;
 
 /// Starts writing all dirty pages. On return none of them is writable through a map without a fault, at which the kernel sets
 /// the file's times. Waits for the pages that were being written before.
@@ -15,11 +17,7 @@ pub fn start(fd: BorrowedFd<'_>) -> Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: the call takes numbers and no pointer. `fd` is borrowed, so its number names an open file.
     let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, flags) };
-    if result == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error().expect("it is the system's");
-    Err(Errno::from_raw_os_error(code))
+    checked(result).map(drop)
 }
 
 #[cfg(test)]
