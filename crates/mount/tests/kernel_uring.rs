@@ -26,6 +26,8 @@ mod locks;
 mod names;
 #[path = "kernel/passthrough.rs"]
 mod passthrough;
+#[path = "kernel/standing.rs"]
+mod standing;
 #[path = "kernel/transport.rs"]
 mod transport;
 #[path = "kernel/xattrs.rs"]

@@ -4,20 +4,13 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use client::{Endpoint, Identity, Session, SessionConfig};
 use mem::map::Map;
-use mount::{Mount, MountConfig};
 use rustix::fs::{FallocateFlags, fallocate};
-use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::Timestamp;
-use venus::{Venus, VenusConfig};
 
-use crate::TRANSPORT;
-use crate::cell::{Cell, Client, eventually, volume};
+use crate::cell::{Cell, Client, eventually};
+use crate::standing::Standing;
 
 const MIB: usize = 1 << 20;
 
@@ -365,60 +358,36 @@ fn what_is_over_the_quota_is_told_at_the_close() {
     cell.set_quota(0);
 }
 
-fn mounted(config: &ServerConfig, at: &std::path::Path) -> (Mount, Arc<Venus>) {
-    let socket = config.unix_socket.clone().unwrap();
-    let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap();
-    let venus = Arc::new(Venus::new(Arc::new(session), VenusConfig::default()).unwrap());
-    fs::create_dir(at).unwrap();
-    let config = MountConfig { transport: TRANSPORT, ..MountConfig::new(at, volume(), "rialto:test") };
-    (Mount::start(config, Arc::clone(&venus)).unwrap(), venus)
-}
-
 #[test]
 fn the_server_dies_while_new_files_are_written_and_loses_nothing() {
-    if Cell::start().is_none() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let partition = dir.path().join("vicepa");
-    let made = Partition::create(&partition, &PartitionConfig::default(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
-    made.create_volume(&volume(), &root).unwrap();
-    drop(made);
-    let mut config = ServerConfig::new(&partition);
-    config.unix_socket = Some(dir.path().join("socket"));
-    let server = Server::start(&config).unwrap();
-    let (mount, venus) = mounted(&config, &dir.path().join("one"));
-    let files = dir.path().join("one/dir");
-    prime(&files, || venus.passthrough().open);
+    let Some(mut server) = Standing::start() else { return };
+    let mount = server.mount("one");
+    let files = mount.at("dir");
+    prime(&files, || mount.passed());
     let (path, mut file) = new(&files, "file");
     let (long_path, mut long) = new(&files, "long");
-    eventually("the two are open alone", || venus.passthrough().open == 2);
+    eventually("the two are open alone", || mount.passed() == 2);
     let (mut wanted, mut long_wanted) = (bytes(30_000, 8), bytes(3 * MIB, 9));
     file.write_all(&wanted).unwrap();
     file.sync_all().unwrap();
     long.write_all(&long_wanted).unwrap();
-    drop(server);
+    server.end();
     file.write_all(b"nobody serves").unwrap();
     wanted.extend_from_slice(b"nobody serves");
-    let server = Server::start(&config).unwrap();
-    let (other, others) = mounted(&config, &dir.path().join("two"));
+    server.start_again();
+    let other = server.mount("two");
     file.write_all(b"and on").unwrap();
     wanted.extend_from_slice(b"and on");
     long.write_all(b"end").unwrap();
     long_wanted.extend_from_slice(b"end");
     drop((file, long));
-    assert!(fs::read(dir.path().join("two/dir/file")).unwrap() == wanted);
-    assert!(fs::read(dir.path().join("two/dir/long")).unwrap() == long_wanted);
+    assert!(fs::read(other.at("dir/file")).unwrap() == wanted);
+    assert!(fs::read(other.at("dir/long")).unwrap() == long_wanted);
     assert!(fs::read(&path).unwrap() == wanted && fs::read(&long_path).unwrap() == long_wanted);
-    for (mount, venus) in [(mount, venus), (other, others)] {
-        mount.unmount().unwrap();
-        mount.wait();
-        venus.shutdown().unwrap();
-    }
-    drop(server);
-    let server = Server::start(&config).unwrap();
-    let blanks = || fs::read_dir(partition.join("blanks")).unwrap().count();
+    mount.end();
+    other.end();
+    server.end();
+    server.start_again();
+    let blanks = || fs::read_dir(server.partition().join("blanks")).unwrap().count();
     eventually("nobody's blanks are swept", || blanks() == 0);
-    drop(server);
 }

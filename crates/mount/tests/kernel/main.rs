@@ -15,6 +15,7 @@ mod listings;
 mod locks;
 mod names;
 mod passthrough;
+mod standing;
 mod transport;
 mod xattrs;
 

@@ -5,19 +5,11 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use client::{Endpoint, Identity, Session, SessionConfig};
 use mem::map::Map;
-use mount::{Mount, MountConfig};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Place, fallocate, seek};
 
-use server::{Server, ServerConfig};
-use std::sync::Arc;
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::Timestamp;
-use venus::{Venus, VenusConfig};
-
-use crate::TRANSPORT;
-use crate::cell::{Cell, Client, eventually, volume};
+use crate::cell::{Cell, Client, eventually};
+use crate::standing::Standing;
 
 const MIB: usize = 1 << 20;
 
@@ -383,64 +375,39 @@ fn modes_do_not_meet_whatever_opens_and_closes() {
     assert!(fs::read(&path).unwrap() == pattern(MIB + 5, 14));
 }
 
-/// A server of its own, and a mount that reaches it through a Unix socket.
-fn mounted(config: &ServerConfig, at: &std::path::Path) -> (Mount, Arc<Venus>) {
-    let socket = config.unix_socket.clone().unwrap();
-    let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap();
-    let venus = Arc::new(Venus::new(Arc::new(session), VenusConfig::default()).unwrap());
-    fs::create_dir(at).unwrap();
-    let config = MountConfig { transport: TRANSPORT, ..MountConfig::new(at, volume(), "rialto:test") };
-    (Mount::start(config, Arc::clone(&venus)).unwrap(), venus)
-}
-
 #[test]
 fn the_server_dies_while_the_kernel_writes_and_loses_nothing() {
-    if Cell::start().is_none() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let partition = dir.path().join("vicepa");
-    let made = Partition::create(&partition, &PartitionConfig::default(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
-    made.create_volume(&volume(), &root).unwrap();
-    drop(made);
-    let mut config = ServerConfig::new(&partition);
-    config.unix_socket = Some(dir.path().join("socket"));
-    let server = Server::start(&config).unwrap();
-    let (mount, venus) = mounted(&config, &dir.path().join("one"));
-    let path = dir.path().join("one/file");
+    let Some(mut server) = Standing::start() else { return };
+    let mount = server.mount("one");
+    let path = mount.at("file");
     let mut bytes = pattern(2 * MIB, 15);
     fs::write(&path, &bytes).unwrap();
-    release(&path, || venus.passthrough().open);
+    release(&path, || mount.passed());
     let mut writer = File::options().append(true).open(&path).unwrap();
     let reader = File::open(&path).unwrap();
-    assert_eq!(venus.passthrough().open, 1);
+    assert_eq!(mount.passed(), 1);
     for round in 0..3_u8 {
         writer.write_all(&[round; 5000]).unwrap();
         bytes.extend_from_slice(&[round; 5000]);
     }
-    drop(server);
+    server.end();
     writer.write_all(b"nobody serves").unwrap();
     bytes.extend_from_slice(b"nobody serves");
     assert!(whole(&reader) == bytes, "the kernel needs nobody");
-    let server = Server::start(&config).unwrap();
+    server.start_again();
     writer.write_all(b"and on").unwrap();
     bytes.extend_from_slice(b"and on");
     writer.sync_all().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), bytes.len() as u64);
-    let (other, others) = mounted(&config, &dir.path().join("two"));
-    assert!(fs::read(dir.path().join("two/file")).unwrap() == bytes);
+    let other = server.mount("two");
+    assert!(fs::read(other.at("file")).unwrap() == bytes);
     // A writer that opens now has to borrow from the new life.
     writable(&path).write_all_at(b"new", 7).unwrap();
     bytes[7..10].copy_from_slice(b"new");
     drop((writer, reader));
-    eventually("the handles are gone", || venus.passthrough().open == 0);
-    assert!(fs::read(dir.path().join("two/file")).unwrap() == bytes);
+    eventually("the handles are gone", || mount.passed() == 0);
+    assert!(fs::read(other.at("file")).unwrap() == bytes);
     assert!(fs::read(&path).unwrap() == bytes);
-    for (mount, venus) in [(mount, venus), (other, others)] {
-        mount.unmount().unwrap();
-        mount.wait();
-        venus.shutdown().unwrap();
-    }
-    drop(server);
+    mount.end();
+    other.end();
 }
