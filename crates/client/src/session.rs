@@ -388,6 +388,8 @@ fn names_a_file(call: &Call) -> bool {
             | Call::Return { .. }
             | Call::ServerReport
             | Call::Scrub { .. }
+            | Call::LendBlank { .. }
+            | Call::Volume(_)
     )
 }
 

@@ -244,7 +244,66 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("delegated-xattr-remove", delegated(0, Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") })),
         ("server-report", Call::ServerReport),
         ("scrub", Call::Scrub { start: true }),
+        (
+            "volume-create",
+            Call::Volume(VolumeCall::Create {
+                partition: Some(PartitionNo(2)),
+                name: name("home.a"),
+                quota_bytes: 1 << 30,
+                quota_files: 7,
+            }),
+        ),
+        (
+            "volume-create-anywhere",
+            Call::Volume(VolumeCall::Create { partition: None, name: name("b"), quota_bytes: 0, quota_files: 0 }),
+        ),
+        ("volume-remove", Call::Volume(VolumeCall::Remove { id: VolumeId(0x0102) })),
+        ("volume-rename", Call::Volume(VolumeCall::Rename { id: VolumeId(0x0102), name: name("home.b") })),
+        (
+            "volume-clone",
+            Call::Volume(VolumeCall::Clone {
+                of: VolumeId(0x0102),
+                name: name("home.backup"),
+                kind: VolumeKind::Backup,
+                replace: true,
+            }),
+        ),
+        (
+            "volume-set-fields",
+            Call::Volume(VolumeCall::SetFields {
+                id: VolumeId(0x0102),
+                change: VolumeChange {
+                    quota_bytes: Some(1 << 20),
+                    quota_files: Some(0),
+                    state: Some(VolumeState::Offline),
+                },
+            }),
+        ),
+        (
+            "volume-list",
+            Call::Volume(VolumeCall::List { partition: PartitionNo(1), after: VolumeId(0x0102), max: 500 }),
+        ),
+        ("volume-examine", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(0x0102)) })),
+        ("volume-examine-name", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("home.a")) })),
+        ("partitions", Call::Volume(VolumeCall::Partitions)),
     ]
+}
+
+fn volume() -> VolumeInfo {
+    VolumeInfo {
+        id: VolumeId(0x0102),
+        tree: VolumeId(0x0101),
+        kind: VolumeKind::Snapshot,
+        state: VolumeState::Online,
+        partition: PartitionNo(3),
+        name: name("home.monday"),
+        created: Timestamp { secs: 1, nanos: 2 },
+        updated: Timestamp { secs: 3, nanos: 4 },
+        quota_bytes: 5,
+        quota_files: 6,
+        used_bytes: 7,
+        used_files: 8,
+    }
 }
 
 fn answers() -> Vec<(&'static str, Answer)> {
@@ -308,6 +367,16 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ),
         ("lock-free", Answer::LockTest(None)),
         ("report", Answer::Report("{\"sessions\":1}".into())),
+        ("volumes", Answer::Volumes { volumes: vec![volume()], end: true }),
+        (
+            "partitions",
+            Answer::Partitions(vec![PartitionInfo {
+                no: PartitionNo(1),
+                name: "/vicepb".into(),
+                total_bytes: 1 << 40,
+                free_bytes: 1 << 39,
+            }]),
+        ),
     ]
 }
 

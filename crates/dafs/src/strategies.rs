@@ -8,8 +8,9 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, CreateHow,
-    DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode,
-    SeekWhat, SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeStatus, XattrMode,
+    DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo,
+    PartitionNo, RenameMode, SeekWhat, SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall,
+    VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -134,7 +135,7 @@ fn lock_mode() -> impl Strategy<Value = LockMode> {
 
 /// Any call outside a chain.
 pub fn call() -> impl Strategy<Value = Call> {
-    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls(), delegation_calls()]
+    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls(), delegation_calls(), volume_calls()]
 }
 
 fn delegation_calls() -> impl Strategy<Value = Call> {
@@ -147,6 +148,82 @@ fn delegation_calls() -> impl Strategy<Value = Call> {
             slot,
             call: Box::new(call)
         }),
+    ]
+}
+
+fn volume_id() -> impl Strategy<Value = VolumeId> {
+    (1..=u64::MAX).prop_map(VolumeId)
+}
+
+fn volume_kind() -> impl Strategy<Value = VolumeKind> {
+    proptest::sample::select(&VolumeKind::ALL[..])
+}
+
+fn volume_state() -> impl Strategy<Value = VolumeState> {
+    prop_oneof![Just(VolumeState::Online), Just(VolumeState::Offline)]
+}
+
+fn volume_calls() -> impl Strategy<Value = Call> {
+    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state()))
+        .prop_map(|(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state });
+    let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
+    prop_oneof![
+        (of(0..u32::MAX), name(), any::<[u64; 2]>()).prop_map(|(partition, name, quota)| VolumeCall::Create {
+            partition: partition.map(PartitionNo),
+            name,
+            quota_bytes: quota[0],
+            quota_files: quota[1]
+        }),
+        volume_id().prop_map(|id| VolumeCall::Remove { id }),
+        (volume_id(), name()).prop_map(|(id, name)| VolumeCall::Rename { id, name }),
+        (volume_id(), name(), volume_kind(), any::<bool>()).prop_map(|(of, name, kind, replace)| VolumeCall::Clone {
+            of,
+            name,
+            kind,
+            replace
+        }),
+        (volume_id(), change).prop_map(|(id, change)| VolumeCall::SetFields { id, change }),
+        (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(partition, after, max)| VolumeCall::List {
+            partition: PartitionNo(partition),
+            after: VolumeId(after),
+            max
+        }),
+        which.prop_map(|volume| VolumeCall::Examine { volume }),
+        Just(VolumeCall::Partitions),
+    ]
+    .prop_map(Call::Volume)
+}
+
+fn volume_info() -> impl Strategy<Value = VolumeInfo> {
+    let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 4]>());
+    (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()]).prop_map(
+        |((id, tree, partition, wide), kind, state, name, times)| VolumeInfo {
+            id,
+            tree,
+            kind,
+            state,
+            partition: PartitionNo(partition),
+            name,
+            created: times[0],
+            updated: times[1],
+            quota_bytes: wide[0],
+            quota_files: wide[1],
+            used_bytes: wide[2],
+            used_files: wide[3],
+        },
+    )
+}
+
+fn volume_answers() -> impl Strategy<Value = Answer> {
+    let partition = (any::<u32>(), ".{0,60}", any::<[u64; 2]>()).prop_map(|(no, name, bytes)| PartitionInfo {
+        no: PartitionNo(no),
+        name,
+        total_bytes: bytes[0],
+        free_bytes: bytes[1],
+    });
+    prop_oneof![
+        (vec(volume_info(), 0..20), any::<bool>()).prop_map(|(volumes, end)| Answer::Volumes { volumes, end }),
+        vec(partition, 0..10).prop_map(Answer::Partitions),
     ]
 }
 
@@ -285,7 +362,7 @@ fn verifier() -> impl Strategy<Value = BootVerifier> {
 
 /// Any answer.
 pub fn answer() -> impl Strategy<Value = Answer> {
-    prop_oneof![Just(Answer::Done), status_answers(), data_answers()]
+    prop_oneof![Just(Answer::Done), status_answers(), data_answers(), volume_answers()]
 }
 
 fn status_answers() -> impl Strategy<Value = Answer> {

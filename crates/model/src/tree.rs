@@ -141,7 +141,8 @@ impl Tree {
             | Call::Delegate { .. }
             | Call::Return { .. }
             | Call::ServerReport
-            | Call::Scrub { .. } => Err(Fault::Unsupported),
+            | Call::Scrub { .. }
+            | Call::Volume(_) => Err(Fault::Unsupported),
         }
     }
 

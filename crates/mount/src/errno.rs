@@ -36,6 +36,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::ChainAborted | Fault::GroupsNeeded | Fault::NoCredential | Fault::NotDelegated => Errno::IO,
         Fault::Expired => Errno::IO,
         Fault::NoVolume => Errno::NODEV,
+        Fault::Offline => Errno::NOMEDIUM,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -102,6 +103,7 @@ mod tests {
             (Fault::NoCredential, Errno::IO),
             (Fault::NameTooLong, Errno::NAMETOOLONG),
             (Fault::NotDelegated, Errno::IO),
+            (Fault::Offline, Errno::NOMEDIUM),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

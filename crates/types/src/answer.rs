@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{BootVerifier, Fid, Kind, LockConflict, Name, Status, VnodeSlots};
+use crate::{BootVerifier, Fid, Kind, LockConflict, Name, PartitionInfo, Status, VnodeSlots, VolumeInfo};
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,10 @@ pub enum Answer {
     LockTest(Option<LockConflict>),
     /// JSON.
     Report(String),
+    /// Volumes; `end`: no more behind the last.
+    Volumes { volumes: Vec<VolumeInfo>, end: bool },
+    /// Partitions of the server, in their order.
+    Partitions(Vec<PartitionInfo>),
 }
 
 impl Answer {

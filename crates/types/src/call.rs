@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{ByteRange, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp};
+use crate::{ByteRange, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp, VolumeCall};
 
 /// What `Make` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,6 +248,9 @@ pub enum Call {
     /// Delegations that this session gives back, with all that they covered. Answer: `Done`.
     Return { fids: Vec<Fid> },
 
+    /// Administration of volumes. Answers: see [`VolumeCall`].
+    Volume(VolumeCall),
+
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
     /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
@@ -272,6 +275,7 @@ impl Call {
             | Call::Delegated { .. }
             | Call::SettleBody { .. }
             | Call::AdoptBody { .. } => true,
+            Call::Volume(call) => call.changes(),
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -353,7 +357,9 @@ impl Call {
             | Call::Delegate { fid } => vec![fid],
             Call::Delegated { call, .. } => call.fids_mut(),
             Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.iter_mut().collect(),
-            Call::Root { .. } | Call::ReclaimDone | Call::ServerReport | Call::Scrub { .. } => Vec::new(),
+            Call::Root { .. } | Call::ReclaimDone | Call::ServerReport | Call::Scrub { .. } | Call::Volume(_) => {
+                Vec::new()
+            }
         }
     }
 }

@@ -100,11 +100,14 @@ pub enum Fault {
     /// A change that no delegation of this session covers. Never reaches an application.
     #[error("not delegated to this session")]
     NotDelegated = 32,
+    /// The volume was taken off by an administrator.
+    #[error("volume is offline")]
+    Offline = 33,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 33] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -137,6 +140,7 @@ impl Fault {
         Fault::NoCredential,
         Fault::NameTooLong,
         Fault::NotDelegated,
+        Fault::Offline,
     ];
 
     /// The fault with the given wire value.
@@ -156,6 +160,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(33), None);
+        assert_eq!(Fault::from_wire(34), None);
     }
 }

@@ -15,6 +15,7 @@ mod name;
 mod session;
 mod status;
 mod time;
+mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
 pub use call::{
@@ -28,3 +29,6 @@ pub use name::{Name, NameError};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
+pub use volume::{
+    PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Bytes in a name. Source: POSIX `NAME_MAX`, and what Linux allows.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes in a partition's name: a path that people type.
+pub const PARTITION_NAME_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.

@@ -7,6 +7,7 @@ use types::{Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Statu
 
 use super::choice::lock_mode;
 use super::status::{STATUS_BYTES, get_status, put_status};
+use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
 use crate::limits::SUMS_MAX;
@@ -92,6 +93,8 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             to.u64(slots.first).u32(slots.count);
         }
         Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
+        Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
+        Answer::Partitions(partitions) => put_partitions(to, partitions),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -201,6 +204,8 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
             Answer::Delegation { status, slots: VnodeSlots { first: from.u64()?, count: from.u32()? } }
         }
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
+        AnswerKind::Volumes => get_volumes(from)?,
+        AnswerKind::Partitions => get_partitions(from)?,
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
             Answer::Report(from.text(length)?)

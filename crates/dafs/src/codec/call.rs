@@ -8,6 +8,7 @@ use types::limits::{
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
 
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
+use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
 use crate::limits::FIDS_MAX;
@@ -119,6 +120,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         }
         Call::ReclaimDone | Call::ServerReport => to,
         Call::Scrub { start } => to.bool(*start),
+        Call::Volume(call) => put_volume_call(to, call),
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
@@ -211,6 +213,14 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::Delegate => Call::Delegate { fid: from.fid()? },
         Procedure::Return => Call::Return { fids: get_fids(from)? },
         Procedure::Scrub => Call::Scrub { start: from.bool("start")? },
+        Procedure::VolumeCreate
+        | Procedure::VolumeRemove
+        | Procedure::VolumeRename
+        | Procedure::VolumeClone
+        | Procedure::VolumeSetFields
+        | Procedure::VolumeList
+        | Procedure::VolumeExamine
+        | Procedure::Partitions => Call::Volume(get_volume_call(from, procedure)?),
     })
 }
 
@@ -470,7 +480,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::Return { .. }
         | Call::ReclaimDone
         | Call::ServerReport
-        | Call::Scrub { .. } => [None, None],
+        | Call::Scrub { .. }
+        | Call::Volume(_) => [None, None],
     }
 }
 

@@ -10,6 +10,7 @@ mod procedure;
 mod status;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use bytes::Bytes;
 

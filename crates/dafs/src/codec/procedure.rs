@@ -1,6 +1,6 @@
 //! The numbers of calls and of kinds of answers. Wire values: never renumber.
 
-use types::{Answer, Call};
+use types::{Answer, Call, VolumeCall};
 
 /// Declares an enum of wire values with its way back from the wire.
 macro_rules! wire_numbers {
@@ -68,6 +68,14 @@ wire_numbers! {
         SettleBody = 37,
         LendBlank = 38,
         AdoptBody = 39,
+        VolumeCreate = 40,
+        VolumeRemove = 41,
+        VolumeRename = 42,
+        VolumeClone = 43,
+        VolumeSetFields = 44,
+        VolumeList = 45,
+        VolumeExamine = 46,
+        Partitions = 47,
     }
 }
 
@@ -96,6 +104,8 @@ wire_numbers! {
         Report = 19,
         Delegation = 20,
         Blank = 21,
+        Volumes = 22,
+        Partitions = 23,
     }
 }
 
@@ -146,6 +156,20 @@ impl Procedure {
             Call::Delegate { .. } => Procedure::Delegate,
             Call::Delegated { call, .. } => Procedure::of(call),
             Call::Return { .. } => Procedure::Return,
+            Call::Volume(call) => Procedure::of_volume(call),
+        }
+    }
+
+    const fn of_volume(call: &VolumeCall) -> Procedure {
+        match call {
+            VolumeCall::Create { .. } => Procedure::VolumeCreate,
+            VolumeCall::Remove { .. } => Procedure::VolumeRemove,
+            VolumeCall::Rename { .. } => Procedure::VolumeRename,
+            VolumeCall::Clone { .. } => Procedure::VolumeClone,
+            VolumeCall::SetFields { .. } => Procedure::VolumeSetFields,
+            VolumeCall::List { .. } => Procedure::VolumeList,
+            VolumeCall::Examine { .. } => Procedure::VolumeExamine,
+            VolumeCall::Partitions => Procedure::Partitions,
         }
     }
 
@@ -182,7 +206,14 @@ impl Procedure {
             | Procedure::Hold
             | Procedure::Unhold
             | Procedure::ReclaimDone
-            | Procedure::Return => AnswerKind::Done,
+            | Procedure::Return
+            | Procedure::VolumeRemove
+            | Procedure::VolumeRename
+            | Procedure::VolumeSetFields => AnswerKind::Done,
+            Procedure::VolumeCreate | Procedure::VolumeClone | Procedure::VolumeList | Procedure::VolumeExamine => {
+                AnswerKind::Volumes
+            }
+            Procedure::Partitions => AnswerKind::Partitions,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }
@@ -214,6 +245,8 @@ impl AnswerKind {
             Answer::Report(_) => AnswerKind::Report,
             Answer::Delegation { .. } => AnswerKind::Delegation,
             Answer::Blank(_) => AnswerKind::Blank,
+            Answer::Volumes { .. } => AnswerKind::Volumes,
+            Answer::Partitions(_) => AnswerKind::Partitions,
         }
     }
 
@@ -240,7 +273,9 @@ impl AnswerKind {
             | AnswerKind::Sums
             | AnswerKind::Blank
             | AnswerKind::LockTest
-            | AnswerKind::Report => false,
+            | AnswerKind::Report
+            | AnswerKind::Volumes
+            | AnswerKind::Partitions => false,
         }
     }
 }

@@ -30,7 +30,7 @@ proptest! {
 
     #[test]
     fn random_bytes_decode_to_nothing_or_to_what_encodes_to_them(
-        procedure in 0..40u16,
+        procedure in 0..50u16,
         message in proptest::collection::vec(any::<u8>(), 0..300),
         payload in proptest::collection::vec(any::<u8>(), 0..3),
     ) {
@@ -89,6 +89,29 @@ fn a_listing_is_cut_behind_the_last_entry_that_fits() {
     let encoded = encode_answer(&Answer::Entries { entries: entries.clone(), end: true, dir_version: 3 }).unwrap();
     let fit = (MESSAGE_BYTES_MAX - ENTRIES_HEAD_BYTES) / (ENTRY_BYTES + 255);
     let cut = Answer::Entries { entries: entries[..fit].to_vec(), end: false, dir_version: 3 };
+    assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(cut));
+}
+
+#[test]
+fn volumes_that_do_not_fit_are_cut_off() {
+    let volume = |id: u64| types::VolumeInfo {
+        id: types::VolumeId(id),
+        tree: types::VolumeId(id),
+        kind: types::VolumeKind::ReadWrite,
+        state: types::VolumeState::Online,
+        partition: types::PartitionNo(0),
+        name: Name::new(&[b'v'; 200]).unwrap(),
+        created: types::Timestamp { secs: 1, nanos: 0 },
+        updated: types::Timestamp { secs: 2, nanos: 0 },
+        quota_bytes: 0,
+        quota_files: 0,
+        used_bytes: 0,
+        used_files: 0,
+    };
+    let volumes: Vec<_> = (1..2000).map(volume).collect();
+    let encoded = encode_answer(&Answer::Volumes { volumes: volumes.clone(), end: true }).unwrap();
+    let fit = (MESSAGE_BYTES_MAX - 5) / (80 + 200);
+    let cut = Answer::Volumes { volumes: volumes[..fit].to_vec(), end: false };
     assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(cut));
 }
 

@@ -1,0 +1,191 @@
+//! Messages about volumes and partitions: calls and answers.
+
+use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX};
+use types::{
+    Answer, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    WhichVolume,
+};
+
+use super::Procedure;
+use crate::WireError;
+use crate::wire::{Reader, Writer};
+
+/// Instead of a partition: the server chooses.
+const ANY: u32 = u32::MAX;
+/// Bytes of a volume without its name.
+const VOLUME_BYTES: usize = 80;
+/// Bytes before the volumes of an answer.
+const VOLUMES_HEAD_BYTES: usize = 5;
+/// Bytes of a partition without its name.
+const PARTITION_BYTES: usize = 22;
+
+pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
+    match call {
+        VolumeCall::Create { partition, name, quota_bytes, quota_files } => to
+            .u64(*quota_bytes)
+            .u64(*quota_files)
+            .require(*partition != Some(PartitionNo(ANY)), "partition", ANY.into())
+            .u32(partition.map_or(ANY, |partition| partition.0))
+            .name_length(name)
+            .name(name),
+        VolumeCall::Remove { id } => to.u64(id.0),
+        VolumeCall::Rename { id, name } => to.u64(id.0).name_length(name).name(name),
+        VolumeCall::Clone { of, name, kind, replace } => {
+            to.u64(of.0).name_length(name).u8(*kind as u8).bool(*replace).name(name)
+        }
+        VolumeCall::SetFields { id, change } => to
+            .u64(id.0)
+            .u64(change.quota_bytes.unwrap_or(0))
+            .u64(change.quota_files.unwrap_or(0))
+            .u8(change.state.map_or(0, |state| state as u8))
+            .u8(u8::from(change.quota_bytes.is_some()) | u8::from(change.quota_files.is_some()) << 1),
+        VolumeCall::List { partition, after, max } => to.u64(after.0).u32(partition.0).u32(*max),
+        VolumeCall::Examine { volume: WhichVolume::Id(id) } => to.require(id.0 != 0, "volume", 0).u64(id.0).u16(0),
+        VolumeCall::Examine { volume: WhichVolume::Name(name) } => to.u64(0).name_length(name).name(name),
+        VolumeCall::Partitions => to,
+    }
+}
+
+pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<VolumeCall, WireError> {
+    let id = VolumeId;
+    Ok(match procedure {
+        Procedure::VolumeCreate => {
+            let (quota_bytes, quota_files, partition) = (from.u64()?, from.u64()?, from.u32()?);
+            let partition = (partition != ANY).then_some(PartitionNo(partition));
+            VolumeCall::Create { partition, name: get_name(from)?, quota_bytes, quota_files }
+        }
+        Procedure::VolumeRemove => VolumeCall::Remove { id: id(from.u64()?) },
+        Procedure::VolumeRename => VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? },
+        Procedure::VolumeClone => {
+            let (of, length) = (id(from.u64()?), from.length16("name bytes", NAME_BYTES_MAX)?);
+            let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
+            VolumeCall::Clone { of, name: from.name(length)?, kind, replace }
+        }
+        Procedure::VolumeSetFields => VolumeCall::SetFields { id: id(from.u64()?), change: get_change(from)? },
+        Procedure::VolumeList => {
+            let (after, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
+            VolumeCall::List { partition, after, max: from.u32()? }
+        }
+        Procedure::VolumeExamine => VolumeCall::Examine { volume: get_which(from)? },
+        Procedure::Partitions => VolumeCall::Partitions,
+        other => return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 }),
+    })
+}
+
+fn get_name(from: &mut Reader<'_>) -> Result<Name, WireError> {
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    from.name(length)
+}
+
+fn get_which(from: &mut Reader<'_>) -> Result<WhichVolume, WireError> {
+    let id = from.u64()?;
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    match (id, length) {
+        (0, length) => from.name(length).map(WhichVolume::Name),
+        (id, 0) => Ok(WhichVolume::Id(VolumeId(id))),
+        (_, length) => Err(WireError::BadValue { what: "name bytes", value: length as u64 }),
+    }
+}
+
+fn get_change(from: &mut Reader<'_>) -> Result<VolumeChange, WireError> {
+    let (bytes, files, state, present) = (from.u64()?, from.u64()?, from.u8()?, from.u8()?);
+    let bad = |what, value| Err(WireError::BadValue { what, value });
+    let field = |bit: u8, value: u64| (present & bit != 0).then_some(value);
+    let state = match (state, VolumeState::from_wire(state)) {
+        (0, _) => None,
+        (_, Some(state)) => Some(state),
+        (state, None) => return bad("state of a volume", state.into()),
+    };
+    match (present, bytes, files) {
+        (4.., ..) => bad("present", present.into()),
+        (0 | 2, 1.., _) => bad("quota bytes", bytes),
+        (0 | 1, _, 1..) => bad("quota files", files),
+        _ => Ok(VolumeChange { quota_bytes: field(1, bytes), quota_files: field(2, files), state }),
+    }
+}
+
+/// Volumes that do not fit are cut off, and `end` with them.
+pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
+    let mut room = MESSAGE_BYTES_MAX - VOLUMES_HEAD_BYTES;
+    let fit = volumes.iter().take_while(|volume| {
+        let bytes = VOLUME_BYTES + volume.name.as_bytes().len();
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    });
+    let fit = fit.count();
+    to.u32(fit as u32).bool(end && fit == volumes.len());
+    for volume in volumes.iter().take(fit) {
+        to.u64(volume.id.0)
+            .u64(volume.tree.0)
+            .timestamp(volume.created)
+            .timestamp(volume.updated)
+            .u64(volume.quota_bytes)
+            .u64(volume.quota_files)
+            .u64(volume.used_bytes)
+            .u64(volume.used_files)
+            .u32(volume.partition.0)
+            .name_length(&volume.name)
+            .u8(volume.kind as u8)
+            .u8(volume.state as u8)
+            .name(&volume.name);
+    }
+}
+
+pub(super) fn get_volumes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let count = from.u32()? as usize;
+    let end = from.bool("end")?;
+    from.check_room(count, VOLUME_BYTES + 1)?;
+    let volumes = (0..count).map(|_| get_volume(from)).collect::<Result<_, _>>()?;
+    Ok(Answer::Volumes { volumes, end })
+}
+
+fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
+    let (id, tree) = (VolumeId(from.u64()?), VolumeId(from.u64()?));
+    let (created, updated) = (from.timestamp()?, from.timestamp()?);
+    let (quota_bytes, quota_files) = (from.u64()?, from.u64()?);
+    let (used_bytes, used_files) = (from.u64()?, from.u64()?);
+    let partition = PartitionNo(from.u32()?);
+    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+    let kind = from.choice("kind of volume", VolumeKind::from_wire)?;
+    let state = from.choice("state of a volume", VolumeState::from_wire)?;
+    let name = from.name(length)?;
+    Ok(VolumeInfo {
+        id,
+        tree,
+        kind,
+        state,
+        partition,
+        name,
+        created,
+        updated,
+        quota_bytes,
+        quota_files,
+        used_bytes,
+        used_files,
+    })
+}
+
+pub(super) fn put_partitions(to: &mut Writer, partitions: &[PartitionInfo]) {
+    to.length32("partitions", partitions.len(), MESSAGE_BYTES_MAX / PARTITION_BYTES);
+    for partition in partitions {
+        to.u64(partition.total_bytes)
+            .u64(partition.free_bytes)
+            .u32(partition.no.0)
+            .length16("bytes of a partition's name", partition.name.len(), PARTITION_NAME_BYTES_MAX)
+            .raw(partition.name.as_bytes());
+    }
+}
+
+pub(super) fn get_partitions(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let count = from.u32()? as usize;
+    from.check_room(count, PARTITION_BYTES)?;
+    let partition = |_| {
+        let (total_bytes, free_bytes, no) = (from.u64()?, from.u64()?, PartitionNo(from.u32()?));
+        let length = from.length16("bytes of a partition's name", PARTITION_NAME_BYTES_MAX)?;
+        Ok(PartitionInfo { no, name: from.text(length)?, total_bytes, free_bytes })
+    };
+    (0..count).map(partition).collect::<Result<_, _>>().map(Answer::Partitions)
+}
+
+const _: () = assert!(VOLUMES_HEAD_BYTES + VOLUME_BYTES + NAME_BYTES_MAX <= MESSAGE_BYTES_MAX);

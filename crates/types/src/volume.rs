@@ -1,0 +1,137 @@
+//! Volumes as administrators handle them, and what they can ask of a server's volumes (`docs/volumes.md`).
+// The variants are documented as a whole; a field is named for what it is.
+#![allow(missing_docs)]
+
+use crate::{Name, Timestamp, VolumeId};
+
+/// What of its tree a volume shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum VolumeKind {
+    /// The head: what is written now.
+    ReadWrite = 1,
+    /// What was released.
+    ReadOnly = 2,
+    /// What `vos backup` kept last.
+    Backup = 3,
+    /// Any other sealed epoch, by a name of its own.
+    Snapshot = 4,
+}
+
+impl VolumeKind {
+    /// Every kind.
+    pub const ALL: [VolumeKind; 4] =
+        [VolumeKind::ReadWrite, VolumeKind::ReadOnly, VolumeKind::Backup, VolumeKind::Snapshot];
+
+    /// The kind with the given wire value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        VolumeKind::ALL.into_iter().find(|kind| *kind as u8 == value)
+    }
+}
+
+/// Whether a volume serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum VolumeState {
+    /// It does.
+    Online = 1,
+    /// An administrator took it off.
+    Offline = 2,
+}
+
+impl VolumeState {
+    /// The state with the given wire value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        [VolumeState::Online, VolumeState::Offline].into_iter().find(|state| *state as u8 == value)
+    }
+}
+
+/// A partition by its place in its server's list, from 0 on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionNo(pub u32);
+
+/// How a volume is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhichVolume {
+    Id(VolumeId),
+    Name(Name),
+}
+
+/// One volume, as it was at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    pub id: VolumeId,
+    /// The number of its tree: that of the read-write volume of its group.
+    pub tree: VolumeId,
+    pub kind: VolumeKind,
+    pub state: VolumeState,
+    pub partition: PartitionNo,
+    pub name: Name,
+    pub created: Timestamp,
+    /// When what it shows last changed, as far as was recorded: its creation or seal, or the last change of its fields.
+    pub updated: Timestamp,
+    /// Quota in bytes; 0: none.
+    pub quota_bytes: u64,
+    /// Quota in files; 0: none.
+    pub quota_files: u64,
+    pub used_bytes: u64,
+    pub used_files: u64,
+}
+
+/// One partition of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionInfo {
+    pub no: PartitionNo,
+    /// What its server calls it, such as `/vicepa`; at most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+}
+
+/// What of a volume `SetFields` changes; `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeChange {
+    /// 0: no limit.
+    pub quota_bytes: Option<u64>,
+    /// 0: no limit.
+    pub quota_files: Option<u64>,
+    pub state: Option<VolumeState>,
+}
+
+/// What administrators ask of the volumes of a server. All but questions are the superuser's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeCall {
+    /// A new volume with an empty root directory that belongs to the caller; stable before the answer. `partition: None`: where most room is.
+    /// Answer: `Volumes`, with the new one.
+    Create { partition: Option<PartitionNo>, name: Name, quota_bytes: u64, quota_files: u64 },
+    /// From the answer on nobody has it; what it took is given back in the background. Answer: `Done`.
+    Remove { id: VolumeId },
+    /// Answer: `Done`.
+    Rename { id: VolumeId, name: Name },
+    /// A new read-only volume that shows what the read-write volume `of` shows now. `replace`: a volume of the group that has this name and
+    /// kind is removed in the same moment, otherwise it is refused with `Exists`. Answer: `Volumes`, with the
+    /// new one.
+    Clone { of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
+    /// Answer: `Done`.
+    SetFields { id: VolumeId, change: VolumeChange },
+    /// Volumes of a partition with numbers above `after`, in their order, at most `max` of them. Answer: `Volumes`.
+    List { partition: PartitionNo, after: VolumeId, max: u32 },
+    /// The volume, and behind it the others of its group. Answer: `Volumes`.
+    Examine { volume: WhichVolume },
+    /// Answer: `Partitions`.
+    Partitions,
+}
+
+impl VolumeCall {
+    /// Whether success leaves something changed.
+    pub const fn changes(&self) -> bool {
+        match self {
+            VolumeCall::Create { .. }
+            | VolumeCall::Remove { .. }
+            | VolumeCall::Rename { .. }
+            | VolumeCall::Clone { .. }
+            | VolumeCall::SetFields { .. } => true,
+            VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => false,
+        }
+    }
+}
