@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <dir>/
-//!   cell.toml      name, partition, socket and address; written once, meant to be edited
-//!   vicep/         the partition
+//!   cell.toml      name, partitions, socket and address; written once, meant to be edited
+//!   vicep/         the partition, unless cell.toml names others
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
 //!   mounts/        for each running mount a pid file and what it tells about itself, named for its mount point
@@ -94,8 +94,12 @@ pub struct CellConfig {
     /// trusted to say who asks, while the Unix socket belongs to the server's user alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The partition, relative to the cell's directory or absolute.
-    pub partition: PathBuf,
+    /// The only partition, relative to the cell's directory or absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PathBuf>,
+    /// Instead of `partition`: several. The first has the sessions and the root of the tree, so it stays the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<PathBuf>,
     /// The Unix socket, likewise.
     pub socket: PathBuf,
 }
@@ -105,7 +109,12 @@ impl CellConfig {
     pub(crate) fn parse(text: &str) -> Result<CellConfig, String> {
         let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
         check_name(&config.name)?;
+        check_partitions(&config)?;
         Ok(config)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.partition.iter().chain(&self.partitions)
     }
 
     /// As it is written into `cell.toml`.
@@ -123,6 +132,17 @@ fn check_name(name: &str) -> Result<(), String> {
     Err(format!(
         "{name:?} cannot name a cell: a name has 1 to {CELL_NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
     ))
+}
+
+fn check_partitions(config: &CellConfig) -> Result<(), String> {
+    if config.partition.is_some() != config.partitions.is_empty() {
+        return Err("say either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
+    }
+    let paths: Vec<_> = config.paths().collect();
+    match paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {
+        Some((_, path)) => Err(format!("the partition {} is named twice", path.display())),
+        None => Ok(()),
+    }
 }
 
 /// A cell's directory that exists, and what its `cell.toml` says.
@@ -144,7 +164,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition and socket")
+                .mend("mend that line; the file has name, listen, partition (or partitions) and socket")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -165,11 +185,17 @@ impl CellDir {
         }
         let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
         let listen = listen.map(choose).transpose()?;
-        let config =
-            CellConfig { name: name.to_owned(), listen, partition: "vicep".into(), socket: socket_place(&dir)? };
+        let config = CellConfig {
+            name: name.to_owned(),
+            listen,
+            partition: Some("vicep".into()),
+            partitions: Vec::new(),
+            socket: socket_place(&dir)?,
+        };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
-             # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n{}",
+             # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n\
+             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");
@@ -198,9 +224,21 @@ impl CellDir {
         &self.dir
     }
 
-    /// The partition's directory.
-    pub fn partition(&self) -> PathBuf {
-        self.dir.join(&self.config.partition)
+    /// The directories of the partitions, in their order.
+    pub fn partitions(&self) -> Vec<PathBuf> {
+        self.config.paths().map(|path| self.dir.join(path)).collect()
+    }
+
+    /// What administrators call the partitions, in their order: `/` and the directory's name, where that tells them apart.
+    pub fn partition_names(&self) -> Vec<String> {
+        let paths = self.partitions();
+        let short = |path: &PathBuf| path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
+        let same = |name: &Option<String>| paths.iter().filter(|path| short(path) == *name).count() > 1;
+        let name = |path: &PathBuf| match short(path) {
+            name if same(&name) => path.display().to_string(),
+            name => name.unwrap_or_else(|| path.display().to_string()),
+        };
+        paths.iter().map(name).collect()
     }
 
     /// Where local clients connect.

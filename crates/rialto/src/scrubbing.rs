@@ -1,4 +1,4 @@
-//! Checking every record and every block of a cell's partition: by its server, or by ourselves while that is down.
+//! Checking every record and every block of a cell's partitions: by its server, or by ourselves while that is down.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Scrubbed {
     pub findings: Vec<String>,
 }
 
-/// Scrubs `cell`'s partition; `running`: its server runs, and does it.
+/// Scrubs `cell`'s partitions; `running`: its server runs, and does it.
 pub fn scrub(cell: &CellDir, running: bool) -> Result<Scrubbed, Failure> {
     let progress = Progress::start("checking every record and every block");
     if running { by_server(cell, &progress) } else { by_ourselves(cell, &progress) }
@@ -56,14 +56,25 @@ fn by_server(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
 }
 
 fn by_ourselves(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
-    let what = || format!("checking {}", cell.partition().display());
-    let partition = Partition::open(&cell.partition(), OpenOptions::default()).doing(what)?;
-    let mut show = |so_far: ScrubProgress| progress.now(format!("checking: {}", amount(so_far)));
-    let report = partition.scrub(&mut show, &AtomicBool::new(false)).doing(what)?;
-    Ok(Scrubbed {
-        checked: amount(report.checked),
-        findings: report.findings.iter().map(ToString::to_string).collect(),
-    })
+    let mut total = ScrubProgress::default();
+    let mut findings = Vec::new();
+    for path in cell.partitions().iter().filter(|path| path.exists()) {
+        let what = || format!("checking {}", path.display());
+        let partition = Partition::open(path, OpenOptions::default()).doing(what)?;
+        let mut show = |so_far: ScrubProgress| progress.now(format!("checking: {}", amount(sum(total, so_far))));
+        let report = partition.scrub(&mut show, &AtomicBool::new(false)).doing(what)?;
+        total = sum(total, report.checked);
+        findings.extend(report.findings.iter().map(ToString::to_string));
+    }
+    Ok(Scrubbed { checked: amount(total), findings })
+}
+
+fn sum(one: ScrubProgress, other: ScrubProgress) -> ScrubProgress {
+    ScrubProgress {
+        records: one.records + other.records,
+        bodies: one.bodies + other.bodies,
+        bytes: one.bytes + other.bytes,
+    }
 }
 
 fn amount(progress: ScrubProgress) -> String {

@@ -9,8 +9,9 @@ use store::OpenOptions;
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The partition, which must exist: see `store::Partition::create`.
-    pub partition: PathBuf,
+    /// The partitions, which must exist (see `store::Partition::create`): what administrators call each, and where it is. The first has the
+    /// sessions too, so it stays the first.
+    pub partitions: Vec<(String, PathBuf)>,
     /// Where to listen on this machine. Only the server's own user and the superuser can connect there.
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`. Everybody who can connect is trusted to say who asks.
@@ -21,7 +22,7 @@ pub struct ServerConfig {
     pub workers: usize,
     /// Threads for calls that may wait for the disk.
     pub pool_threads: usize,
-    /// How the partition is opened.
+    /// How each partition is opened.
     pub store: OpenOptions,
     /// How long promises and locks outlive the last word of a session.
     pub lease: Duration,
@@ -43,10 +44,10 @@ const UNBOUND_MAX: usize = 2048;
 const SLOW_READER: Duration = Duration::from_secs(30);
 
 impl ServerConfig {
-    /// The usual settings for a partition, listening nowhere yet.
+    /// The usual settings for one partition, listening nowhere yet.
     pub fn new(partition: impl Into<PathBuf>) -> Self {
         ServerConfig {
-            partition: partition.into(),
+            partitions: vec![("/vicepa".to_owned(), partition.into())],
             unix_socket: None,
             tcp_listen: None,
             options: Options::default(),

@@ -15,8 +15,8 @@ use client::clock;
 use dafs::{ServerInput, ServerOutput};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
-use store::{Gathering, Partition};
-use types::{Answer, Call, Caller, Fault, Origin, SessionId};
+use store::Gathering;
+use types::{Answer, Call, Caller, Fault, Origin, PartitionNo, SessionId};
 use vice::{Effect, Vice};
 
 use crate::link::Link;
@@ -27,7 +27,6 @@ use crate::seat::{Outcome, Seat};
 
 pub(crate) struct House {
     pub vice: Arc<Vice>,
-    pub partition: Partition,
     pub pool: Pool,
     /// For connections that look for their session: a thousand that come at once, each waiting for the disk, must not stand
     /// before the data of those that are in.
@@ -49,7 +48,7 @@ pub(crate) struct Agenda {
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
     /// While delegated changes are executed.
-    gathering: Option<Gathering>,
+    gathering: Option<(PartitionNo, Gathering)>,
 }
 
 impl Agenda {
@@ -74,10 +73,9 @@ impl Agenda {
 }
 
 impl House {
-    pub fn new(vice: Arc<Vice>, partition: Partition, pool: Pool, door: Pool, lease: std::time::Duration) -> Self {
+    pub fn new(vice: Arc<Vice>, pool: Pool, door: Pool, lease: std::time::Duration) -> Self {
         House {
             vice,
-            partition,
             pool,
             door,
             tally: Tally::default(),
@@ -205,10 +203,17 @@ impl House {
                 house.settle_and_send(&mut agenda);
             });
         } else {
-            if matches!(call, Call::Delegated { .. }) {
-                agenda.gathering.get_or_insert_with(|| self.partition.gather());
-            }
+            self.gather_for(&call, agenda);
             self.perform(origin, &caller, call, agenda);
+        }
+    }
+
+    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only one.
+    fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
+        let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
+        if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
+            drop(agenda.gathering.take());
+            agenda.gathering = Some((no, partition.gather()));
         }
     }
 

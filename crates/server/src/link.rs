@@ -16,7 +16,7 @@ use dafs::{ChannelId, Frame, Header};
 use fabric::{Connection, OutFrame, Outbox};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
-use store::Partition;
+use vice::Partitions;
 
 use crate::poll::{Interest, Poll};
 
@@ -28,7 +28,7 @@ pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
     poll: Arc<Poll>,
-    partition: Partition,
+    partitions: Partitions,
     out: Mutex<Out>,
     /// Bytes of data of the requests in progress.
     in_flight: AtomicUsize,
@@ -48,12 +48,12 @@ struct Out {
 }
 
 impl Link {
-    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>, partition: Partition) -> Self {
+    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>, partitions: Partitions) -> Self {
         Link {
             id,
             connection,
             poll,
-            partition,
+            partitions,
             out: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
@@ -86,7 +86,7 @@ impl Link {
             return;
         }
         // Under the lock: what is queued from here on is not sent here.
-        if let Err(error) = self.partition.write_out() {
+        if let Err(error) = self.partitions.write_out() {
             tracing::error!(link = self.id.0, %error, "cut off, since what it would hear may be lost");
             self.close_now(&mut out);
             return;

@@ -1,4 +1,4 @@
-//! The thread behind `Call::Scrub`: checks the partition beside normal work, and tells how far it is.
+//! The thread behind `Call::Scrub`: checks the partitions, one after the other, beside normal work, and tells how far it is.
 //!
 //! The report is JSON: `state` (`never`, `running`, `done`, `stopped` or `failed`), `records`, `bodies` and `bytes` checked so
 //! far, how many `findings`, what was `found` as text, `error` if it failed. At most one scrub runs; asking to start meanwhile tells of that one.
@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use store::{Partition, ScrubProgress, ScrubReport, StoreError};
+use store::{ScrubProgress, ScrubReport, StoreError};
+use vice::Partitions;
 
 /// Findings that are told in words, so that a report fits into one message; all are counted.
 const NAMED_MAX: usize = 500;
@@ -38,38 +39,48 @@ struct Report {
 }
 
 impl Report {
-    fn advance(&mut self, progress: ScrubProgress) {
-        (self.records, self.bodies, self.bytes) = (progress.records, progress.bodies, progress.bytes);
+    /// So far in this partition, with what was checked `before` it.
+    fn advance(&mut self, before: ScrubProgress, progress: ScrubProgress) {
+        self.records = before.records + progress.records;
+        self.bodies = before.bodies + progress.bodies;
+        self.bytes = before.bytes + progress.bytes;
     }
 
-    fn end(&mut self, result: Result<ScrubReport, StoreError>) {
+    /// This partition is done. Whether to go on with the next.
+    fn end(&mut self, before: ScrubProgress, result: Result<ScrubReport, StoreError>) -> bool {
         match result {
             Ok(report) => {
-                self.advance(report.checked);
-                self.findings = report.findings.len();
-                self.found = report.findings.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-                self.state = if report.cancelled { State::Stopped } else { State::Done };
+                self.advance(before, report.checked);
+                self.findings += report.findings.len();
+                let room = NAMED_MAX.saturating_sub(self.found.len());
+                self.found.extend(report.findings.iter().take(room).map(ToString::to_string));
+                self.state = if report.cancelled { State::Stopped } else { State::Running };
             }
             Err(error) => {
                 self.error = Some(error.to_string());
                 self.state = State::Failed;
             }
         }
+        self.state == State::Running
+    }
+
+    fn checked(&self) -> ScrubProgress {
+        ScrubProgress { records: self.records, bodies: self.bodies, bytes: self.bytes }
     }
 }
 
-/// The scrub of one partition, running or not.
+/// The scrub of a server's partitions, running or not.
 pub(crate) struct Scrubber {
-    partition: Partition,
+    partitions: Partitions,
     report: Arc<Mutex<Report>>,
     cancel: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Scrubber {
-    pub fn new(partition: Partition) -> Self {
+    pub fn new(partitions: impl Into<Partitions>) -> Self {
         let (report, cancel) = (Arc::default(), Arc::default());
-        Scrubber { partition, report, cancel, thread: Mutex::new(None) }
+        Scrubber { partitions: partitions.into(), report, cancel, thread: Mutex::new(None) }
     }
 
     /// Starts one if asked to and none runs; then says how far it is.
@@ -86,10 +97,17 @@ impl Scrubber {
             return;
         }
         *self.report.lock() = Report { state: State::Running, ..Report::default() };
-        let (partition, report, cancel) = (self.partition.clone(), Arc::clone(&self.report), Arc::clone(&self.cancel));
+        let (partitions, report, cancel) =
+            (self.partitions.clone(), Arc::clone(&self.report), Arc::clone(&self.cancel));
         let run = move || {
-            let result = partition.scrub(&mut |progress| report.lock().advance(progress), &cancel);
-            report.lock().end(result);
+            for partition in partitions.iter() {
+                let before = report.lock().checked();
+                let result = partition.scrub(&mut |progress| report.lock().advance(before, progress), &cancel);
+                if !report.lock().end(before, result) {
+                    return;
+                }
+            }
+            report.lock().state = State::Done;
         };
         match std::thread::Builder::new().name("scrub".into()).spawn(run) {
             Ok(started) => *thread = Some(started),
@@ -116,7 +134,7 @@ impl Scrubber {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use store::{NewRoot, OpenOptions, PartitionConfig, Quota};
+    use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
     use types::{Name, Timestamp};
 
     use super::*;

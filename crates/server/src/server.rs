@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::{OpenError, Partition, StoreError};
 use types::Answer;
-use vice::{Vice, ViceConfig};
+use vice::{Partitions, Vice, ViceConfig};
 
 use crate::ServerConfig;
 use crate::house::{Agenda, House};
@@ -86,22 +86,21 @@ struct Stop {
 }
 
 impl Server {
-    /// Opens the partition and serves it.
+    /// Opens the partitions and serves them.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: &ServerConfig) -> Result<Server, StartError> {
         raise_descriptor_limit();
         let listeners = listen(config)?;
-        let partition = Partition::open(&config.partition, config.store.clone())
-            .map_err(|error| StartError::Partition { path: config.partition.clone(), error })?;
-        let vice = Arc::new(Vice::open(partition.clone(), vice_config(config), clock::now())?);
-        let scrubber = Arc::new(Scrubber::new(partition.clone()));
+        let partitions = open_partitions(config)?;
+        let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
+        let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
         let pool = Pool::start("pool", config.pool_threads)?;
         let door = Pool::start("door", DOOR_THREADS)?;
-        let house = Arc::new(House::new(vice, partition, pool, door, config.lease));
+        let house = Arc::new(House::new(vice, pool, door, config.lease));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -117,7 +116,9 @@ impl Server {
             endpoints: listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect(),
         };
         server.start_threads(config, &house, listeners)?;
-        tracing::info!(endpoints = ?server.endpoints, "serving {}", config.partition.display());
+        for (_, path) in &config.partitions {
+            tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
+        }
         Ok(server)
     }
 
@@ -132,10 +133,15 @@ impl Server {
         self.others.push(spawn("acceptor", move || accept(&listeners, &polls, &stop, &tally.tally.accepted))?);
         let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(house));
         self.others.push(spawn("leases", move || tick(&ticking, &stop))?);
-        let (stop, syncing) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("sync", move || sync(&syncing, &stop))?);
-        let (stop, sweeping) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("sweep", move || sweep(&sweeping, &stop))?);
+        let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(house));
+        self.others.push(spawn("tend", move || tend(&tending, &stop))?);
+        for partition in house.vice.partitions().iter() {
+            let (stop, syncing, partition) = (Arc::clone(&self.stop), Arc::clone(house), partition.clone());
+            let sweeping = partition.clone();
+            self.others.push(spawn("sync", move || sync(&syncing, &partition, &stop))?);
+            let stop = Arc::clone(&self.stop);
+            self.others.push(spawn("sweep", move || sweep(&sweeping, &stop))?);
+        }
         Ok(())
     }
 
@@ -156,7 +162,7 @@ impl Server {
     /// The last sync's; what was acknowledged as stable is stable all the same.
     pub fn stop(mut self) -> Result<(), StoreError> {
         let house = self.halt();
-        let synced = house.as_ref().map_or(Ok(()), |house| house.partition.sync_all());
+        let synced = house.as_ref().map_or(Ok(()), |house| house.vice.partitions().sync_all());
         drop(house);
         tracing::info!("stopped");
         synced
@@ -199,6 +205,15 @@ fn join(thread: JoinHandle<()>) {
     if thread.join().is_err() {
         tracing::error!("a thread of the server panicked");
     }
+}
+
+fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
+    let open = |(name, path): &(String, PathBuf)| match Partition::open(path, config.store.clone()) {
+        Ok(partition) => Ok((name.clone(), partition)),
+        Err(error) => Err(StartError::Partition { path: path.clone(), error }),
+    };
+    let opened = config.partitions.iter().map(open).collect::<Result<_, _>>()?;
+    Ok(Partitions::new(opened))
 }
 
 fn vice_config(config: &ServerConfig) -> ViceConfig {
@@ -281,7 +296,7 @@ fn tick(house: &Arc<House>, stop: &Stop) {
 }
 
 /// Removes bodies that nothing names any more. After a full disk that may take long, and the log must not wait for it.
-fn sweep(house: &House, stop: &Stop) {
+fn sweep(partition: &Partition, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
         stop.changed.wait_for(&mut stopping, LOG_SYNC);
@@ -289,13 +304,13 @@ fn sweep(house: &House, stop: &Stop) {
             return;
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            report_failure("removal of bodies", house.partition.sweep(SWEEP_FILES).map(drop));
+            report_failure("removal of bodies", partition.sweep(SWEEP_FILES).map(drop));
         });
     }
 }
 
-/// Makes changes stable in the background, and looks after lent bodies.
-fn sync(house: &Arc<House>, stop: &Stop) {
+/// Makes the changes of a partition stable in the background.
+fn sync(house: &House, partition: &Partition, stop: &Stop) {
     let mut seen = 0;
     let mut bodies_seen = 0;
     let mut bodies_synced = Instant::now();
@@ -306,28 +321,36 @@ fn sync(house: &Arc<House>, stop: &Stop) {
             return;
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            tend(house);
             let changes = house.changes.load(Ordering::Relaxed);
             if changes != seen {
                 seen = changes;
-                report_failure("sync of the log", house.partition.sync());
+                report_failure("sync of the log", partition.sync());
             }
             if changes != bodies_seen && bodies_synced.elapsed() >= BODY_SYNC {
                 bodies_seen = changes;
                 bodies_synced = Instant::now();
-                report_failure("sync of bodies", house.partition.sync_all());
+                report_failure("sync of bodies", partition.sync_all());
             }
         });
     }
 }
 
 /// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the next sync.
-fn tend(house: &Arc<House>) {
-    let mut agenda = Agenda::default();
-    if house.vice.tend(clock::now(), wall(), &mut agenda.effects) {
-        house.changes.fetch_add(1, Ordering::Relaxed);
+fn tend(house: &Arc<House>, stop: &Stop) {
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        stop.changed.wait_for(&mut stopping, LOG_SYNC);
+        if *stopping {
+            return;
+        }
+        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            let mut agenda = Agenda::default();
+            if house.vice.tend(clock::now(), wall(), &mut agenda.effects) {
+                house.changes.fetch_add(1, Ordering::Relaxed);
+            }
+            house.settle_and_send(&mut agenda);
+        });
     }
-    house.settle_and_send(&mut agenda);
 }
 
 fn report_failure(what: &str, result: Result<(), StoreError>) {

@@ -148,7 +148,7 @@ impl Worker {
         let mut out = Vec::new();
         let greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
         let guest = Guest {
-            link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll), self.house.partition.clone())),
+            link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll), self.house.vice.partitions().clone())),
             inbox: Inbox::new(measure, STRANGER_LIMITS, false),
             process,
             stage: Stage::Greeting(greeting, None),

@@ -17,7 +17,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp};
 use crate::Vice;
 use crate::calls::Outcome;
 use crate::service::{Ask, Pending};
-use crate::volume::{Room, ViceVolume};
+use crate::volumes::{Room, ViceVolume};
 
 /// See the head of the file.
 pub(crate) struct Change<'v> {
@@ -117,7 +117,7 @@ impl Vice {
         committed?;
         if let Some(vnode) = &change.sync {
             change.volume.store.sync_body(vnode)?;
-            self.partition.sync()?;
+            change.volume.partition.sync()?;
         }
         Ok(self.break_promises(ask, &change.breaks, orphan, answer))
     }

@@ -7,7 +7,7 @@
 use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, Vnode};
 use types::Fault;
 
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// Growth by data or reserved room from `start` to `end` (excluded), in a body that is `size` long afterwards.
 pub(crate) fn of_range(

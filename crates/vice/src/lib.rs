@@ -14,9 +14,10 @@ mod service;
 mod settle;
 mod slots;
 mod stripes;
-mod volume;
+mod volumes;
 mod waiting;
 
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use service::{Attached, Vice};
+pub use volumes::Partitions;

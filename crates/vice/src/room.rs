@@ -15,7 +15,7 @@ use types::{Fault, Time, VolumeId};
 
 use crate::Vice;
 use crate::service::Ask;
-use crate::volume::{Room, ViceVolume};
+use crate::volumes::{Room, ViceVolume};
 
 /// Bytes that a session with delegations may have outstanding in a volume.
 pub(crate) const SET_ASIDE_BYTES: u64 = 256 << 20;
@@ -79,7 +79,7 @@ impl Vice {
         drop(core);
         let (bytes, files) = aside(others + 1);
         let free = left(volume);
-        let space = self.partition.space()?.free_bytes;
+        let space = volume.partition.space()?.free_bytes;
         if free.0 / 3 < bytes || free.1 / 3 < files || space / 3 < bytes { Err(Fault::Busy) } else { Ok(()) }
     }
 
@@ -97,7 +97,7 @@ impl Vice {
         let delegated = self.core.lock().leases.delegated_volumes();
         for id in delegated {
             let Ok(volume) = self.volume(id) else { continue };
-            let space = self.partition.space().map_or(u64::MAX, |space| space.free_bytes);
+            let space = volume.partition.space().map_or(u64::MAX, |space| space.free_bytes);
             let free = left(&volume);
             let mut core = self.core.lock();
             let all = core.leases.delegating_sessions(id, None);

@@ -14,20 +14,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use store::{Partition, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, SessionId, Time, Timestamp, VnodeSlots,
-    VolumeId,
+    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo, SessionId, Time, Timestamp,
+    VnodeSlots, VolumeId,
 };
 
 use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
-use crate::volume::ViceVolume;
+use crate::volumes::{Known, ViceVolume};
 use crate::waiting::{Queue, Waiting};
-use crate::{Effect, ViceConfig};
+use crate::{Effect, Partitions, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +51,14 @@ pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
 /// and reads no clock.
 pub struct Vice {
     pub(crate) config: ViceConfig,
-    pub(crate) partition: Partition,
+    pub(crate) partitions: Partitions,
     pub(crate) stripes: Stripes,
     pub(crate) core: Mutex<Core>,
     pub(crate) counters: Counters,
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
-    volumes: RwLock<HashMap<VolumeId, Arc<ViceVolume>>>,
+    pub(crate) volumes: Known,
+    /// Held by who gives names and numbers to volumes.
+    pub(crate) naming: Mutex<()>,
     attaching: Mutex<()>,
     pub(crate) marking: Mutex<()>,
 }
@@ -104,17 +106,18 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Vice {
-    /// Serves a partition. If sessions of an earlier life are recorded on it, grace begins.
+    /// Serves partitions. If sessions of an earlier life are recorded on the first, grace begins.
     ///
     /// # Errors
     /// If the session records cannot be read.
-    pub fn open(partition: Partition, config: ViceConfig, now: Time) -> Result<Vice, StoreError> {
-        let records = partition.sessions()?;
+    pub fn open(partitions: impl Into<Partitions>, config: ViceConfig, now: Time) -> Result<Vice, StoreError> {
+        let partitions = partitions.into();
+        let records = partitions.home().sessions()?;
         let mut slots = SlotTable::new(config.slots_max);
         let mut known = Vec::with_capacity(records.len());
         for record in &records {
             slots.add_session(record.session);
-            for reply in partition.replies(record.session)? {
+            for reply in partitions.replies(record.session)? {
                 let origin = Origin { session: record.session, slot: reply.slot, request: reply.request };
                 slots.add_record(origin, reply.reply);
             }
@@ -125,12 +128,19 @@ impl Vice {
                 delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
             });
         }
-        let (blanks, left): (Vec<_>, Vec<_>) =
-            partition.blanks()?.into_iter().partition(|blank| known.iter().any(|one| one.session == blank.session));
-        left.into_iter().try_for_each(|blank| partition.remove_blank(blank))?;
+        let mut blanks = Blanks::default();
+        for (no, partition) in partitions.numbered() {
+            for blank in partition.blanks()? {
+                if known.iter().any(|one| one.session == blank.session) {
+                    blanks.add(no, blank);
+                } else {
+                    partition.remove_blank(blank)?;
+                }
+            }
+        }
         // Every record was synced before its session was used, so all are known.
         let restart = Restart { known, complete: true };
-        let last = partition.allocate_session()?;
+        let last = partitions.allocate_session()?;
         let vice = Vice {
             stripes: Stripes::new(),
             core: Mutex::new(Core {
@@ -142,15 +152,16 @@ impl Vice {
                 pending: HashMap::new(),
                 removing: HashMap::new(),
                 lends: Lends::default(),
-                blanks: Blanks::new(blanks.into_iter()),
+                blanks,
             }),
             counters: Counters::default(),
             scrub: Mutex::new(None),
-            volumes: RwLock::new(HashMap::new()),
+            volumes: Known::default(),
+            naming: Mutex::new(()),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),
             config,
-            partition,
+            partitions,
         };
         if vice.core.lock().leases.may_change() {
             vice.drop_orphans(now);
@@ -163,12 +174,33 @@ impl Vice {
         *self.scrub.lock() = Some(hook);
     }
 
-    /// The partition that is served.
+    /// The first partition that is served.
     pub fn partition(&self) -> &Partition {
-        &self.partition
+        self.partitions.home()
     }
 
-    /// A new session. Sessions of earlier incarnations of the client end (EO-2). Syncs the partition.
+    /// All that are served.
+    pub fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    /// The partition that a delegated change goes to: `None` of another call, and where there is no such volume.
+    pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
+        let Call::Delegated { call, .. } = call else { return None };
+        let id = match &**call {
+            Call::Make { dir, .. } | Call::Remove { dir, .. } | Call::Link { dir, .. } => dir.volume,
+            Call::Rename { to_dir, .. } => to_dir.volume,
+            Call::SetStatus { fid, .. }
+            | Call::Write { fid, .. }
+            | Call::XattrSet { fid, .. }
+            | Call::XattrRemove { fid, .. } => fid.volume,
+            _ => return None,
+        };
+        let volume = self.volume(id).ok()?;
+        Some((volume.no, volume.partition.clone()))
+    }
+
+    /// A new session. Sessions of earlier incarnations of the client end (EO-2). Syncs the home.
     ///
     /// # Errors
     /// `Expired` for an incarnation lower than one that was seen; `Medium` if the session cannot be recorded.
@@ -180,7 +212,7 @@ impl Vice {
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
         let _one_at_a_time = self.attaching.lock();
-        if self.partition.incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
             return Err(Fault::Expired);
         }
         let mut events = Vec::new();
@@ -197,12 +229,13 @@ impl Vice {
         Ok(self.attached(session, false))
     }
 
-    /// The number is used up on the partition before anyone hears it, and the record is there before it is needed.
+    /// The number is used up on all partitions before anyone hears it, and the record is there before it is needed.
     fn record_session(&self, session: SessionId, client: ClientId, incarnation: u64) -> Result<(), StoreError> {
-        self.partition.put_incarnation(client, incarnation)?;
-        self.partition.put_session(&SessionRecord { session, client, incarnation, extra: bytes::Bytes::new() })?;
-        while self.partition.allocate_session()? < session {}
-        self.partition.sync()
+        let home = self.partitions.home();
+        home.put_incarnation(client, incarnation)?;
+        home.put_session(&SessionRecord { session, client, incarnation, extra: bytes::Bytes::new() })?;
+        self.partitions.use_up_session(session)?;
+        home.sync()
     }
 
     /// The session's client is back on a new connection. Breaks that it has not acknowledged are put out again.
@@ -225,7 +258,7 @@ impl Vice {
 
     fn attached(&self, session: SessionId, reclaim: bool) -> Attached {
         let recorded = self.core.lock().slots.recorded(session);
-        let verifier = self.partition.boot_verifier();
+        let verifier = self.partitions.boot_verifier();
         Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }
     }
 
@@ -341,7 +374,8 @@ impl Vice {
             | Call::SettleBody { .. }
             | Call::LendBlank { .. }
             | Call::AdoptBody { .. }
-            | Call::Scrub { .. } => true,
+            | Call::Scrub { .. }
+            | Call::Volume(_) => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
             Call::SetStatus { change, .. } => change.size.is_some(),
@@ -355,12 +389,12 @@ impl Vice {
     /// # Errors
     /// `NoVolume`.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
-        if let Some(volume) = self.volumes.read().get(&id) {
-            return Ok(Arc::clone(volume));
+        if let Some(volume) = self.volumes.get(id) {
+            return Ok(volume);
         }
-        let store = self.partition.volume(id).ok_or(Fault::NoVolume)?;
-        let mut volumes = self.volumes.write();
-        Ok(Arc::clone(volumes.entry(id).or_insert_with(|| Arc::new(ViceVolume::new(store)))))
+        let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
+        let partition = self.partitions.get(no)?.clone();
+        Ok(self.volumes.insert(id, ViceVolume::new(store, no, partition)))
     }
 }
 

@@ -141,8 +141,8 @@ impl Vice {
         core.lends.remove_session(session);
         let blanks = core.blanks.remove_session(session);
         drop(core);
-        blanks.into_iter().for_each(|blank| self.drop_blank(blank));
-        if let Err(error) = self.partition.remove_session(session) {
+        blanks.into_iter().for_each(|(on, blank)| self.drop_blank(on, blank));
+        if let Err(error) = self.partitions.remove_session(session) {
             // The record outlives the session and costs a later start some grace.
             tracing::warn!(?session, %error, "session record stays");
         }
@@ -191,7 +191,7 @@ impl Vice {
     /// Drops every file without names that nobody holds.
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
-        for volume in self.partition.volumes() {
+        for volume in self.partitions.iter().flat_map(|partition| partition.volumes()) {
             let orphans = volume.orphans().unwrap_or_else(|error| {
                 tracing::error!(volume = volume.id().0, %error, "files without names cannot be listed");
                 Vec::new()
@@ -218,6 +218,7 @@ impl Vice {
 
     fn try_drop(&self, now: Time, fid: Fid, events: &mut Vec<Output>) -> Result<(), Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         let vnode = match volume.vnode(fid) {
             Ok(vnode) if vnode.status.links == 0 => vnode,

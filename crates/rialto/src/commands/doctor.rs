@@ -63,7 +63,9 @@ impl Doctor {
 fn scrub_findings(cell: Option<&CellDir>) -> Result<Vec<Finding>, Failure> {
     const CHECK: &str = "scrub";
     const MEND: &str = "restore that file from a copy; everything else stays usable";
-    let Some(cell) = cell.filter(|cell| cell.partition().exists()) else { return Ok(Vec::new()) };
+    let Some(cell) = cell.filter(|cell| cell.partitions().iter().any(|path| path.exists())) else {
+        return Ok(Vec::new());
+    };
     let pid_file = cell.server_pid_file();
     let server = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))?;
     let scrubbed = scrub(cell, server.is_some())?;
@@ -99,11 +101,11 @@ mod tests {
         let cell = CellDir::create(&dir.path().join("cell"), "test", None).unwrap();
         assert_eq!(scrub_findings(Some(&cell)).unwrap(), []);
         let config = PartitionConfig { server: "test".into() };
-        drop(Partition::create(&cell.partition(), &config, OpenOptions::default()).unwrap());
+        drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());
         let findings = scrub_findings(Some(&cell)).unwrap();
         assert!(findings.len() == 1 && findings[0].level == Level::Ok, "{findings:?}");
         // While a server that cannot be asked has it open, it is not taken from it.
-        let _open = Partition::open(&cell.partition(), OpenOptions::default()).unwrap();
+        let _open = Partition::open(&cell.partitions()[0], OpenOptions::default()).unwrap();
         assert!(scrub_findings(Some(&cell)).unwrap_err().to_string().contains("in use"));
     }
 }

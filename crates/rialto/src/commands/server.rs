@@ -1,4 +1,4 @@
-//! `rialto server`: serves a cell's partition, in the foreground or as a daemon.
+//! `rialto server`: serves a cell's partitions, in the foreground or as a daemon.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,8 @@ EXAMPLES
     rialto server --daemon                until 'rialto down'
     RIALTO_LOG=debug rialto server --dir /srv/rialto
 
-'rialto up --no-mount' makes a cell. Where its server listens is in the cell's cell.toml.
+'rialto up --no-mount' makes a cell. Where its server listens, and which partitions it
+has, is in the cell's cell.toml; a partition that is not there yet is made.
 Interrupted, the server finishes what is in progress and brings everything to disk;
 clients wait until it is back.
 
@@ -31,7 +32,7 @@ EXIT CODES
     1  it could not start
     3  no cell there";
 
-/// Serves a cell's partition.
+/// Serves a cell's partitions.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Server {
@@ -62,7 +63,9 @@ impl Server {
         }
         logging::start();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
-        make_partition(&cell.partition(), &cell.config.name)?;
+        for (number, path) in cell.partitions().iter().enumerate() {
+            make_partition(path, &cell.config.name, number == 0)?;
+        }
         let serving = Serving::start(&config(cell)).map_err(|error| refusal(cell, &error))?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
@@ -92,15 +95,16 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
 }
 
 fn config(cell: &CellDir) -> ServerConfig {
-    let mut config = ServerConfig::new(cell.partition());
+    let mut config = ServerConfig::new(PathBuf::new());
+    config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
     config.unix_socket = Some(cell.socket());
     config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
     config
 }
 
-/// Makes the partition with its first volume, if it is not there. Made beside its place and moved there when it is
+/// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its place and moved there when it is
 /// whole, so that a crash leaves none or a whole one.
-fn make_partition(path: &Path, server: &str) -> Result<(), Failure> {
+fn make_partition(path: &Path, server: &str, first: bool) -> Result<(), Failure> {
     if path.exists() {
         return Ok(());
     }
@@ -111,15 +115,17 @@ fn make_partition(path: &Path, server: &str) -> Result<(), Failure> {
     }
     let partition_config = PartitionConfig { server: server.to_owned() };
     let partition = Partition::create(&draft, &partition_config, OpenOptions::default()).doing(what)?;
-    let root = NewRoot {
-        mode: 0o755,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        now: now(),
-        quota: Quota::default(),
-    };
-    let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-    partition.create_volume(&volume, &root).doing(what)?;
+    if first {
+        let root = NewRoot {
+            mode: 0o755,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            now: now(),
+            quota: Quota::default(),
+        };
+        let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+        partition.create_volume(&volume, &root).doing(what)?;
+    }
     partition.sync().doing(what)?;
     drop(partition);
     std::fs::rename(&draft, path).doing(what)
@@ -146,8 +152,8 @@ mod tests {
         let path = dir.path().join("vicep");
         std::fs::create_dir(draft_of(&path)).unwrap();
         std::fs::write(draft_of(&path).join("half"), "left by a crash").unwrap();
-        make_partition(&path, "cell").unwrap();
-        make_partition(&path, "cell").unwrap();
+        make_partition(&path, "cell", true).unwrap();
+        make_partition(&path, "cell", true).unwrap();
         assert!(!draft_of(&path).exists());
         let partition = Partition::open(&path, OpenOptions::default()).unwrap();
         assert!(partition.volume_named(VOLUME.as_bytes()).is_some());

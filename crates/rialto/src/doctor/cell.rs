@@ -26,9 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Looks at `cell`.
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
-    let mut findings = vec![directory(cell.dir()), disk(&cell.partition(), cell.dir())];
-    findings.extend(future_times(&cell.partition()));
-    findings.push(partition(&cell.partition()));
+    let mut findings = vec![directory(cell.dir())];
+    for path in &cell.partitions() {
+        findings.push(disk(path, cell.dir()));
+        findings.extend(future_times(path));
+        findings.push(partition(path));
+    }
     findings.push(server_process(cell, server));
     findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
     findings.extend(mount_findings(cell));

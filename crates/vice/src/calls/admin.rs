@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::Vice;
 use crate::change::Change;
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 impl Vice {
     pub(super) fn volume_status(&self, fid: Fid) -> Result<Outcome, Fault> {
@@ -18,7 +18,7 @@ impl Vice {
     }
 
     fn status_with(&self, volume: &ViceVolume, quota: Quota) -> Result<VolumeStatus, Fault> {
-        let (usage, space) = (volume.store.usage(), self.partition.space()?);
+        let (usage, space) = (volume.store.usage(), volume.partition.space()?);
         Ok(VolumeStatus {
             quota_bytes: quota.bytes,
             quota_files: quota.files,
@@ -35,6 +35,7 @@ impl Vice {
         if !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
+        let _writing = volume.changing()?;
         self.need_all_back(ask, fid.volume)?;
         let quota = Quota { bytes, files };
         let mut change = Change::new(&volume);
@@ -59,8 +60,8 @@ impl Vice {
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
         let parked = core.parked.len();
         drop(core);
-        let volumes = self.partition.volumes();
-        let volumes: Vec<_> = volumes.iter().map(|volume| volume_report(volume)).collect();
+        let volumes = self.partitions.iter().flat_map(|partition| partition.volumes());
+        let volumes: Vec<_> = volumes.map(|volume| volume_report(&volume)).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
         json!({

@@ -1,9 +1,9 @@
 //! Blank bodies (docs/passthrough.md): a session's kernel writes new files into them, and they become bodies without a copy.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use store::BlankName;
-use types::{Answer, Fault, Fid, SessionId};
+use types::{Answer, Fault, Fid, PartitionNo, SessionId};
 
 use super::Outcome;
 use super::data::need_file;
@@ -17,27 +17,22 @@ const BLANKS_MAX: usize = 256;
 /// Which blanks there are.
 #[derive(Default)]
 pub(crate) struct Blanks {
-    sessions: HashMap<SessionId, BTreeSet<u64>>,
+    sessions: HashMap<SessionId, BTreeMap<u64, PartitionNo>>,
 }
 
 impl Blanks {
-    /// Those that an earlier life left.
-    pub fn new(found: impl Iterator<Item = BlankName>) -> Self {
-        let mut blanks = Blanks::default();
-        found.for_each(|name| blanks.add(name));
-        blanks
-    }
-
-    fn has(&self, name: BlankName) -> bool {
-        self.sessions.get(&name.session).is_some_and(|numbers| numbers.contains(&name.number))
+    /// Whether the session has it, on this partition.
+    fn has(&self, on: PartitionNo, name: BlankName) -> bool {
+        self.sessions.get(&name.session).is_some_and(|numbers| numbers.get(&name.number) == Some(&on))
     }
 
     fn has_enough(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|numbers| numbers.len() >= BLANKS_MAX)
     }
 
-    fn add(&mut self, name: BlankName) {
-        self.sessions.entry(name.session).or_default().insert(name.number);
+    /// The session has one more.
+    pub fn add(&mut self, on: PartitionNo, name: BlankName) {
+        self.sessions.entry(name.session).or_default().insert(name.number, on);
     }
 
     fn remove(&mut self, name: BlankName) {
@@ -47,16 +42,18 @@ impl Blanks {
     }
 
     /// A session is over; what it had.
-    pub fn remove_session(&mut self, session: SessionId) -> Vec<BlankName> {
+    pub fn remove_session(&mut self, session: SessionId) -> Vec<(PartitionNo, BlankName)> {
         let numbers = self.sessions.remove(&session).unwrap_or_default();
-        numbers.into_iter().map(|number| BlankName { session, number }).collect()
+        numbers.into_iter().map(|(number, on)| (on, BlankName { session, number })).collect()
     }
 }
 
 impl Vice {
     pub(super) fn lend_blank(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        if !self.partition.has_descriptors() {
+        let _writing = volume.changing()?;
+        volume.need_unhushed(ask.now)?;
+        if !volume.partition.has_descriptors() {
             return Err(Fault::Unsupported);
         }
         if !self.has_ample_room(&volume)? {
@@ -66,27 +63,28 @@ impl Vice {
         if self.core.lock().blanks.has_enough(session) {
             return Err(Fault::Busy);
         }
-        let (name, descriptor) = self.partition.make_blank(session)?;
-        self.core.lock().blanks.add(name);
+        let (name, descriptor) = volume.partition.make_blank(session)?;
+        self.core.lock().blanks.add(volume.no, name);
         let descriptor = descriptor.ok_or(Fault::Unsupported)?;
         Ok(Outcome::Body(Answer::Blank(name.number), descriptor))
     }
 
     pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
-        if !core.blanks.has(blank) && core.lends.has(fid, blank.session) {
+        if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
             // Asked twice: by who was on it when the server restarted, and by who claims everything then.
             return Ok(Outcome::Answer(Answer::Status(vnode.status)));
         }
         // Nobody else may have changed what it replaces.
         let alone = core.leases.covers(blank.session, fid) || core.leases.reclaims_delegations(blank.session);
-        match (core.blanks.has(blank), alone) {
+        match (core.blanks.has(volume.no, blank), alone) {
             (true, true) => drop(core),
             (true, false) => return Err(Fault::NotDelegated),
             (false, _) => return Err(Fault::Stale),
@@ -108,8 +106,9 @@ impl Vice {
     }
 
     /// Removes a blank that nobody needs.
-    pub(crate) fn drop_blank(&self, blank: BlankName) {
-        if let Err(error) = self.partition.remove_blank(blank) {
+    pub(crate) fn drop_blank(&self, on: PartitionNo, blank: BlankName) {
+        let removed = self.partitions.get(on).and_then(|partition| Ok(partition.remove_blank(blank)?));
+        if let Err(error) = removed {
             // The next start finds it.
             tracing::warn!(?blank, %error, "a blank stays");
         }

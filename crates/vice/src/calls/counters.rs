@@ -57,6 +57,7 @@ call_names! {
     Delegate => "delegate",
     Delegated => "delegated",
     Return => "return",
+    Volume => "volume",
 }
 
 /// Calls begun, by kind; repetitions count too.

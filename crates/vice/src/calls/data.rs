@@ -10,7 +10,7 @@ use crate::Vice;
 use crate::change::{Change, touch_data};
 use crate::growth;
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// Sums of one answer: they have to fit into a message.
 const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
@@ -80,6 +80,7 @@ impl Vice {
         kill: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -124,6 +125,7 @@ impl Vice {
         mode: AllocateMode,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -149,7 +151,7 @@ impl Vice {
     }
 
     fn written(&self, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
-        let verifier = self.partition.boot_verifier();
+        let verifier = self.partitions.boot_verifier();
         Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
     }
 
@@ -157,19 +159,20 @@ impl Vice {
     /// are lost meanwhile, the caller sees that it is not that of its writes.
     pub(super) fn commit_file(&self, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let verifier = self.partition.boot_verifier();
+        let verifier = self.partitions.boot_verifier();
         let vnode = volume.vnode(fid)?;
         if vnode.status.kind == Kind::File {
             volume.store.sync_body(&vnode)?;
         }
-        self.partition.sync()?;
+        volume.partition.sync()?;
         Ok(Outcome::Answer(Answer::Committed { verifier }))
     }
 
     pub(super) fn commit_volume(&self, fid: Fid) -> Result<Outcome, Fault> {
-        self.volume(fid.volume)?.vnode(fid)?;
-        let verifier = self.partition.boot_verifier();
-        self.partition.sync_all()?;
+        let volume = self.volume(fid.volume)?;
+        volume.vnode(fid)?;
+        let verifier = self.partitions.boot_verifier();
+        volume.partition.sync_all()?;
         Ok(Outcome::Answer(Answer::Committed { verifier }))
     }
 }

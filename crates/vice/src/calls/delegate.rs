@@ -8,7 +8,7 @@ use types::{Answer, Call, Fault, Fid, Timestamp, VnodeSlots};
 use super::Outcome;
 use crate::Vice;
 use crate::service::{Ask, HAD_DELEGATIONS};
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// Slots for new files that one answer gives.
 const SLOTS: u32 = 2048;
@@ -20,6 +20,8 @@ const AHEAD_MAX: Duration = Duration::from_secs(60);
 impl Vice {
     pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
+        let _writing = volume.changing()?;
+        volume.need_unhushed(ask.now)?;
         // Whoever changes the directory or looks at it is done, or sees the delegation.
         let _held = self.stripes.write(&[dir]);
         if volume.directory(dir)?.status.links == 0 {
@@ -47,8 +49,9 @@ impl Vice {
         let (client, incarnation) = core.leases.owner(session).ok_or(Fault::Expired)?;
         drop(core);
         let extra = bytes::Bytes::from_static(&[HAD_DELEGATIONS]);
-        self.partition.put_session(&SessionRecord { session, client, incarnation, extra })?;
-        self.partition.sync()?;
+        let home = self.partitions.home();
+        home.put_session(&SessionRecord { session, client, incarnation, extra })?;
+        home.sync()?;
         self.core.lock().leases.mark(session);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::Outcome;
 use crate::Vice;
 use crate::access::Right;
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// What an entry takes of a message at most, beside its name: fid, kind, cookie and lengths.
 const ENTRY_BYTES: usize = 64;
@@ -23,8 +23,8 @@ const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
 impl Vice {
     pub(super) fn root(&self, ask: &mut Ask<'_>, name: &Name) -> Result<Outcome, Fault> {
-        let store = self.partition.volume_named(name.as_bytes()).ok_or(Fault::NoVolume)?;
-        self.get_status(ask, Fid::root(store.id()))
+        let id = self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
+        self.get_status(ask, Fid::root(id))
     }
 
     pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {

@@ -15,7 +15,7 @@ use super::Outcome;
 use super::data::need_file;
 use crate::change::{Change, touch_data};
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 use crate::{Effect, Vice};
 
 /// Room that the volume and the partition must have for a body to be lent for writing: the kernel knows no quota.
@@ -70,7 +70,8 @@ impl Lends {
 impl Vice {
     pub(super) fn lend_body(&self, ask: &mut Ask<'_>, fid: Fid, how: Lending) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        if !self.partition.has_descriptors() {
+        let _writing = volume.changing()?;
+        if !volume.partition.has_descriptors() {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
@@ -79,6 +80,7 @@ impl Vice {
         need_file(&vnode)?;
         match how {
             Lending::Read if !matches!(vnode.place, Place::File { .. }) => return Err(Fault::Unsupported),
+            Lending::Write | Lending::Join if volume.need_unhushed(ask.now).is_err() => return Err(Fault::Busy),
             Lending::Write if !self.has_ample_room(&volume)? => return Err(Fault::Busy),
             Lending::Read | Lending::Write | Lending::Join => {}
         }
@@ -112,11 +114,12 @@ impl Vice {
     pub(super) fn has_ample_room(&self, volume: &ViceVolume) -> Result<bool, Fault> {
         let (quota, usage) = (volume.store.quota().bytes, volume.store.usage().bytes);
         let allowed = quota == 0 || quota.saturating_sub(usage) >= AMPLE_BYTES;
-        Ok(allowed && self.partition.space()?.free_bytes >= AMPLE_BYTES)
+        Ok(allowed && volume.partition.space()?.free_bytes >= AMPLE_BYTES)
     }
 
     pub(super) fn settle_body(&self, ask: &mut Ask<'_>, fid: Fid, back: bool) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let writing = volume.changing()?;
         let held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -138,6 +141,7 @@ impl Vice {
             self.end_lend(&volume, fid)?;
         }
         drop(held);
+        drop(writing);
         Ok(outcome)
     }
 
@@ -148,7 +152,7 @@ impl Vice {
             return false;
         }
         let mut ended = false;
-        for (volume, no) in self.partition.lent() {
+        for (volume, no) in self.partitions.iter().flat_map(|partition| partition.lent()) {
             let mut events = Vec::new();
             let tended = self.volume(volume).and_then(|volume| {
                 let Some(vnode) = volume.store.vnode(no)? else { return Ok(false) };
@@ -171,6 +175,7 @@ impl Vice {
         fid: Fid,
         events: &mut Vec<Output>,
     ) -> Result<bool, Fault> {
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         let mut vnode = volume.vnode(fid)?;
         let mut update = Update::new();

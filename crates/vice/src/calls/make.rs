@@ -9,7 +9,7 @@ use crate::Vice;
 use crate::access::{GROUP_EXECUTE, Right, SET_GID, in_group};
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 impl Vice {
     pub(super) fn make(
@@ -23,6 +23,7 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         check_target(kind)?;
         let volume = self.volume(dir.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let mut parent = volume.directory(dir)?;
@@ -58,6 +59,7 @@ impl Vice {
     /// A file that has no name and is held by the caller's session.
     pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let parent = volume.directory(dir)?;
@@ -81,6 +83,7 @@ impl Vice {
             return Err(Fault::CrossVolume);
         }
         let volume = self.volume(dir.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[dir, fid]);
         self.promise(ask, &[dir, fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -10,7 +10,7 @@ use crate::Vice;
 use crate::access::Right;
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// The vnodes of a rename. In one directory `to_dir` is `None`.
 struct Scene {
@@ -33,6 +33,7 @@ impl Vice {
             return Err(Fault::CrossVolume);
         }
         let volume = self.volume(from.0.volume)?;
+        let _writing = volume.changing()?;
         let (mut change, mut moves) = (Change::new(&volume), None);
         let (_held, [moved, target]) = loop {
             let (held, found) = self.lock_entries(&mut change, [from, to])?;

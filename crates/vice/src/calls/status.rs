@@ -9,7 +9,7 @@ use crate::access::{Right, SET_GID, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
 use crate::growth;
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 /// File capabilities: privileges that are kept as an attribute.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -17,6 +17,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 impl Vice {
     pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

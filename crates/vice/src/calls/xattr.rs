@@ -9,7 +9,7 @@ use crate::Vice;
 use crate::access::{Right, is_sticky, owns};
 use crate::change::{Change, touch_status};
 use crate::service::Ask;
-use crate::volume::ViceVolume;
+use crate::volumes::ViceVolume;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -47,6 +47,7 @@ impl Vice {
         mode: XattrMode,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -86,6 +87,7 @@ impl Vice {
 
     pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        let _writing = volume.changing()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -2,28 +2,71 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-use store::{Update, Vnode};
-use types::{Caller, Fault, Fid, Kind, Name};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use store::{Partition, Update, Vnode};
+use types::{Caller, Fault, Fid, Kind, Name, PartitionNo, Time};
 
 use crate::access::{AccessModel, Right};
 
 /// One volume.
 pub(crate) struct ViceVolume {
     pub store: Arc<store::Volume>,
+    /// Where it is.
+    pub partition: Partition,
+    /// That partition's number.
+    pub no: PartitionNo,
     pub access: AccessModel,
     /// Held by moves of directories between directories: nobody else moves the ancestors while one looks for a loop.
     pub moves: Mutex<()>,
     /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
     pub growth: Mutex<()>,
+    /// Held by every change from before it touches anything to its commit; alone by who seals or removes the volume.
+    gate: RwLock<()>,
+    /// Until then nobody gets anything of the volume to himself: it is to be sealed or removed, and must come to an end.
+    hushed: Mutex<Time>,
 }
 
 /// Room under the quota, until it is dropped after the commit.
 pub(crate) type Room<'a> = Option<MutexGuard<'a, ()>>;
 
 impl ViceVolume {
-    pub fn new(store: Arc<store::Volume>) -> Self {
-        ViceVolume { store, access: AccessModel::Posix, moves: Mutex::new(()), growth: Mutex::new(()) }
+    pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Self {
+        ViceVolume {
+            store,
+            partition,
+            no,
+            access: AccessModel::Posix,
+            moves: Mutex::default(),
+            growth: Mutex::default(),
+            gate: RwLock::default(),
+            hushed: Mutex::default(),
+        }
+    }
+
+    /// Keeps the volume as it is from being sealed or removed: the first that a change does.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn changing(&self) -> Result<RwLockReadGuard<'_, ()>, Fault> {
+        Ok(self.gate.read())
+    }
+
+    /// Waits for the changes that are on their way, and keeps others out.
+    pub fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
+    /// Nobody gets anything of it to himself until then.
+    pub fn hush(&self, until: Time) {
+        *self.hushed.lock() = until;
+    }
+
+    /// Whether somebody may get something of it to himself.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub fn need_unhushed(&self, now: Time) -> Result<(), Fault> {
+        if now < *self.hushed.lock() { Err(Fault::Busy) } else { Ok(()) }
     }
 
     /// The vnode of `fid`.

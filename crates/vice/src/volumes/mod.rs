@@ -1,0 +1,10 @@
+//! Volumes: the partitions that they are on, which of them are in use, and what administrators do with them (`docs/volumes.md`).
+
+mod admin;
+mod known;
+mod partitions;
+mod volume;
+
+pub(crate) use known::Known;
+pub use partitions::Partitions;
+pub(crate) use volume::{Room, ViceVolume};
