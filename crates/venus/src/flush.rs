@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::{CallError, Cancel};
+use smallvec::SmallVec;
 use types::{Answer, Call, Fault, Fid};
 
 use crate::Error;
@@ -172,7 +173,7 @@ impl Core {
     }
 
     /// What is known of these files is not what the server has.
-    fn distrust(&self, fids: Vec<Fid>) {
+    fn distrust(&self, fids: SmallVec<[Fid; 4]>) {
         {
             let mut tables = self.tables.lock();
             for fid in &fids {

@@ -5,8 +5,10 @@
 //! which number everything has landed; who needs the server to know something waits for its number.
 //!
 //! Entries are pushed under the lock of the tables, in the step that answers the application: the order of the journal is the order of the answers.
+//! Their numbers follow each other, so a number says where in the queue its entry is. One that was taken out (*cut*) leaves a gap there, never in front.
 //!
-//! Nobody is woken for an entry. The *flusher* looks up when there are many, when it was idle for long, and on its own twice a second.
+//! Nobody is woken for an entry. While the applications go on with their changes, sending would only take processor time from them: the *flusher* begins when
+//! nothing was added for a while, when the oldest entry is of age, or when there are many. It looks up on its own, and is woken when there are many or after it slept for long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use smallvec::{SmallVec, smallvec};
 use types::{Answer, Call, Caller, Fid, StatusChange, Timestamp};
 
 use crate::delegate::merged;
@@ -24,19 +27,26 @@ use crate::file::File;
 const CHAIN_MEMBERS_MAX: usize = 63;
 /// Written bytes of one chain, but one write always fits.
 const CHAIN_BYTES_MAX: usize = 2 << 20;
-/// A flush begins at so many entries or bytes.
-const FLUSH_ENTRIES: usize = 256;
-const FLUSH_BYTES: usize = 1 << 20;
+/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits for about a tenth of a second.
+const FLUSH_ENTRIES: usize = 4096;
+const FLUSH_BYTES: usize = 16 << 20;
 /// Who adds waits at so many entries or bytes.
 const ENTRIES_MAX: usize = 8192;
 const BYTES_MAX: usize = 64 << 20;
-/// How often the flusher looks up by itself after there was something to do; after a few looks for nothing it sleeps until it is woken.
-const LOOKS_FOR_NOTHING: u32 = 6;
+const _: () = assert!(FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX, "who adds goes on while a flush begins");
+/// The flusher looks up so many times in the age at which entries are sent; what was not added to between two looks is sent.
+const LOOKS_IN_AGE: u32 = 16;
+/// After so many looks for nothing it sleeps until it is woken.
+const LOOKS_FOR_NOTHING: u32 = 24;
+/// An empty queue keeps room for so many.
+const ENTRIES_KEPT: usize = 256;
 
 /// One change.
 pub(crate) struct Entry {
     /// Its place in the order, given by [`Journal::push`].
     pub number: u64,
+    /// That of the change before to what this one makes, changes or removes first, if that had not landed; otherwise 0.
+    pub before: u64,
     /// When it came.
     pub since: Instant,
     pub caller: Caller,
@@ -57,27 +67,28 @@ impl Entry {
     }
 
     /// What the change is about: the first is what it makes, changes or removes.
-    pub fn fids(&self) -> Vec<Fid> {
+    pub fn fids(&self) -> SmallVec<[Fid; 4]> {
         fids(&self.expected)
     }
 }
 
 /// The files that an answer tells of: first what was made, changed or removed.
-pub(crate) fn fids(answer: &Answer) -> Vec<Fid> {
+pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
     match answer {
-        Answer::Status(status) | Answer::Written { status, .. } => vec![status.fid],
-        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => vec![status.fid, dir.fid],
+        Answer::Status(status) | Answer::Written { status, .. } => smallvec![status.fid],
+        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => smallvec![status.fid, dir.fid],
         Answer::Renamed { status, other, from_dir, to_dir } => {
             let other = other.iter().map(|other| other.fid);
             [status.fid, from_dir.fid, to_dir.fid].into_iter().chain(other).collect()
         }
-        _ => Vec::new(),
+        _ => SmallVec::new(),
     }
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Entry>,
+    /// `None`: it was cut, or is lost. The first one is there.
+    queue: VecDeque<Option<Entry>>,
     bytes: usize,
     /// Number of the youngest entry ever.
     last: u64,
@@ -88,6 +99,23 @@ struct State {
     /// The flusher sleeps until it is woken.
     asleep: bool,
     stop: bool,
+}
+
+impl State {
+    /// The number of the first entry that is queued, or of the next one that will be.
+    fn front(&self) -> u64 {
+        self.last + 1 - self.queue.len() as u64
+    }
+
+    fn first(&self) -> Option<&Entry> {
+        self.queue.front()?.as_ref()
+    }
+
+    /// The queued entry of this number.
+    fn at(&mut self, number: u64) -> Option<&mut Option<Entry>> {
+        let at = number.checked_sub(self.front())?;
+        self.queue.get_mut(usize::try_from(at).ok()?)
+    }
 }
 
 /// See the head of the file.
@@ -129,7 +157,7 @@ impl Journal {
         state.last += 1;
         entry.number = state.last;
         state.bytes += entry.bytes();
-        state.queue.push_back(entry);
+        state.queue.push_back(Some(entry));
         let full = state.queue.len() >= FLUSH_ENTRIES || state.bytes >= FLUSH_BYTES;
         let begins = full && !state.flying && state.wanted <= self.landed();
         if begins || state.asleep {
@@ -146,7 +174,7 @@ impl Journal {
     pub fn merge(&self, caller: &Caller, call: &Call, at: Timestamp, answer: &Answer) -> Option<(u64, Answer)> {
         let (Call::SetStatus { fid, change: then }, Answer::Status(after)) = (call, answer) else { return None };
         let mut state = self.state.lock();
-        let back = state.queue.back_mut().filter(|back| back.caller == *caller)?;
+        let back = state.queue.back_mut()?.as_mut().filter(|back| back.caller == *caller)?;
         let Call::SetStatus { fid: same, change: first } = &mut back.call else { return None };
         if same != fid {
             return None;
@@ -160,32 +188,29 @@ impl Journal {
         Some((back.number, Answer::Status(status)))
     }
 
-    /// A file that was made by a queued entry is gone: takes out all that was done to it since. The youngest entry is its removal.
-    pub fn cut(&self, fid: Fid) -> Vec<Entry> {
+    /// The youngest entry is the removal of a file's last name. If a queued entry made the file: takes out what was done to its bytes and status
+    /// since. A file that was renamed or had another name stays as it is: the answers to that tell of the changes before.
+    pub fn cut(&self) -> Vec<Entry> {
         let mut state = self.state.lock();
-        let about = |entry: &Entry| match &entry.expected {
-            Answer::Status(status)
-            | Answer::Written { status, .. }
-            | Answer::Made { status, .. }
-            | Answer::Removed { status, .. } => status.fid == fid,
-            Answer::Renamed { status, other, .. } => status.fid == fid || other.is_some_and(|other| other.fid == fid),
-            _ => false,
-        };
-        let made = |entry: &Entry| matches!(entry.call, Call::Make { .. }) && about(entry);
-        let Some(from) = state.queue.iter().rposition(made) else { return Vec::new() };
-        let alone = |entry: &Entry| matches!(entry.call, Call::SetStatus { .. } | Call::Write { .. }) && about(entry);
-        // What a rename answered tells of the changes before it.
-        if state.queue.iter().skip(from).any(|entry| matches!(entry.call, Call::Rename { .. }) && about(entry)) {
-            return Vec::new();
+        let last = state.last;
+        let Some(Some(removal)) = state.at(last) else { return Vec::new() };
+        let (mut number, mut out) = (removal.before, Vec::new());
+        loop {
+            match state.at(number).and_then(|entry| entry.as_ref()) {
+                Some(entry) if matches!(entry.call, Call::SetStatus { .. } | Call::Write { .. }) => {
+                    out.push(number);
+                    number = entry.before;
+                }
+                Some(entry) if matches!(entry.call, Call::Make { .. }) => break,
+                _ => return Vec::new(),
+            }
         }
-        let rest = state.queue.split_off(from);
-        let (out, stay): (Vec<Entry>, Vec<Entry>) = rest.into_iter().partition(alone);
-        state.bytes -= out.iter().map(Entry::bytes).sum::<usize>();
-        state.queue.extend(stay);
-        if let Some(removal) = state.queue.back_mut().filter(|_| !out.is_empty()) {
-            removal.cut = true;
+        let cut: Vec<Entry> = out.into_iter().rev().filter_map(|number| state.at(number)?.take()).collect();
+        state.bytes -= cut.iter().map(Entry::bytes).sum::<usize>();
+        if let Some(Some(removal)) = state.at(last) {
+            removal.cut = !cut.is_empty();
         }
-        out
+        cut
     }
 
     /// Takes the next chain: entries of one caller that follow each other.
@@ -194,18 +219,23 @@ impl Journal {
         if state.flying {
             return Take::Busy;
         }
-        let Some(first) = state.queue.front() else { return Take::Nothing };
-        let (caller, mut count, mut bytes) = (first.caller.clone(), 0, 0);
-        for entry in state.queue.iter().take(CHAIN_MEMBERS_MAX) {
-            bytes += entry.bytes();
-            if entry.caller != caller || count > 0 && bytes > CHAIN_BYTES_MAX {
-                break;
+        let Some(first) = state.first() else { return Take::Nothing };
+        let (caller, mut bytes, mut chain) = (first.caller.clone(), 0, Vec::new());
+        while let Some(next) = state.queue.front() {
+            if let Some(entry) = next {
+                let more = bytes + entry.bytes();
+                if chain.len() == CHAIN_MEMBERS_MAX
+                    || entry.caller != caller
+                    || !chain.is_empty() && more > CHAIN_BYTES_MAX
+                {
+                    break;
+                }
+                bytes = more;
             }
-            count += 1;
+            chain.extend(state.queue.pop_front().flatten());
         }
         state.flying = true;
-        let chain: Vec<Entry> = state.queue.drain(..count).collect();
-        state.bytes -= chain.iter().map(Entry::bytes).sum::<usize>();
+        state.bytes -= bytes;
         Take::Chain(chain)
     }
 
@@ -215,17 +245,22 @@ impl Journal {
         state.flying = false;
         state.bytes += again.iter().map(Entry::bytes).sum::<usize>();
         for entry in again.into_iter().rev() {
-            state.queue.push_front(entry);
+            while state.front() > entry.number + 1 {
+                state.queue.push_front(None);
+            }
+            state.queue.push_front(Some(entry));
         }
         self.settle(&state);
+        if state.queue.is_empty() {
+            state.queue.shrink_to(ENTRIES_KEPT);
+        }
         if state.wanted > self.landed() {
             self.poke.notify_one();
         }
     }
 
     fn settle(&self, state: &State) {
-        let landed = state.queue.front().map_or(state.last, |entry| entry.number - 1);
-        self.landed.store(landed, Ordering::Release);
+        self.landed.store(state.front() - 1, Ordering::Release);
         self.moved.notify_all();
     }
 
@@ -233,7 +268,7 @@ impl Journal {
     pub fn lose(&self) -> Vec<Entry> {
         let mut state = self.state.lock();
         state.bytes = 0;
-        let lost = std::mem::take(&mut state.queue).into();
+        let lost = std::mem::take(&mut state.queue).into_iter().flatten().collect();
         if !state.flying {
             self.settle(&state);
         }
@@ -252,19 +287,20 @@ impl Journal {
     pub fn crowded(&self) -> Option<u64> {
         let state = self.state.lock();
         let full = state.queue.len() >= ENTRIES_MAX || state.bytes >= BYTES_MAX;
-        state.queue.front().filter(|_| full).map(|first| first.number + (CHAIN_MEMBERS_MAX * 4) as u64)
+        full.then(|| state.front() + (CHAIN_MEMBERS_MAX * 4) as u64)
     }
 
     /// The flusher's sleep: until there is something to send (true) or it is to stop (false).
     pub fn wait_for_work(&self, age: Duration) -> bool {
         let mut state = self.state.lock();
-        let mut looks = 0;
+        let (mut looks, mut seen) = (0, 0);
         loop {
             if state.stop {
                 return false;
             }
-            let old = state.queue.front().is_some_and(|first| first.since.elapsed() + age / 8 >= age);
-            if old {
+            let old = state.first().is_some_and(|first| first.since.elapsed() + age / 8 >= age);
+            let quiet = std::mem::replace(&mut seen, state.last) == state.last;
+            if old || quiet {
                 state.wanted = state.last;
             }
             if !state.flying && !state.queue.is_empty() && state.wanted > self.landed() {
@@ -276,7 +312,7 @@ impl Journal {
                 self.poke.wait(&mut state);
                 looks = 0;
             } else {
-                self.poke.wait_for(&mut state, age / 2);
+                self.poke.wait_for(&mut state, age / LOOKS_IN_AGE);
             }
         }
     }
@@ -285,5 +321,172 @@ impl Journal {
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.poke.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{CreateHow, Kind, Name, NewKind, RenameMode, Status};
+
+    use super::*;
+
+    const DIR: Fid = Fid::new(1, 1, 1);
+
+    fn status(fid: Fid) -> Status {
+        let time = Timestamp::default();
+        let kind = if fid.vnode.is_directory() { Kind::Directory } else { Kind::File };
+        Status {
+            fid,
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            used: 0,
+            device: 0,
+            accessed: time,
+            modified: time,
+            changed: time,
+            created: time,
+            data_version: 1,
+            status_version: 1,
+        }
+    }
+
+    fn file(number: u64) -> Fid {
+        Fid::new(1, 2 * number, number + 1)
+    }
+
+    fn name(fid: Fid) -> Name {
+        Name::new(format!("{}", fid.unique.0).as_bytes()).unwrap()
+    }
+
+    /// A journal, and the number of the last change of each file.
+    #[derive(Default)]
+    struct Desk {
+        journal: Journal,
+        pending: std::collections::HashMap<Fid, u64>,
+    }
+
+    impl Desk {
+        fn push(&mut self, fid: Fid, call: Call, expected: Answer) -> u64 {
+            let entry = Entry {
+                number: 0,
+                before: self.pending.get(&fid).copied().unwrap_or(0),
+                since: Instant::now(),
+                caller: Caller::ROOT,
+                at: Timestamp::default(),
+                slot: 0,
+                call,
+                expected,
+                data: None,
+                cut: false,
+            };
+            let number = self.journal.push(entry);
+            self.pending.insert(fid, number);
+            number
+        }
+
+        fn make(&mut self, fid: Fid) -> u64 {
+            let how = CreateHow::Guarded;
+            let call = Call::Make { dir: DIR, name: name(fid), kind: NewKind::File, mode: 0o644, how };
+            self.push(fid, call, Answer::Made { status: status(fid), dir: status(DIR), existed: false })
+        }
+
+        fn set(&mut self, fid: Fid) -> u64 {
+            let change = StatusChange { mode: Some(0o600), ..StatusChange::default() };
+            self.push(fid, Call::SetStatus { fid, change }, Answer::Status(status(fid)))
+        }
+
+        fn rename(&mut self, fid: Fid) -> u64 {
+            let (to, mode) = (Name::new(b"other").unwrap(), RenameMode::Replace);
+            let call = Call::Rename { from_dir: DIR, from: name(fid), to_dir: DIR, to, mode, hold: false };
+            let (from_dir, to_dir) = (status(DIR), status(DIR));
+            self.push(fid, call, Answer::Renamed { status: status(fid), other: None, from_dir, to_dir })
+        }
+
+        fn remove(&mut self, fid: Fid) -> u64 {
+            let call = Call::Remove { dir: DIR, name: name(fid), directory: false, hold: false };
+            self.push(fid, call, Answer::Removed { status: status(fid), dir: status(DIR) })
+        }
+
+        fn take(&self) -> Vec<Entry> {
+            match self.journal.take() {
+                Take::Chain(chain) => chain,
+                Take::Busy | Take::Nothing => Vec::new(),
+            }
+        }
+    }
+
+    fn numbers(entries: &[Entry]) -> Vec<u64> {
+        entries.iter().map(|entry| entry.number).collect()
+    }
+
+    #[test]
+    fn of_a_file_that_came_and_went_only_its_name_is_sent() {
+        let mut desk = Desk::default();
+        let (a, b, c) = (file(1), file(2), file(3));
+        let made = [a, b, c].map(|fid| desk.make(fid));
+        let set = [a, b, a, c, a].map(|fid| desk.set(fid));
+        desk.rename(c);
+        let gone = desk.remove(a);
+        assert_eq!(numbers(&desk.journal.cut()), [set[0], set[2], set[4]]);
+        let renamed = desk.remove(c);
+        assert_eq!(numbers(&desk.journal.cut()), [], "its rename told of what was set before");
+        let sent = desk.take();
+        assert_eq!(numbers(&sent), [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]);
+        assert_eq!(
+            sent.iter().map(|entry| entry.cut).collect::<Vec<_>>(),
+            [[false; 4], [false, false, true, false]].concat()
+        );
+        desk.journal.land(Vec::new());
+        assert_eq!(desk.journal.landed(), renamed);
+    }
+
+    #[test]
+    fn what_a_chain_left_is_next_though_others_were_cut_between() {
+        let mut desk = Desk::default();
+        desk.make(file(1));
+        for number in 2..200 {
+            desk.make(file(number));
+            desk.set(file(number));
+            desk.remove(file(number));
+            assert_eq!(desk.journal.cut().len(), 1);
+        }
+        let mut sent = Vec::new();
+        loop {
+            let mut chain = desk.take();
+            if chain.is_empty() {
+                break;
+            }
+            assert!(chain.len() <= CHAIN_MEMBERS_MAX);
+            // The server had no room for the second half.
+            let again = if chain.len() > 2 { chain.split_off(chain.len() / 2) } else { Vec::new() };
+            let (last, next) = (chain.last().unwrap().number, again.first().map(|entry| entry.number));
+            sent.extend(numbers(&chain));
+            desk.journal.land(again);
+            let landed = desk.journal.landed();
+            assert!(landed >= last && next.is_none_or(|next| landed == next - 1), "{last} {landed} {next:?}");
+        }
+        assert_eq!(sent.len(), 1 + 2 * 198);
+        assert!(sent.is_sorted());
+        assert_eq!(desk.journal.landed(), desk.journal.last());
+    }
+
+    #[test]
+    fn what_flies_is_not_cut() {
+        let mut desk = Desk::default();
+        desk.make(file(1));
+        desk.set(file(1));
+        let flying = desk.take();
+        desk.set(file(1));
+        let gone = desk.remove(file(1));
+        assert_eq!(numbers(&desk.journal.cut()), []);
+        desk.journal.lose();
+        desk.journal.land(flying);
+        assert_eq!(numbers(&desk.take()), [1, 2]);
+        desk.journal.land(Vec::new());
+        assert_eq!(desk.journal.landed(), gone);
     }
 }

@@ -272,8 +272,12 @@ impl Core {
             }
             return (number, answer);
         }
+        let about = fids(&answer);
+        let pending = about.first().and_then(|fid| tables.nodes.whole(fid)).map_or(0, |node| node.pending);
+        let before = if pending > self.journal.landed() { pending } else { 0 };
         let entry = Entry {
             number: 0,
+            before,
             since: Instant::now(),
             caller: caller.clone(),
             at,
@@ -284,13 +288,7 @@ impl Core {
             cut: false,
         };
         let number = self.journal.push(entry);
-        let landed = self.journal.landed();
-        let mut unsent = false;
-        for (index, fid) in fids(&answer).into_iter().enumerate() {
-            let node = tables.node(fid);
-            unsent |= index == 0 && node.pending > landed;
-            node.pending = number;
-        }
+        about.into_iter().for_each(|fid| tables.node(fid).pending = number);
         match (&answer, call) {
             (Answer::Made { status, .. }, _) if status.kind == Kind::Directory => {
                 tables.hold_delegation(status.fid);
@@ -302,8 +300,8 @@ impl Core {
             (Answer::Removed { status, .. }, _) if status.kind == Kind::Directory => {
                 tables.node(status.fid).lend = None;
             }
-            (Answer::Removed { status, .. }, Call::Remove { hold: false, .. }) if status.links == 0 && unsent => {
-                let cut = self.journal.cut(status.fid);
+            (Answer::Removed { status, .. }, Call::Remove { hold: false, .. }) if status.links == 0 && before > 0 => {
+                let cut = self.journal.cut();
                 self.cuts.lock().extend(cut);
             }
             _ => {}
