@@ -154,7 +154,7 @@ impl Core {
     /// The page as it would be answered now, if the directory did not change.
     fn refresh(&self, dir: Fid, mut page: Page) -> Option<Page> {
         let mut tables = self.tables.lock();
-        if page.entered.is_none() || !tables.is_current(dir, page.version) {
+        if !page.listing.names_cacheable || !tables.is_current(dir, page.version) {
             return None;
         }
         for entry in page.listing.entries.iter_mut().filter(|entry| entry.status.is_some()) {
@@ -248,7 +248,7 @@ impl Venus {
         drop(progress);
         if let Some(all) = joined.filter(|_| page.listing.end) {
             core.tables.lock().complete(open.dir, all.version, all.map);
-        } else if joined.is_some() {
+        } else if page.listing.names_cacheable && !page.listing.end {
             core.fetch_early(request, &open, page.next, bytes_max, plus);
         }
         Ok(page.listing)

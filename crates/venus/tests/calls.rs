@@ -228,6 +228,36 @@ fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
 }
 
 #[test]
+fn a_directory_whose_names_have_no_room_here_is_listed_ahead_all_the_same() {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    for i in 0..300 {
+        maker.close(maker.create(&format!("file-{i}")).1);
+    }
+    maker.venus.shutdown().unwrap();
+    let config = venus::VenusConfig { memory_bytes_max: 48 << 10, ..venus::VenusConfig::default() };
+    let client = house.client_with(2, true, config);
+    let handle = client.venus.opendir(&me(), client.root).unwrap();
+    let (mut pages, mut cookie) = (0, 0);
+    loop {
+        let page = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        assert!(page.entries.iter().all(|entry| entry.status.is_some() && entry.cacheable));
+        pages += 1;
+        if page.end {
+            break;
+        }
+        cookie = page.entries.last().unwrap().cookie;
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while client.wire.count("ReadDir") <= pages {
+            assert!(std::time::Instant::now() < patience, "nobody fetches the page behind the one of number {pages}");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    assert!(pages > 5);
+    assert_eq!(client.wire.count("ReadDir"), pages, "each page once");
+}
+
+#[test]
 fn a_page_that_was_fetched_before_a_change_is_not_shown_after_it() {
     for own in [false, true] {
         let house = House::in_memory();
