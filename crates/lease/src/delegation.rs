@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::{Fid, SessionId, Time, VolumeId};
 
 /// How long a directory that was recalled is not delegated again.
-pub(crate) const QUIET_AFTER_RECALL: Duration = Duration::from_secs(5);
+pub(crate) const QUIET_AFTER_RECALL: Duration = Duration::from_secs(1);
 /// How long one is not asked about again whose other users have just been told to forget it.
 pub(crate) const QUIET_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Quiet directories at which those whose time is over are forgotten.

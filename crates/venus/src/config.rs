@@ -56,7 +56,7 @@ impl Default for VenusConfig {
             uncommitted_bytes_max: 64 << 20,
             dirty_age: Duration::from_secs(1),
             delegations: true,
-            recall_pause: Duration::from_secs(5),
+            recall_pause: Duration::from_secs(1),
             flusher_threads: 4,
             reader_threads: 16,
             read_ahead_bytes_max: 16 << 20,
