@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -17,6 +18,9 @@ pub(crate) const BLOCK: u64 = 1 << 20;
 pub(crate) const SUMMED: u64 = 16 << 10;
 /// Checksums that are kept and dropped together: those of one MiB.
 pub(crate) const GROUP: u64 = 64;
+
+/// From this delay on a line may hold more than a window that grew by itself: 4 MiB in 2 ms are 2 GB/s.
+const FAR: Duration = Duration::from_millis(2);
 
 /// A block that is read ahead.
 pub(crate) enum Block {
@@ -38,6 +42,8 @@ pub(crate) struct Body {
 #[derive(Default)]
 pub(crate) struct Reads {
     pub version: u64,
+    /// The least time that a request for blocks took to bring its first one.
+    delay: Option<Duration>,
     pub blocks: HashMap<u64, Block>,
     pub body: Option<Body>,
     pub known: Known,
@@ -54,6 +60,16 @@ impl Reads {
     /// Bytes in blocks.
     pub fn bytes(&self) -> usize {
         self.blocks.values().map(Block::len).sum()
+    }
+
+    /// A request for blocks brought its first one after `delay`.
+    pub fn began_after(&mut self, delay: Duration) {
+        self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
+    }
+
+    /// Whether the server, or its disk, is far away: what is asked for is long on its way, however little else is.
+    pub fn is_far(&self) -> bool {
+        self.delay.is_some_and(|delay| delay >= FAR)
     }
 
     /// The file has `version` now; blocks of an older one go. Returns the bytes let go.
@@ -163,6 +179,19 @@ mod tests {
         assert_eq!(freed, BLOCK as usize, "the first block was read whole, in two parts");
         assert!(matches!(reads.read(0, 1, size, &mut freed), Ahead::Missing));
         assert!(matches!(reads.read(2 * BLOCK - 1, 2 * BLOCK + 1, size, &mut freed), Ahead::Coming));
+    }
+
+    #[test]
+    fn a_line_is_as_far_as_its_quickest_answer() {
+        let (mut reads, millis) = (Reads::default(), Duration::from_millis);
+        assert!(!reads.is_far(), "nothing is known");
+        reads.began_after(millis(30));
+        assert!(reads.is_far());
+        reads.began_after(millis(12));
+        assert!(reads.is_far());
+        reads.began_after(millis(1));
+        reads.began_after(millis(40));
+        assert!(!reads.is_far(), "the others waited behind what was on its way");
     }
 
     #[test]
