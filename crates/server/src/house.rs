@@ -49,6 +49,8 @@ pub(crate) struct Agenda {
     close: Vec<Arc<Link>>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, Gathering)>,
+    /// The thread is the pool's, so it may wait for the disk.
+    may_wait: bool,
 }
 
 impl Agenda {
@@ -195,10 +197,14 @@ impl House {
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        if self.vice.may_block(&call) {
+        if agenda.may_wait && matches!(call, Call::Read { .. }) {
+            // The next read of a chain: no other thread is woken for it, and what was read leaves first.
+            agenda.flush();
+            self.perform(origin, &caller, call, agenda);
+        } else if self.vice.may_block(&call) {
             let house = Arc::clone(self);
             self.pool.run(move || {
-                let mut agenda = Agenda::default();
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 house.perform(origin, &caller, call, &mut agenda);
                 house.settle_and_send(&mut agenda);
             });

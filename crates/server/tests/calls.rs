@@ -101,6 +101,32 @@ fn a_chain_names_what_it_made() {
 }
 
 #[test]
+fn long_reads_of_a_chain_come_in_order_up_to_the_first_that_is_refused() {
+    const BLOCK: usize = 1 << 20;
+    let cell = Cell::new();
+    for endpoint in cell.both() {
+        let session = connect(endpoint);
+        let dir = root(&session);
+        let file = status(&ask(&session, Call::MakeUnnamed { dir, mode: 0o644 })).fid;
+        (0..12_u8).for_each(|n| drop(write(&session, file, u64::from(n) * BLOCK as u64, vec![n; BLOCK])));
+        let read = |n: u64| Call::Read { fid: file, offset: n * BLOCK as u64, length: BLOCK as u32 };
+        let mut calls: Vec<Call> = (0..12).map(read).collect();
+        calls.insert(10, Call::Read { fid: dir, offset: 0, length: BLOCK as u32 });
+        let mut heard = Vec::new();
+        session.chain_each(&Caller::ROOT, calls, &mut |at, result| {
+            heard.push(match result.map(|reply| reply.answer) {
+                Ok(Answer::Data { data, .. }) => Ok(data.len() == BLOCK && data.iter().all(|byte| *byte == at as u8)),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error),
+            });
+        });
+        let aborted = Err(CallError::Fault(Fault::ChainAborted));
+        assert!(heard[..10].iter().all(|whole| *whole == Ok(true)), "{heard:?}");
+        assert_eq!(heard[10..], [Err(CallError::Fault(Fault::IsDirectory)), aborted.clone(), aborted]);
+    }
+}
+
+#[test]
 fn many_threads_share_a_session() {
     let cell = Cell::new();
     for endpoint in cell.both() {
