@@ -196,6 +196,8 @@ impl Inbox {
         loop {
             let received = match (self.extent, self.payload.as_mut()) {
                 (Some(extent), Some(payload)) if payload.len() < extent.payload => {
+                    // Who waits anyway waits for all of it: one call, and fewer wake-ups.
+                    let flags = if wait { flags | RecvFlags::WAITALL } else { flags };
                     receive_exactly(connection, payload, extent.payload, flags)
                 }
                 (Some(_), Some(_)) => return Ok(Filled::Some),
