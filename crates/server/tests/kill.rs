@@ -95,7 +95,7 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
 
 /// What the partition has of the directory: a beginning of the files; of the last one the bytes may still be missing.
 fn check(partition: &Partition, dir: Fid, heard: u64) -> u64 {
-    let volume = partition.volume(dir.volume).unwrap();
+    let volume = partition.volume(dir.volume).unwrap().unwrap();
     let entries = volume.vnode(dir.vnode).unwrap().unwrap().entries;
     assert!(entries >= heard, "{heard} files were heard of, and there are {entries}");
     for number in 0..entries {
@@ -138,7 +138,7 @@ fn what_was_heard_of_a_chain_survives_kill_9() {
             child.wait().unwrap();
             let before = heard.load(Ordering::SeqCst);
             let partition = Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
-            assert!(partition.volume(dir.volume).unwrap().vnode(VnodeNo::ROOT).unwrap().is_some());
+            assert!(partition.volume(dir.volume).unwrap().unwrap().vnode(VnodeNo::ROOT).unwrap().is_some());
             let found = check(&partition, dir, before);
             drop(partition);
             let server = Server::start(&config(place.path())).unwrap();

@@ -540,7 +540,7 @@ pub fn wall(at: Time) -> Timestamp {
 
 fn found(partition: &Partition, tree: &Tree) -> Found {
     let mut found = Found::default();
-    let Some(volume) = partition.volume(tree.dir.volume) else { return found };
+    let Ok(Some(volume)) = partition.volume(tree.dir.volume) else { return found };
     let plain = tree.files.iter().map(|(fid, _)| *fid).chain([tree.log, tree.dir]);
     for fid in plain.chain(tree.locks.iter().copied()) {
         if let Ok(Some(vnode)) = volume.vnode(fid.vnode) {

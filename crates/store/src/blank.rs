@@ -76,8 +76,8 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`]; `Misuse` if a kernel was given the body that there is, or there is no such blank.
     pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
-        let media = &self.tree.media;
-        media.usable()?;
+        self.writable()?;
+        let media = &self.trunk.media;
         if vnode.handed && matches!(vnode.place, Place::File { .. }) {
             return Err(StoreError::Misuse("a kernel has another body of this file"));
         }
@@ -93,20 +93,20 @@ impl Volume {
             disk.adopt_blank(blank, name)?.ok_or_else(|| std::io::ErrorKind::NotFound.into())
         })?;
         let no = vnode.no();
-        let name = crate::reader::body_name(&self.tree, vnode).expect("new_file puts it into a file");
+        let name = crate::reader::body_name(&self.tree(), vnode).expect("new_file puts it into a file");
         put_lent_mark(media, name)?;
         if had_bytes {
             media.sync_disk(|| media.disk.sync_name(name))?;
         }
         self.touch(no, update);
-        let held = update.hold(&self.tree, no);
+        let held = update.hold(&self.trunk, no);
         held.gate.backup = false;
         held.gate.lent = true;
         held.gate.settled = None;
         if let Some(made) = &mut held.made {
             made.lent = true;
         }
-        media.bodies.lent.lock().insert((self.tree.id, no));
+        media.bodies.lent.lock().insert((self.trunk.id, no));
         self.settle_lent(vnode, update).map(drop)
     }
 
@@ -115,13 +115,13 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn end_adoption(&self, no: VnodeNo, blank: BlankName) -> Result<()> {
-        let media = &self.tree.media;
-        let gate = media.bodies.gate((self.tree.id, no));
+        let media = &self.trunk.media;
+        let gate = media.bodies.gate((self.trunk.id, no));
         let mut gate = gate.write();
         media.write_out()?;
         media.disk.remove_blank(blank).map_err(|e| StoreError::from_io("removal of a blank", &e))?;
-        let vnode = self.tree.vnode(no)?;
-        let name = vnode.and_then(|vnode| crate::reader::body_name(&self.tree, &vnode));
+        let vnode = self.tree().vnode(no)?;
+        let name = vnode.and_then(|vnode| crate::reader::body_name(&self.tree(), &vnode));
         let (Some(name), Some(settled)) = (name, gate.settled) else { return Ok(()) };
         let Some(file) = gate.file(&*media.disk, name)? else { return Ok(()) };
         let stamp = stamp_of(&*file)?;

@@ -125,6 +125,14 @@ impl Bodies {
         shard.gates.entry(id).or_default().clone()
     }
 
+    /// Nothing of the tree's bodies is worth knowing any more. Nobody writes them.
+    pub(crate) fn forget(&self, tree: VolumeId) {
+        for shard in &self.shards {
+            shard.lock().gates.retain(|id, _| id.0 != tree);
+        }
+        self.lent.lock().retain(|id| id.0 != tree);
+    }
+
     /// The bodies that [`Gate::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
     pub(crate) fn unsettled(&self) -> Vec<BodyId> {
         let gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();

@@ -24,6 +24,7 @@ use types::{AllocateMode, VnodeNo};
 use crate::bodies::Mark;
 use crate::disk::{BodyFile, BodyName, Disk};
 use crate::engine::Batch;
+use crate::media::Media;
 use crate::reader::{body_name, damaged_block, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
@@ -42,13 +43,13 @@ impl Volume {
     /// `NoSpace`, `TooBig`, `Medium`; `Damaged` if a damaged block would have to be kept in part. After an
     /// error drop the update.
     pub fn write(&self, vnode: &mut Vnode, offset: u64, data: &[u8], update: &mut Update) -> Result<()> {
-        self.tree.media.usable()?;
+        self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
         if data.is_empty() {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.tree, vnode.no());
+        update.hold(&self.trunk, vnode.no());
         if self.stays_inline(vnode, end) {
             let mut bytes = self.inline_bytes(vnode, update)?;
             bytes.resize(bytes.len().max(end as usize), 0);
@@ -73,10 +74,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`].
     pub fn truncate(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
-        self.tree.media.usable()?;
+        self.writable()?;
         end_of(size, 0)?;
         self.settle_lent(vnode, update)?;
-        update.hold(&self.tree, vnode.no());
+        update.hold(&self.trunk, vnode.no());
         // PT-4: what a kernel was given stays, in place.
         let stays = vnode.handed && matches!(vnode.place, Place::File { .. });
         if size == 0 && !stays {
@@ -112,13 +113,13 @@ impl Volume {
         mode: AllocateMode,
         update: &mut Update,
     ) -> Result<()> {
-        self.tree.media.usable()?;
+        self.writable()?;
         let end = end_of(offset, length)?;
         if length == 0 {
             return Ok(());
         }
         self.settle_lent(vnode, update)?;
-        update.hold(&self.tree, vnode.no());
+        update.hold(&self.trunk, vnode.no());
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let zeroes = !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize);
         let reserves = mode != AllocateMode::PunchHole;
@@ -150,16 +151,16 @@ impl Volume {
     /// The body's records and file go away with the update; the vnode is the caller's.
     pub(crate) fn drop_body(&self, vnode: &Vnode, update: &mut Update) {
         let no = vnode.no();
-        update.hold(&self.tree, no);
+        update.hold(&self.trunk, no);
         match vnode.place {
             Place::None => {}
             Place::Inline => update.set_inline(no, None),
             Place::File { epoch, generation } => {
-                if update.hold(&self.tree, no).gate.backup {
+                if update.hold(&self.trunk, no).gate.backup {
                     update.set_inline(no, None);
                 }
                 update.forget_sums(no, 0);
-                update.discard(BodyName { volume: self.tree.id, vnode: no, epoch, generation });
+                update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation });
             }
         }
     }
@@ -177,7 +178,7 @@ impl Volume {
         let pending = update.inline(vnode.no()).cloned();
         let bytes = match pending {
             Some(bytes) => bytes,
-            None => self.tree.inline(vnode.no())?.map(Vec::from),
+            None => self.tree().inline(vnode.no())?.map(Vec::from),
         };
         let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
         whole.ok_or_else(|| StoreError::Damaged(format!("inline body of {}", vnode.status.fid)))
@@ -194,14 +195,14 @@ impl Volume {
     pub(crate) fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         if let Place::File { epoch, .. } = vnode.place {
             // Copying a body on the first write after a seal comes with clones.
-            return if epoch == self.tree.epoch { Ok(()) } else { Err(StoreError::Misuse("body of a sealed epoch")) };
+            return if epoch > self.tree().floor { Ok(()) } else { Err(StoreError::Misuse("body of a sealed epoch")) };
         }
         let bytes = self.inline_bytes(vnode, update)?;
-        self.tree.media.room_for(BLOCK_BYTES)?;
+        self.trunk.media.room_for(BLOCK_BYTES)?;
         self.new_file(vnode, update, |disk, name| disk.create(name))?;
         if !bytes.is_empty() {
-            update.hold(&self.tree, vnode.no()).gate.backup = true;
-            if self.tree.sealed {
+            update.hold(&self.trunk, vnode.no()).gate.backup = true;
+            if self.tree().is_layered() {
                 // The record may be an older epoch's.
                 update.set_inline(vnode.no(), Some(bytes.clone()));
             }
@@ -218,14 +219,14 @@ impl Volume {
         make: impl FnOnce(&dyn Disk, BodyName) -> std::io::Result<Arc<dyn BodyFile>>,
     ) -> Result<()> {
         let generation = vnode.generations + 1;
-        let place = Place::File { epoch: self.tree.epoch, generation };
+        let place = Place::File { epoch: self.tree().epoch, generation };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
-        let name = body_name(&self.tree, &moved).expect("place is a file");
-        let media = &self.tree.media;
-        let held = update.hold(&self.tree, vnode.no());
+        let name = body_name(&self.tree(), &moved).expect("place is a file");
+        let media = &self.trunk.media;
+        let held = update.hold(&self.trunk, vnode.no());
         let earlier = held.gate.mark.take();
         held.made = Some(Made { name, mark: earlier, backup: held.gate.backup, lent: false });
-        let batch = put_mark(self, name)?;
+        let batch = put_mark(&self.trunk.media, name)?;
         // Or a new life would not know that the file is nobody's.
         media.write_out()?;
         held.gate.mark = Some(Mark { name, batch, size: 0 });
@@ -250,7 +251,7 @@ impl Volume {
         let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let new = blocks.clone().filter(|block| sums.of(*block) == 0).count() as u64;
         if new > 0 {
-            self.tree.media.room_for(new * BLOCK_BYTES)?;
+            self.trunk.media.room_for(new * BLOCK_BYTES)?;
         }
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         let overwrites = blocks.clone().any(|block| sums.of(block) != 0).then_some(offset);
@@ -296,7 +297,7 @@ impl Volume {
             return Ok(bytes);
         }
         read_exactly(file, start, &mut bytes[..there])?;
-        let doubtful = update.hold(&self.tree, vnode.no()).gate.doubtful();
+        let doubtful = update.hold(&self.trunk, vnode.no()).gate.doubtful();
         if !doubtful && sums::of_block(&bytes) != sum {
             return Err(damaged_block(vnode, block));
         }
@@ -312,7 +313,7 @@ impl Volume {
         sums: &Groups,
         update: &mut Update,
     ) -> Result<()> {
-        if update.hold(&self.tree, vnode.no()).gate.lent {
+        if update.hold(&self.trunk, vnode.no()).gate.lent {
             // They were cleared when it was lent; what is there now, a kernel writes.
             return Ok(());
         }
@@ -327,7 +328,7 @@ impl Volume {
                 found = true;
             }
         }
-        if found { self.tree.media.sync_disk(|| file.sync()) } else { Ok(()) }
+        if found { self.trunk.media.sync_disk(|| file.sync()) } else { Ok(()) }
     }
 
     /// As `clear_strays`, in all of the body.
@@ -344,11 +345,11 @@ impl Volume {
         let edge = size.div_ceil(BLOCK_BYTES);
         let group = edge / GROUP_BLOCKS;
         let no = vnode.no();
-        let mut sums = update.sums(&self.tree, no, group)?;
+        let mut sums = update.sums(&self.tree(), no, group)?;
         let tail = &mut sums[(edge % GROUP_BLOCKS) as usize..];
         let mut gone = tail.iter().filter(|sum| **sum != 0).count() as u64;
         tail.fill(0);
-        gone += update.cut_sums(&self.tree, no, group + 1)?;
+        gone += update.cut_sums(&self.tree(), no, group + 1)?;
         update.set_sums(no, group, sums);
         charge(vnode, update, vnode.status.used - gone * BLOCK_BYTES);
         Ok(())
@@ -365,7 +366,7 @@ impl Volume {
             let file = self.begin(vnode, update)?;
             self.touch(vnode.no(), update);
             // A kernel may just make a lent one longer still.
-            let lent = update.hold(&self.tree, vnode.no()).gate.lent;
+            let lent = update.hold(&self.trunk, vnode.no()).gate.lent;
             let grown = if lent { file.extend(size) } else { file.set_length(size) };
             grown.map_err(|e| StoreError::from_io("truncate of a body", &e))?;
             vnode.status.size = size;
@@ -392,7 +393,7 @@ impl Volume {
             gone += u64::from(sum != 0 && new == 0);
             sums.set(block, new);
         }
-        gone += update.cut_sums(&self.tree, no, group + 1)?;
+        gone += update.cut_sums(&self.tree(), no, group + 1)?;
         self.touch(no, update);
         file.set_length(size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
         sums.put(no, update);
@@ -446,7 +447,7 @@ impl Volume {
         groups: &mut Vec<(u64, Sums)>,
     ) -> Result<()> {
         let mut found = update.pending_groups(no, from, to);
-        self.tree.each_group(no, from, &mut |group, _| {
+        self.tree().each_group(no, from, &mut |group, _| {
             if group >= to {
                 return ControlFlow::Break(());
             }
@@ -454,7 +455,7 @@ impl Volume {
             ControlFlow::Continue(())
         })?;
         for group in found {
-            let sums = update.sums(&self.tree, no, group)?;
+            let sums = update.sums(&self.tree(), no, group)?;
             if count(&sums) > 0 {
                 groups.push((group, sums));
             }
@@ -469,7 +470,7 @@ impl Volume {
         while at < end {
             let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
             let block = at / BLOCK_BYTES;
-            let sums = update.sums(&self.tree, vnode.no(), block / GROUP_BLOCKS)?;
+            let sums = update.sums(&self.tree(), vnode.no(), block / GROUP_BLOCKS)?;
             if sums[(block % GROUP_BLOCKS) as usize] != 0 {
                 self.write_blocks(vnode, at, &[0; BLOCK][..(next - at) as usize], update)?;
             }
@@ -488,7 +489,7 @@ impl Volume {
         if new == 0 {
             return Ok(());
         }
-        self.tree.media.room_for(new * BLOCK_BYTES)?;
+        self.trunk.media.room_for(new * BLOCK_BYTES)?;
         self.clear_strays(vnode, &*file, blocks.clone(), &sums, update)?;
         self.mark(vnode, None, update)?;
         self.touch(no, update);
@@ -507,12 +508,12 @@ impl Volume {
 
     /// The body's file, with nothing behind its end.
     pub(crate) fn begin(&self, vnode: &Vnode, update: &mut Update) -> Result<Arc<dyn BodyFile>> {
-        let held = update.hold(&self.tree, vnode.no());
-        let file = open_file(&self.tree, &held.gate, vnode)?;
+        let held = update.hold(&self.trunk, vnode.no());
+        let file = open_file(&self.tree(), &held.gate, vnode)?;
         if !held.gate.trimmed && !held.gate.lent {
             if file.length().map_err(|e| StoreError::from_io("stat of a body", &e))? > vnode.status.size {
                 file.set_length(vnode.status.size).map_err(|e| StoreError::from_io("truncate of a body", &e))?;
-                self.tree.media.sync_disk(|| file.sync())?;
+                self.trunk.media.sync_disk(|| file.sync())?;
             }
             held.gate.trimmed = true;
         }
@@ -521,32 +522,32 @@ impl Volume {
 
     /// Rule 2: the mark is in the log, and on disk if bytes from `overwrites` on that were there before it change.
     pub(crate) fn mark(&self, vnode: &Vnode, overwrites: Option<u64>, update: &mut Update) -> Result<()> {
-        let name = body_name(&self.tree, vnode).expect("the body is in a file");
-        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        let name = body_name(&self.tree(), vnode).expect("the body is in a file");
+        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
         let mark = match gate.mark {
             Some(mark) if mark.name == name => mark,
-            _ => *gate.mark.insert(Mark { name, batch: put_mark(self, name)?, size: vnode.status.size }),
+            _ => *gate.mark.insert(Mark { name, batch: put_mark(&self.trunk.media, name)?, size: vnode.status.size }),
         };
-        if overwrites.is_some_and(|from| from < mark.size) && !self.tree.media.is_synced(mark.batch) {
-            self.tree.media.sync()?;
+        if overwrites.is_some_and(|from| from < mark.size) && !self.trunk.media.is_synced(mark.batch) {
+            self.trunk.media.sync()?;
         }
         Ok(())
     }
 
     /// From here on the file may differ from the records.
     pub(crate) fn touch(&self, no: VnodeNo, update: &mut Update) {
-        let held = update.hold(&self.tree, no);
+        let held = update.hold(&self.trunk, no);
         held.touched = true;
         held.gate.writes += 1;
     }
 }
 
 /// Puts a file's mark into the log; the number of its batch.
-fn put_mark(volume: &Volume, name: BodyName) -> Result<u64> {
+fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
     let key = unstable_key(name);
     let mut batch = Batch::default();
     batch.put(&key, &record::encode_numbers(&key, &[]));
-    volume.tree.media.apply(&batch)
+    media.apply(&batch)
 }
 
 /// Sets what a vnode is charged for.
@@ -570,7 +571,7 @@ impl Groups {
     fn load(volume: &Volume, no: VnodeNo, offset: u64, end: u64, update: &Update) -> Result<Groups> {
         let first = offset / BLOCK_BYTES / GROUP_BLOCKS;
         let past = end.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS);
-        let groups = (first..past).map(|group| update.sums(&volume.tree, no, group)).collect::<Result<_>>()?;
+        let groups = (first..past).map(|group| update.sums(&volume.tree(), no, group)).collect::<Result<_>>()?;
         Ok(Groups { first, groups })
     }
 

@@ -17,6 +17,15 @@ pub enum StoreError {
     /// More than [`crate::BUCKET_ENTRIES_MAX`] names of one directory share a hash.
     #[error("directory cannot take this name: too many names with its hash")]
     BucketFull,
+    /// The volume shows a sealed epoch.
+    #[error("volume {} is read-only", .0.0)]
+    ReadOnly(VolumeId),
+    /// There is no such volume, or not any more.
+    #[error("there is no volume {}", .0.0)]
+    NoVolume(VolumeId),
+    /// Another volume of the partition has the name or the number.
+    #[error("another volume has the {0}")]
+    Taken(&'static str),
     /// The call contradicts what the store was told before.
     #[error("store misused: {0}")]
     Misuse(&'static str),
@@ -51,6 +60,9 @@ impl From<StoreError> for Fault {
             StoreError::Gone(..) => Fault::Stale,
             StoreError::TooBig => Fault::TooBig,
             StoreError::BucketFull | StoreError::NoSpace => Fault::NoSpace,
+            StoreError::ReadOnly(_) => Fault::ReadOnly,
+            StoreError::NoVolume(_) => Fault::NoVolume,
+            StoreError::Taken(_) => Fault::Exists,
             StoreError::Misuse(_) => Fault::Invalid,
             StoreError::Damaged(_) => Fault::Damaged,
             StoreError::Medium(_) => Fault::Medium,

@@ -9,7 +9,9 @@ use rustix::fs::FlockOperation;
 use crate::{OpenError, PartitionConfig};
 
 /// Layout version of everything on a partition.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// The oldest one that is still opened; it is brought to the newest then.
+const FORMAT_VERSION_OLDEST: u32 = 1;
 const MAGIC: &str = "rialto partition";
 
 /// What a partition says of itself.
@@ -114,7 +116,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     }
     let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
     let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;
-    if version != FORMAT_VERSION {
+    if !(FORMAT_VERSION_OLDEST..=FORMAT_VERSION).contains(&version) {
         let path = path.display().to_string();
         return Err(OpenError::UnknownVersion { path, found: version, known: FORMAT_VERSION });
     }
@@ -129,8 +131,11 @@ mod tests {
 
     #[test]
     fn golden_format() {
-        let golden = "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
-        assert_eq!(text(1, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef), golden);
+        let first = "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
+        let id = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
+        assert_eq!(text(1, id), first);
+        assert_eq!(parse(Path::new("/p"), first).unwrap(), (1, id));
+        assert_eq!(parse(Path::new("/p"), &text(FORMAT_VERSION, id)).unwrap(), (2, id));
     }
 
     #[test]
@@ -138,7 +143,7 @@ mod tests {
         let path = Path::new("/p");
         let good = text(1, 7);
         assert_eq!(parse(path, &good).unwrap(), (1, 7));
-        assert!(matches!(parse(path, &text(2, 7)), Err(OpenError::UnknownVersion { found: 2, known: 1, .. })));
+        assert!(matches!(parse(path, &text(3, 7)), Err(OpenError::UnknownVersion { found: 3, known: 2, .. })));
         for bad in [good.replace('7', "8"), good.replace("rialto", "realty"), String::new(), good[..40].to_owned()] {
             assert!(matches!(parse(path, &bad), Err(OpenError::Damaged { .. })), "{bad}");
         }

@@ -6,7 +6,16 @@ use types::{ClientId, SessionId, VnodeNo, VolumeId};
 pub(crate) mod kind {
     /// Partition-wide counters and marks.
     pub(crate) const PARTITION: u8 = b'P';
+    /// A tree: its header, and that of the volume that writes it.
     pub(crate) const VOLUME: u8 = b'V';
+    /// A volume that shows a sealed epoch.
+    pub(crate) const VIEW: u8 = b'W';
+    /// A volume's name.
+    pub(crate) const NAME: u8 = b'N';
+    /// A vnode that was changed in an epoch.
+    pub(crate) const CHANGE: u8 = b'c';
+    /// A volume that is being removed.
+    pub(crate) const REMOVAL: u8 = b'd';
     pub(crate) const USAGE: u8 = b'U';
     pub(crate) const SESSION: u8 = b'S';
     pub(crate) const REPLY: u8 = b'R';
@@ -88,6 +97,30 @@ pub(crate) fn partition(which: u64) -> Key {
 
 pub(crate) fn volume(id: VolumeId) -> Key {
     Key::new(kind::VOLUME).number(id.0)
+}
+
+pub(crate) fn view(id: VolumeId) -> Key {
+    Key::new(kind::VIEW).number(id.0)
+}
+
+/// A volume's name, as long as it is.
+pub(crate) fn name(name: &[u8]) -> Vec<u8> {
+    [&[kind::NAME], name].concat()
+}
+
+/// What is left of a removed volume.
+pub(crate) fn removal(id: VolumeId) -> Key {
+    Key::new(kind::REMOVAL).number(id.0)
+}
+
+/// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are read from older to newer.
+pub(crate) fn changes(tree: VolumeId, epoch: u64) -> Key {
+    Key::new(kind::CHANGE).number(tree.0).number(epoch)
+}
+
+/// A vnode that was changed in an epoch.
+pub(crate) fn change(tree: VolumeId, epoch: u64, vnode: VnodeNo) -> Key {
+    changes(tree, epoch).number(vnode.0)
 }
 
 pub(crate) fn usage(id: VolumeId) -> Key {

@@ -31,10 +31,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`].
     pub fn lend(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        self.tree.media.usable()?;
-        update.hold(&self.tree, vnode.no());
+        self.writable()?;
+        update.hold(&self.trunk, vnode.no());
         self.make_file(vnode, update)?;
-        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
         gate.mapped = true;
         if gate.lent {
             return Ok(());
@@ -44,20 +44,20 @@ impl Volume {
         self.clear_all_strays(vnode, &*file, update)?;
         let stable = (vnode.status.size > 0).then_some(0);
         self.mark(vnode, stable, update)?;
-        let name = body_name(&self.tree, vnode).expect("the body is in a file");
-        put_lent_mark(&self.tree.media, name)?;
+        let name = body_name(&self.tree(), vnode).expect("the body is in a file");
+        put_lent_mark(&self.trunk.media, name)?;
         let stamp = stamp_of(&*file)?;
         self.touch(vnode.no(), update);
-        let gate = &mut update.hold(&self.tree, vnode.no()).gate;
+        let gate = &mut update.hold(&self.trunk, vnode.no()).gate;
         gate.lent = true;
         gate.settled = Some(stamp);
-        self.tree.media.bodies.lent.lock().insert((self.tree.id, vnode.no()));
+        self.trunk.media.bodies.lent.lock().insert((self.trunk.id, vnode.no()));
         Ok(())
     }
 
     /// Whether the body is lent.
     pub fn is_lent(&self, no: VnodeNo) -> bool {
-        self.tree.media.bodies.lent.lock().contains(&(self.tree.id, no))
+        self.trunk.media.bodies.lent.lock().contains(&(self.trunk.id, no))
     }
 
     /// Brings the vnode up to the file of its lent body; says whether that had changed. Of a body that is not lent: no. Put the vnode
@@ -67,14 +67,14 @@ impl Volume {
     /// As [`Volume::write`].
     pub fn settle_lent(&self, vnode: &mut Vnode, update: &mut Update) -> Result<bool> {
         // Without the gate: whoever writes may want to look at the body first.
-        if !self.is_lent(vnode.no()) || body_name(&self.tree, vnode).is_none() {
+        if !self.is_lent(vnode.no()) || body_name(&self.tree(), vnode).is_none() {
             return Ok(false);
         }
-        let held = update.hold(&self.tree, vnode.no());
+        let held = update.hold(&self.trunk, vnode.no());
         if !held.gate.lent {
             return Ok(false);
         }
-        let file = open_file(&self.tree, &held.gate, vnode)?;
+        let file = open_file(&self.tree(), &held.gate, vnode)?;
         if held.gate.settled == Some(stamp_of(&*file)?) {
             return Ok(false);
         }
@@ -99,13 +99,13 @@ impl Volume {
     /// As [`Volume::write`].
     pub fn append(&self, vnode: &mut Vnode, data: &[u8], update: &mut Update) -> Result<u64> {
         self.settle_lent(vnode, update)?;
-        let lent = self.is_lent(vnode.no()) && update.hold(&self.tree, vnode.no()).gate.lent;
+        let lent = self.is_lent(vnode.no()) && update.hold(&self.trunk, vnode.no()).gate.lent;
         if !lent {
             let end = vnode.status.size;
             return self.write(vnode, end, data, update).map(|()| end);
         }
-        self.tree.media.room_for(data.len() as u64)?;
-        let file = open_file(&self.tree, &update.hold(&self.tree, vnode.no()).gate, vnode)?;
+        self.trunk.media.room_for(data.len() as u64)?;
+        let file = open_file(&self.tree(), &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
         self.touch(vnode.no(), update);
         let at = file.append(data).map_err(|e| StoreError::from_io("append to a body", &e))?;
         self.settle_lent(vnode, update)?;
@@ -120,7 +120,7 @@ impl Volume {
         while let Some(run) = file.next_data(at).map_err(|e| StoreError::from_io("seek", &e))? {
             let blocks = run.start / BLOCK_BYTES..run.end.min(size).div_ceil(BLOCK_BYTES);
             for group in blocks.start / GROUP_BLOCKS..blocks.end.div_ceil(GROUP_BLOCKS) {
-                let mut stored = update.sums(&self.tree, no, group)?;
+                let mut stored = update.sums(&self.tree(), no, group)?;
                 let before = new;
                 for (block, sum) in (group * GROUP_BLOCKS..).zip(stored.iter_mut()) {
                     if *sum == 0 && blocks.contains(&block) {
@@ -147,15 +147,15 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn end_lend(&self, no: VnodeNo) -> Result<bool> {
-        let media = &self.tree.media;
-        let id = (self.tree.id, no);
+        let media = &self.trunk.media;
+        let id = (self.trunk.id, no);
         let gate = media.bodies.gate(id);
         let mut gate = gate.write();
         if !gate.lent {
             media.bodies.lent.lock().remove(&id);
             return Ok(true);
         }
-        let name = self.tree.vnode(no)?.and_then(|vnode| body_name(&self.tree, &vnode));
+        let name = self.tree().vnode(no)?.and_then(|vnode| body_name(&self.tree(), &vnode));
         if let Some(name) = name {
             gate.close();
             let written = media.disk.is_written(name).map_err(|e| StoreError::from_io("lease of a body", &e))?;

@@ -1,25 +1,26 @@
-//! A partition: what opens, its volumes, sessions and counters, and stability.
+//! A partition: how it opens, and how it is made stable. Its volumes are in `catalog.rs`, its sessions in `sessions.rs`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
-use types::{BootVerifier, ClientId, Fid, Kind, Name, SessionId, VnodeNo, VolumeId};
+use types::BootVerifier;
 
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
-use crate::key::{self, kind};
+use crate::key;
 use crate::media::{Gathering, Media};
-use crate::record::{self, VolumeHeader};
-use crate::volume::{Result, put_header};
-use crate::{MemMachine, NewRoot, OpenError, StoreError, Update, Vnode, Volume, format, settle};
+use crate::removal::Removals;
+use crate::resident::Residents;
+use crate::sessions::Counter;
+use crate::volume::Result;
+use crate::{MemMachine, OpenError, StoreError, format, record, settle};
 
 /// What a new partition is told.
 #[derive(Clone, Debug, Default)]
@@ -54,30 +55,6 @@ pub struct Space {
     pub free_bytes: u64,
 }
 
-/// A session that survives a restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRecord {
-    /// Its number.
-    pub session: SessionId,
-    /// Whose it is.
-    pub client: ClientId,
-    /// Which life of the client.
-    pub incarnation: u64,
-    /// What else its owner wants to know again.
-    pub extra: Bytes,
-}
-
-/// The last reply of a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredReply {
-    /// The slot.
-    pub slot: u32,
-    /// The number of the request.
-    pub request: u64,
-    /// The encoded reply.
-    pub reply: Bytes,
-}
-
 /// An open partition; clones are handles to the same one.
 #[derive(Clone)]
 pub struct Partition(pub(crate) Arc<Inner>);
@@ -86,31 +63,24 @@ pub(crate) struct Inner {
     pub(crate) media: Arc<Media>,
     id: u128,
     server: String,
-    volumes: RwLock<BTreeMap<VolumeId, Arc<Volume>>>,
+    /// Held by whoever changes which volumes there are and what they are called.
+    pub(crate) catalog: Mutex<()>,
+    pub(crate) residents: Mutex<Residents>,
+    pub(crate) removals: Mutex<Removals>,
     pub(crate) rng: Mutex<StdRng>,
-    sessions: Mutex<Counter>,
+    pub(crate) sessions: Mutex<Counter>,
     /// Held while the partition is open.
     _lock: Option<fs::File>,
-}
-
-/// Numbers that are never used twice: `next` is handed out, below `stored` may have been.
-#[derive(Default)]
-struct Counter {
-    next: u64,
-    stored: u64,
 }
 
 /// Sees the key and value of a record; an error ends the scan.
 type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Session numbers that are set aside in one durable step.
-const SESSIONS_AT_ONCE: u64 = 64;
-
 /// Partition-wide records.
-mod which {
-    pub(super) const BOOT: u64 = 0;
-    pub(super) const NEXT_SESSION: u64 = 1;
-    pub(super) const NEXT_VOLUME: u64 = 2;
+pub(crate) mod which {
+    pub(crate) const BOOT: u64 = 0;
+    pub(crate) const NEXT_SESSION: u64 = 1;
+    pub(crate) const NEXT_VOLUME: u64 = 2;
 }
 
 // Options are handed over: a caller keeps none.
@@ -164,59 +134,6 @@ impl Partition {
         &self.0.server
     }
 
-    /// Every volume.
-    pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        self.0.volumes.read().values().cloned().collect()
-    }
-
-    /// A volume by number.
-    pub fn volume(&self, id: VolumeId) -> Option<Arc<Volume>> {
-        self.0.volumes.read().get(&id).cloned()
-    }
-
-    /// A volume by name.
-    pub fn volume_named(&self, name: &[u8]) -> Option<Arc<Volume>> {
-        self.0.volumes.read().values().find(|volume| volume.name().as_bytes() == name).cloned()
-    }
-
-    /// Makes a volume with an empty root directory; stable when it returns.
-    ///
-    /// # Errors
-    /// `Misuse` if the name is taken; `NoSpace`, `Medium`.
-    pub fn create_volume(&self, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
-        let media = &self.0.media;
-        let mut volumes = self.0.volumes.write();
-        if volumes.values().any(|volume| volume.name() == name) {
-            return Err(StoreError::Misuse("a volume has this name"));
-        }
-        let key = key::partition(which::NEXT_VOLUME);
-        let number = self.number(&key)?.unwrap_or(1);
-        let id = VolumeId(number);
-        media.disk.add_volume(id).map_err(|e| StoreError::from_io("directories of a volume", &e))?;
-        let header = VolumeHeader {
-            name: name.clone(),
-            hash_key: self.0.rng.lock().random(),
-            created: root.now,
-            quota: root.quota,
-            next_slot: 1,
-            epoch: 1,
-            sealed: Vec::new(),
-        };
-        let mut batch = Batch::default();
-        batch.put(&key, &record::encode_numbers(&key, &[number + 1]));
-        put_header(id, &header, &mut batch);
-        media.apply(&batch)?;
-        let volume = Arc::new(Volume::new(media.clone(), id, header, [0, 0]));
-        let fid = Fid::root(id);
-        let vnode = Vnode::new(fid, Kind::Directory, root.mode, root.uid, root.gid, VnodeNo::ROOT, root.now);
-        let mut update = Update::new();
-        update.create_vnode(&vnode);
-        volume.commit(update)?;
-        media.sync()?;
-        volumes.insert(id, volume.clone());
-        Ok(volume)
-    }
-
     /// Changes whenever unstable changes may have been lost: with the operating system's boot, or when a sync failed.
     pub fn boot_verifier(&self) -> BootVerifier {
         BootVerifier(self.0.media.verifier())
@@ -250,16 +167,17 @@ impl Partition {
     /// # Errors
     /// As `sync`.
     pub fn sync_all(&self) -> Result<()> {
-        settle::sync_all(&self.0.media, &|id| self.volume(id.0))
+        settle::sync_all(&self.0.media, &|id| self.volume(id))
     }
 
-    /// Removes up to `max` body files that nothing names any more; says how many. Where there are none and room was refused, it takes
-    /// the time to get back what removed records hold. For a background thread.
+    /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
+    /// there are none and room was refused, it takes the time to get back what removed records hold. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
-        settle::sweep(&self.0.media, max)
+        let swept = settle::sweep(&self.0.media, max)?;
+        if swept > 0 { Ok(swept) } else { self.sweep_removals(max) }
     }
 
     /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
@@ -284,104 +202,13 @@ impl Partition {
         self.0.media.engine.stats()
     }
 
-    /// A session number that was never used. Durable when it returns.
-    ///
-    /// # Errors
-    /// `Medium`.
-    pub fn allocate_session(&self) -> Result<SessionId> {
-        let mut counter = self.0.sessions.lock();
-        if counter.next == counter.stored {
-            let key = key::partition(which::NEXT_SESSION);
-            let stored = counter.next + SESSIONS_AT_ONCE;
-            let mut batch = Batch::default();
-            batch.put(&key, &record::encode_numbers(&key, &[stored]));
-            self.0.media.apply(&batch)?;
-            self.0.media.sync()?;
-            counter.stored = stored;
-        }
-        counter.next += 1;
-        Ok(SessionId(counter.next - 1))
-    }
-
-    /// Every session record.
-    ///
-    /// # Errors
-    /// `Damaged`, `Medium`.
-    pub fn sessions(&self) -> Result<Vec<SessionRecord>> {
-        let mut sessions = Vec::new();
-        self.each(&[kind::SESSION], &mut |key, value| {
-            let session = SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("session", key))?);
-            sessions.push(record::decode_session(key, session, value)?);
-            Ok(())
-        })?;
-        Ok(sessions)
-    }
-
-    /// Writes a session record (unstable until the next sync).
-    ///
-    /// # Errors
-    /// `Medium`.
-    pub fn put_session(&self, record: &SessionRecord) -> Result<()> {
-        let key = key::session(record.session);
-        let mut batch = Batch::default();
-        batch.put(&key, &record::encode_session(&key, record));
-        self.0.media.apply(&batch).map(drop)
-    }
-
-    /// Removes a session with its replies.
-    ///
-    /// # Errors
-    /// `Medium`.
-    pub fn remove_session(&self, session: SessionId) -> Result<()> {
-        let mut batch = Batch::default();
-        batch.delete(&key::session(session));
-        for reply in self.replies(session)? {
-            batch.delete(&key::reply(session, reply.slot));
-        }
-        self.0.media.apply(&batch).map(drop)
-    }
-
-    /// A session's stored replies, by slot.
-    ///
-    /// # Errors
-    /// `Damaged`, `Medium`.
-    pub fn replies(&self, session: SessionId) -> Result<Vec<StoredReply>> {
-        let mut replies = Vec::new();
-        self.each(&key::replies(session), &mut |key, value| {
-            let slot = key::number_at(key, 1).and_then(|slot| u32::try_from(slot).ok());
-            let slot = slot.ok_or_else(|| record::damaged("reply", key))?;
-            replies.push(record::decode_reply(key, slot, value)?);
-            Ok(())
-        })?;
-        Ok(replies)
-    }
-
-    /// The highest incarnation of a client that was ever recorded.
-    ///
-    /// # Errors
-    /// `Damaged`, `Medium`.
-    pub fn incarnation(&self, client: ClientId) -> Result<Option<u64>> {
-        self.number(&key::client(client))
-    }
-
-    /// Records a client's incarnation (unstable until the next sync).
-    ///
-    /// # Errors
-    /// `Medium`.
-    pub fn put_incarnation(&self, client: ClientId, incarnation: u64) -> Result<()> {
-        let key = key::client(client);
-        let mut batch = Batch::default();
-        batch.put(&key, &record::encode_numbers(&key, &[incarnation]));
-        self.0.media.apply(&batch).map(drop)
-    }
-
-    fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
         let value = self.0.media.engine.get(key)?;
         value.map(|value| record::decode_numbers::<1>(key, &value).map(|[number]| number)).transpose()
     }
 
     /// Visits every record under a prefix.
-    fn each(&self, prefix: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+    pub(crate) fn each(&self, prefix: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
         let mut result = Ok(());
         self.0.media.engine.scan(prefix, &prefix_end(prefix), &mut |key, value| {
             result = visit(key, value);
@@ -416,16 +243,21 @@ fn start(
     options: &OpenOptions,
     lock: Option<fs::File>,
 ) -> std::result::Result<Partition, OpenError> {
+    let old = found.version < format::FORMAT_VERSION;
     let partition = Partition(Arc::new(Inner {
         media: Media::new(engine, disk, options.open_bodies_max),
         id: found.id,
         server: found.server,
-        volumes: RwLock::default(),
+        catalog: Mutex::default(),
+        residents: Mutex::default(),
+        removals: Mutex::default(),
         rng: Mutex::new(rng(options)),
         sessions: Mutex::default(),
         _lock: lock,
     }));
-    match partition.recover() {
+    let upgraded = if old { partition.upgrade() } else { Ok(()) };
+    match upgraded.and_then(|()| partition.recover()) {
+        Ok(()) if old => format::seal(path, found.id).map(|()| partition),
         Ok(()) => Ok(partition),
         Err(error) => {
             let path = path.display().to_string();
@@ -446,9 +278,8 @@ impl Partition {
         media.engine.sync()?;
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
-        *self.0.sessions.lock() = Counter { next, stored: next };
-        self.recover_volumes()?;
-        settle::recall_marks(media, power_lost, &|id| self.volume(id.0))?;
+        *self.0.sessions.lock() = Counter::from(next);
+        settle::recall_marks(media, power_lost, &|id| self.volume(id))?;
         media.sync()
     }
 
@@ -478,28 +309,5 @@ impl Partition {
         media.sync()?;
         media.set_verifier(verifier);
         Ok(true)
-    }
-
-    /// A volume whose header is damaged is left out; the others work.
-    fn recover_volumes(&self) -> Result<()> {
-        let mut headers: Vec<(VolumeId, VolumeHeader)> = Vec::new();
-        self.each(&[kind::VOLUME], &mut |key, value| {
-            match (key::number_at(key, 0), record::decode_volume(key, value)) {
-                (Some(id), Ok(header)) => headers.push((VolumeId(id), header)),
-                (_, Err(error)) => tracing::error!(%error, "volume is left out"),
-                (None, _) => tracing::error!(?key, "volume record without a number is left out"),
-            }
-            Ok(())
-        })?;
-        let media = &self.0.media;
-        let mut volumes = self.0.volumes.write();
-        for (id, header) in headers {
-            let key = key::usage(id);
-            // A crash in the middle of making a volume leaves a header without a root.
-            let Some(value) = media.engine.get(&key)? else { continue };
-            let usage = record::decode_usage(&key, &value)?;
-            volumes.insert(id, Arc::new(Volume::new(media.clone(), id, header, usage)));
-        }
-        Ok(())
     }
 }

@@ -29,16 +29,17 @@ impl Volume {
     /// # Errors
     /// As every reading method.
     pub fn reader(&self, no: VnodeNo) -> Result<Option<Reader>> {
-        let gate = self.tree.media.bodies.gate((self.tree.id, no)).read_arc();
-        let vnode = self.tree.vnode(no)?;
-        Ok(vnode.map(|vnode| Reader { tree: self.tree.clone(), vnode, gate }))
+        let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
+        let tree = self.tree();
+        let vnode = tree.vnode(no)?;
+        Ok(vnode.map(|vnode| Reader { tree, vnode, gate }))
     }
 
     /// The same for a vnode that was read earlier.
     fn reader_of(&self, vnode: &Vnode) -> Result<Reader> {
         let reader = self.reader(vnode.no())?;
         let same = reader.filter(|reader| reader.vnode.status.fid == vnode.status.fid);
-        same.ok_or(StoreError::Gone(self.tree.id, vnode.no()))
+        same.ok_or(StoreError::Gone(self.id(), vnode.no()))
     }
 
     /// [`Volume::reader`] and [`Reader::read`] in one.

@@ -6,9 +6,8 @@
 use bytes::Bytes;
 use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
-use crate::partition::{SessionRecord, StoredReply};
+use crate::sessions::{SessionRecord, StoredReply};
 use crate::vnode::{Place, Target, Vnode};
-use crate::volume::Quota;
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
 /// The layouts below.
@@ -21,21 +20,6 @@ pub(crate) type Sums = [u32; GROUP_BLOCKS as usize];
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// What a volume is, as `V` keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeHeader {
-    pub(crate) name: Name,
-    /// Key of the names' hash.
-    pub(crate) hash_key: u128,
-    pub(crate) created: Timestamp,
-    pub(crate) quota: Quota,
-    /// Slots below this may be in use.
-    pub(crate) next_slot: u64,
-    pub(crate) epoch: u64,
-    /// Epochs that clones still see, ascending.
-    pub(crate) sealed: Vec<u64>,
-}
-
 /// One name in a bucket: its index keeps its cookie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketEntry {
@@ -45,35 +29,38 @@ pub(crate) struct BucketEntry {
 }
 
 /// Builds a value.
-struct Out(Vec<u8>);
+pub(crate) struct Out(pub(crate) Vec<u8>);
 
 impl Out {
-    fn new(capacity: usize) -> Out {
+    pub(crate) fn new(capacity: usize) -> Out {
+        Out::with_version(capacity, VERSION)
+    }
+    pub(crate) fn with_version(capacity: usize, version: u8) -> Out {
         let mut bytes = Vec::with_capacity(capacity + 5);
-        bytes.push(VERSION);
+        bytes.push(version);
         Out(bytes)
     }
-    fn u8(&mut self, value: u8) {
+    pub(crate) fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
-    fn u16(&mut self, value: u16) {
+    pub(crate) fn u16(&mut self, value: u16) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
-    fn u32(&mut self, value: u32) {
+    pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
-    fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
-    fn time(&mut self, time: Timestamp) {
+    pub(crate) fn time(&mut self, time: Timestamp) {
         self.0.extend_from_slice(&time.secs.to_le_bytes());
         self.u32(time.nanos);
     }
-    fn name(&mut self, name: &Name) {
+    pub(crate) fn name(&mut self, name: &Name) {
         self.u8(u8::try_from(name.as_bytes().len()).expect("names have at most 255 bytes"));
         self.0.extend_from_slice(name.as_bytes());
     }
-    fn seal(mut self, key: &[u8]) -> Vec<u8> {
+    pub(crate) fn seal(mut self, key: &[u8]) -> Vec<u8> {
         let sum = crc32c::crc32c_append(crc32c::crc32c(key), &self.0);
         self.u32(sum);
         self.0
@@ -81,60 +68,64 @@ impl Out {
 }
 
 /// Takes a value apart; `None` is damage.
-struct In<'a>(&'a [u8]);
+pub(crate) struct In<'a>(&'a [u8]);
 
 impl<'a> In<'a> {
     /// The fields of a value that checks.
-    fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
+    pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
+        In::open_any(key, value).filter(|(version, _)| *version == VERSION).map(|(_, fields)| fields)
+    }
+    /// As `open`, of any version.
+    pub(crate) fn open_any(key: &[u8], value: &'a [u8]) -> Option<(u8, In<'a>)> {
         let (body, sum) = value.split_last_chunk::<4>()?;
         let right = crc32c::crc32c_append(crc32c::crc32c(key), body) == u32::from_le_bytes(*sum);
         let (version, fields) = body.split_first()?;
-        (right && *version == VERSION).then_some(In(fields))
+        right.then_some((*version, In(fields)))
     }
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*bytes)
     }
-    fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
-    fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
-    fn u128(&mut self) -> Option<u128> {
+    pub(crate) fn u128(&mut self) -> Option<u128> {
         self.array().map(u128::from_le_bytes)
     }
-    fn time(&mut self) -> Option<Timestamp> {
+    pub(crate) fn time(&mut self) -> Option<Timestamp> {
         let secs = self.array().map(i64::from_le_bytes)?;
         let nanos = self.u32()?;
         Some(Timestamp::new(secs, nanos)).filter(|time| time.nanos == nanos)
     }
-    fn name(&mut self) -> Option<Name> {
+    pub(crate) fn name(&mut self) -> Option<Name> {
         let length = self.u8()?;
         Name::new(self.bytes(usize::from(length))?).ok()
     }
     /// `value`, if nothing is left over.
-    fn end<T>(self, value: T) -> Option<T> {
+    pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
 
 /// Fields as a value, with version and sum.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn sealed(key: &[u8], fields: &[u8]) -> Vec<u8> {
-    let mut out = Out::new(fields.len());
+pub(crate) fn sealed(key: &[u8], version: u8, fields: &[u8]) -> Vec<u8> {
+    let mut out = Out::with_version(fields.len(), version);
     out.0.extend_from_slice(fields);
     out.seal(key)
 }
@@ -142,6 +133,11 @@ pub(crate) fn sealed(key: &[u8], fields: &[u8]) -> Vec<u8> {
 /// Whether a value belongs to its key and is whole.
 pub(crate) fn is_sealed(key: &[u8], value: &[u8]) -> bool {
     In::open(key, value).is_some()
+}
+
+/// Whether a whole value says that there is nothing.
+pub(crate) fn is_tombstone(value: &[u8]) -> bool {
+    value.len() == size_of::<u8>() + size_of::<u32>()
 }
 
 /// What damage of the record under `key` is called.
@@ -320,44 +316,6 @@ pub(crate) fn decode_bytes(what: &str, key: &[u8], value: Vec<u8>) -> Result<Opt
         }
         Some(_) => Err(damaged(what, key)),
     }
-}
-
-pub(crate) fn encode_volume(key: &[u8], header: &VolumeHeader) -> Vec<u8> {
-    let mut out = Out::new(100 + header.name.as_bytes().len());
-    out.name(&header.name);
-    out.0.extend_from_slice(&header.hash_key.to_le_bytes());
-    out.time(header.created);
-    out.u64(header.quota.bytes);
-    out.u64(header.quota.files);
-    out.u64(header.next_slot);
-    out.u64(header.epoch);
-    out.u32(u32::try_from(header.sealed.len()).expect("sealed epochs are far below 2^32"));
-    for epoch in &header.sealed {
-        out.u64(*epoch);
-    }
-    out.seal(key)
-}
-
-pub(crate) fn decode_volume(key: &[u8], value: &[u8]) -> Result<VolumeHeader> {
-    In::open(key, value).and_then(volume_fields).ok_or_else(|| damaged("volume", key))
-}
-
-fn volume_fields(mut fields: In<'_>) -> Option<VolumeHeader> {
-    let mut header = VolumeHeader {
-        name: fields.name()?,
-        hash_key: fields.u128()?,
-        created: fields.time()?,
-        quota: Quota { bytes: fields.u64()?, files: fields.u64()? },
-        next_slot: fields.u64()?,
-        epoch: fields.u64()?,
-        sealed: Vec::new(),
-    };
-    for _ in 0..fields.u32()? {
-        header.sealed.push(fields.u64()?);
-    }
-    let rising = header.sealed.windows(2).all(|pair| pair[0] < pair[1]);
-    let older = header.sealed.last().is_none_or(|last| *last < header.epoch);
-    fields.end(header).filter(|_| rising && older)
 }
 
 /// Numbers as they are: counters, and the body that an unstable mark is about.

@@ -14,6 +14,7 @@ use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
 use crate::disk::{self, BodyName};
 use crate::engine::{Engine, prefix_end};
+use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
 use crate::reader::{body_name, open_file};
 use crate::settle::sums_found;
@@ -158,11 +159,7 @@ impl Partition {
     pub fn scrub(&self, progress: &mut dyn FnMut(ScrubProgress), cancel: &AtomicBool) -> Result<ScrubReport> {
         let mut scrub = Scrub { partition: self, report: ScrubReport::default(), progress, cancel };
         scrub.records()?;
-        for volume in self.volumes() {
-            scrub.bodies(&volume)?;
-            scrub.strays(&volume)?;
-            scrub.tree(&volume)?;
-        }
+        scrub.volumes()?;
         scrub.report.cancelled = cancel.load(Ordering::Relaxed);
         Ok(scrub.report)
     }
@@ -175,6 +172,8 @@ struct Scrub<'a> {
     cancel: &'a AtomicBool,
 }
 
+/// Volumes that are listed at a time.
+const VOLUMES_AT_ONCE: usize = 256;
 /// Records or bodies between two reports of progress.
 const PROGRESS_EVERY: u64 = 1024;
 
@@ -210,10 +209,30 @@ impl Scrub<'_> {
         Ok(())
     }
 
+    fn volumes(&mut self) -> Result<()> {
+        let mut after = VolumeId(0);
+        loop {
+            let volumes = self.partition.list(after, VOLUMES_AT_ONCE)?;
+            let Some(last) = volumes.last() else { return Ok(()) };
+            after = last.id;
+            for volume in volumes {
+                if self.go_on().is_break() {
+                    return Ok(());
+                }
+                // What was removed meanwhile is nobody's business, and damage of its header was found.
+                if let Ok(Some(volume)) = self.partition.volume(volume.id) {
+                    self.bodies(&volume)?;
+                    self.strays(&volume)?;
+                    self.tree(&volume)?;
+                }
+            }
+        }
+    }
+
     /// Numbers of a volume's vnodes.
     fn vnodes(&self, volume: &Volume) -> Result<Vec<VnodeNo>> {
         let mut vnodes: Vec<VnodeNo> = Vec::new();
-        let prefix = key::of_volume(kind::VNODE, volume.id());
+        let prefix = key::of_volume(kind::VNODE, volume.tree_id());
         self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
             let no = key::number_at(key, 1).map(VnodeNo);
             vnodes.extend(no.filter(|no| vnodes.last() != Some(no)));
@@ -240,7 +259,7 @@ impl Scrub<'_> {
             let Some(reader) = volume.reader(no)? else { return Ok(()) };
             let status = &reader.vnode.status;
             let mut blocks = 0;
-            volume.tree.each_group(no, 0, &mut |group, sums| {
+            volume.tree().each_group(no, 0, &mut |group, sums| {
                 blocks += count(&sums);
                 groups.push(group);
                 ControlFlow::Continue(())
@@ -254,7 +273,7 @@ impl Scrub<'_> {
                 self.found(Finding::WrongUsed { fid: status.fid, stored: status.used, counted });
             }
             let readable = match reader.vnode.place {
-                Place::File { .. } => open_file(&volume.tree, &reader.gate, &reader.vnode).map(drop),
+                Place::File { .. } => open_file(&volume.tree(), &reader.gate, &reader.vnode).map(drop),
                 Place::Inline | Place::None if status.kind == Kind::Directory => Ok(()),
                 Place::Inline | Place::None => reader.read(0, 1).map(drop),
             };
@@ -272,11 +291,11 @@ impl Scrub<'_> {
 
     fn group(&mut self, volume: &Arc<Volume>, no: VnodeNo, group: u64) -> Result<()> {
         let Some(reader) = volume.reader(no)? else { return Ok(()) };
-        if body_name(&volume.tree, &reader.vnode).is_none() {
+        if body_name(&volume.tree(), &reader.vnode).is_none() {
             return Ok(());
         }
-        let stored = volume.tree.sums(no, group)?;
-        let file = open_file(&volume.tree, &reader.gate, &reader.vnode)?;
+        let stored = volume.tree().sums(no, group)?;
+        let file = open_file(&volume.tree(), &reader.gate, &reader.vnode)?;
         let found = sums_found(&*file, &reader.vnode, group, &stored)?;
         self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
@@ -294,7 +313,7 @@ impl Scrub<'_> {
         let mut names = Vec::new();
         media
             .disk
-            .list(volume.id(), &mut |name| names.push(name))
+            .list(volume.tree_id(), &mut |name| names.push(name))
             .map_err(|e| StoreError::from_io("list of bodies", &e))?;
         for name in names {
             let stray = match name {
@@ -372,11 +391,11 @@ impl Scrub<'_> {
     }
 
     fn look_at_entries(&self, volume: &Volume, look: &mut Look) -> Result<()> {
-        let prefix = key::of_volume(kind::ENTRIES, volume.id());
+        let prefix = key::of_volume(kind::ENTRIES, volume.tree_id());
         let mut last = None;
         self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
             let bucket = (key::number_at(key, 1).map(VnodeNo), key::number_at(key, 2));
-            if key::epoch_of(key) > volume.tree.epoch || last == Some(bucket) {
+            if key::epoch_of(key) > volume.tree().epoch || last == Some(bucket) {
                 return self.go_on();
             }
             last = Some(bucket);
@@ -475,7 +494,8 @@ pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
         Some(&kind::VNODE) => record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok(),
         Some(&kind::ENTRIES) => record::decode_bucket(key, value).is_ok(),
         Some(&kind::SUMS) => record::decode_sums(key, value).is_ok(),
-        Some(&kind::VOLUME) => record::decode_volume(key, value).is_ok(),
+        Some(&kind::VOLUME) => TreeHeader::decode(key, value).is_ok(),
+        Some(&kind::VIEW) => ViewHeader::decode(key, value).is_ok(),
         Some(&kind::USAGE) => record::decode_usage(key, value).is_ok(),
         _ => record::is_sealed(key, value),
     }

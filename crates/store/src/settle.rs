@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use types::VnodeNo;
+use types::{VnodeNo, VolumeId};
 
-use crate::bodies::{BodyId, Gate};
+use crate::bodies::Gate;
 use crate::disk::{BodyFile, BodyName};
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
@@ -18,6 +18,9 @@ use crate::update::unstable_key;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
 
+/// The volume that writes a tree, if there is one.
+type FindVolume<'a> = dyn Fn(VolumeId) -> Result<Option<Arc<Volume>>> + 'a;
+
 /// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper than one sync a body.
 const SYNC_EACH_MAX: usize = 16;
 
@@ -27,15 +30,21 @@ impl Volume {
     /// # Errors
     /// `Medium`; from then on every change is refused (DU-3).
     pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
-        match body_name(&self.tree, vnode) {
-            Some(name) => sync_one(&self.tree.media, name),
-            None => self.tree.media.usable(),
+        match body_name(&self.tree(), vnode) {
+            Some(name) => sync_one(&self.trunk.media, name),
+            None => self.trunk.media.usable(),
         }
     }
 
     /// Settles a body that a crash or a dropped update left in doubt: what is found is summed anew.
     pub(crate) fn resum(&self, no: VnodeNo) -> Result<()> {
-        let tree = &self.tree;
+        let _writes = self.trunk.write();
+        self.resum_quietly(no)
+    }
+
+    /// The same for who writes, or keeps others from it.
+    pub(crate) fn resum_quietly(&self, no: VnodeNo) -> Result<()> {
+        let tree = &*self.tree();
         let gate = tree.media.bodies.gate((tree.id, no));
         let mut groups = Vec::new();
         tree.each_group(no, 0, &mut |group, _| {
@@ -76,8 +85,13 @@ fn resum_group(tree: &Tree, gate: &Gate, vnode: &Vnode, group: u64) -> Result<()
     let file = open_file(tree, gate, vnode)?;
     let found = sums_found(&*file, vnode, group, &stored)?;
     if found != stored {
-        let key = key::sums(tree.id, vnode.no(), group).epoch(tree.epoch);
+        let prefix = key::sums(tree.id, vnode.no(), group);
+        let key = prefix.epoch(tree.epoch);
         let mut batch = Batch::default();
+        tree.make_way(&prefix, &mut batch)?;
+        if tree.is_sealed() {
+            tree.note_change(vnode.no(), &mut batch);
+        }
         batch.put(&key, &record::encode_sums(&key, &found));
         tree.media.apply(&batch)?;
     }
@@ -145,20 +159,18 @@ fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bo
 }
 
 /// Every body is on disk and unmarked, but for those written meanwhile; then the log is synced.
-pub(crate) fn sync_all(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>) -> Result<()> {
+pub(crate) fn sync_all(media: &Arc<Media>, volume: &FindVolume<'_>) -> Result<()> {
     media.usable()?;
     let mut settling = Vec::new();
     for id in media.bodies.unsettled() {
         let gate = media.bodies.gate(id);
+        // A damaged record keeps one body in doubt, not the others.
         if gate.read().suspect
-            && let Some(volume) = volume(id)
+            && let Err(error) = volume(id.0).and_then(|volume| volume.map_or(Ok(()), |volume| volume.resum(id.1)))
         {
-            // A damaged record keeps one body in doubt, not the others.
-            if let Err(error) = volume.resum(id.1) {
-                media.usable()?;
-                tracing::warn!(%error, volume = id.0.0, vnode = id.1.0, "body stays in doubt");
-                continue;
-            }
+            media.usable()?;
+            tracing::warn!(%error, volume = id.0.0, vnode = id.1.0, "body stays in doubt");
+            continue;
         }
         let gate = gate.read();
         if let Some(mark) = gate.mark {
@@ -183,11 +195,7 @@ pub(crate) fn sync_all(media: &Arc<Media>, volume: &dyn Fn(BodyId) -> Option<Arc
 
 /// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.
 /// After a loss of power, files that grew out of an inline body get back what they lost of it.
-pub(crate) fn recall_marks(
-    media: &Arc<Media>,
-    power_lost: bool,
-    volume: &dyn Fn(BodyId) -> Option<Arc<Volume>>,
-) -> Result<()> {
+pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVolume<'_>) -> Result<()> {
     let mut marked = Vec::new();
     let prefix = [kind::UNSTABLE];
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
@@ -196,7 +204,11 @@ pub(crate) fn recall_marks(
     })?;
     for name in marked {
         let id = (name.volume, name.vnode);
-        let Some(volume) = volume(id) else { continue };
+        let volume = match volume(id.0) {
+            Ok(Some(volume)) => volume,
+            Ok(None) | Err(StoreError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
         let current = match volume.vnode(name.vnode) {
             Ok(vnode) => vnode,
             Err(StoreError::Damaged(_)) => continue,
@@ -219,7 +231,7 @@ pub(crate) fn recall_marks(
                 gate.backup = true;
                 let backup = record::decode_bytes("inline body", &key, value);
                 if let (true, Ok(Some(backup))) = (power_lost, backup) {
-                    restore(&volume.tree, &gate, &vnode, &backup)?;
+                    restore(&volume.tree(), &gate, &vnode, &backup)?;
                 }
             }
         } else {
@@ -283,7 +295,7 @@ fn sweep_some(media: &Arc<Media>, max: usize) -> Result<usize> {
 pub(crate) fn body_of_key(key: &[u8]) -> Option<BodyName> {
     let number = |at| key::number_at(key, at);
     Some(BodyName {
-        volume: types::VolumeId(number(0)?),
+        volume: VolumeId(number(0)?),
         vnode: VnodeNo(number(1)?),
         epoch: number(2)?,
         generation: u32::try_from(number(3)?).ok()?,

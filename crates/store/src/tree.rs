@@ -1,9 +1,13 @@
-//! Records of one volume, found by epoch.
+//! Records of one tree as one epoch of it shows them.
 //!
 //! Every record of the tree carries the epoch that wrote it. What a reader of epoch E sees under a prefix is the newest
-//! record not newer than E. A volume without sealed epochs has all its records in its current epoch, so one exact get
-//! finds them; only with sealed epochs does a miss need a scan. What is removed leaves no record, or a tombstone if an
-//! older epoch may still show it.
+//! record not newer than E. A tree that was never sealed has all its records in its first epoch, so one exact get
+//! finds them; in a later epoch a miss needs a scan.
+//!
+//! Only the head is written. Up to the newest sealed epoch that a volume shows, the *floor*, records stay as they are; what is newer, the
+//! head alone sees. So what it puts takes the place of newer records than the floor, and what it erases leaves a tombstone only over an older one.
+//! Newer records than the floor, in other epochs than the head's own, are there only after the volume of a sealed epoch was removed. So between two
+//! sealed epochs that are shown there is at most one record under a prefix, but for what the sweep after a removal has not come to.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,6 +17,7 @@ use siphasher::sip::SipHasher13;
 use types::{VnodeNo, VolumeId};
 
 use crate::engine::{Batch, Engine, prefix_end};
+use crate::header::FIRST_EPOCH;
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
@@ -25,11 +30,17 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// positive as signed numbers. Unit tests use few buckets, so that collisions are everyday.
 const HASH_MASK: u64 = if cfg!(test) { 0x3f0 } else { 0x3fff_ffff_ffff_fff0 };
 
+/// See the head of the file.
 pub(crate) struct Tree {
     pub(crate) media: Arc<Media>,
+    /// The tree's number, which is in its keys.
     pub(crate) id: VolumeId,
+    /// The number of the volume that shows it, which is in fids.
+    pub(crate) shown: VolumeId,
+    /// What is read; of the head, what is written.
     pub(crate) epoch: u64,
-    pub(crate) sealed: bool,
+    /// The newest sealed epoch that is shown, if there is one; 0: none.
+    pub(crate) floor: u64,
     pub(crate) hash_key: u128,
 }
 
@@ -40,7 +51,7 @@ impl Tree {
         if let Some(value) = self.media.engine.get(&exact)? {
             return Ok(Some((exact, value)));
         }
-        if !self.sealed {
+        if !self.is_layered() {
             return Ok(None);
         }
         let mut found = None;
@@ -58,14 +69,56 @@ impl Tree {
         [prefix, &(!self.epoch).to_be_bytes()].concat()
     }
 
+    /// Whether records may be in older epochs than this one.
+    pub(crate) fn is_layered(&self) -> bool {
+        self.epoch > FIRST_EPOCH
+    }
+
+    /// Whether a sealed epoch is shown, so that what is erased may be seen still.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.floor > 0
+    }
+
+    /// Before a record is put under `prefix`: those that it takes the place of, in other epochs, go.
+    pub(crate) fn make_way(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
+        if self.is_layered() && self.epoch > self.floor + 1 {
+            self.remove_covered(prefix, batch)?;
+        }
+        Ok(())
+    }
+
     /// Takes away what is under `prefix`.
-    pub(crate) fn erase(&self, prefix: &[u8], batch: &mut Batch) {
+    pub(crate) fn erase(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         let key = self.current(prefix);
-        if self.sealed {
+        if self.is_layered() && self.remove_covered(prefix, batch)? {
             batch.put(&key, &record::tombstone(&key));
         } else {
             batch.delete(&key);
         }
+        Ok(())
+    }
+
+    /// Removes the records below the head's own that the head alone sees; says whether there is one that a sealed epoch shows.
+    fn remove_covered(&self, prefix: &[u8], batch: &mut Batch) -> Result<bool> {
+        let from = [prefix, &(!(self.epoch - 1)).to_be_bytes()].concat();
+        let mut shown = false;
+        self.media.engine.scan(&from, &prefix_end(prefix), &mut |key, value| {
+            if key.len() == from.len() {
+                if key::epoch_of(key) > self.floor {
+                    batch.delete(key);
+                    return ControlFlow::Continue(());
+                }
+                shown = !record::is_tombstone(value);
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(shown)
+    }
+
+    /// Notes for releases and for the sweep that the vnode, or what hangs on it, is changed in this epoch.
+    pub(crate) fn note_change(&self, no: VnodeNo, batch: &mut Batch) {
+        let key = key::change(self.id, self.epoch, no);
+        batch.put(&key, &record::encode_numbers(&key, &[]));
     }
 
     pub(crate) fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
@@ -74,14 +127,14 @@ impl Tree {
 
     /// Vnodes in ascending order of their numbers, and each with the failure that is its own.
     pub(crate) fn vnodes(&self, nos: &[VnodeNo]) -> Result<Vec<Result<Option<Vnode>>>> {
-        if self.sealed {
+        if self.is_layered() {
             return Ok(nos.iter().map(|no| self.vnode(*no)).collect());
         }
         let keys: Vec<key::Key> =
             nos.iter().map(|no| key::of_vnode(kind::VNODE, self.id, *no).epoch(self.epoch)).collect();
         let values = self.media.engine.get_many(&keys)?;
         let decode = |((no, key), value): ((&VnodeNo, &key::Key), Option<Vec<u8>>)| match value {
-            Some(value) => record::decode_vnode(key, self.id, *no, &value),
+            Some(value) => record::decode_vnode(key, self.shown, *no, &value),
             None => Ok(None),
         };
         Ok(nos.iter().zip(&keys).zip(values).map(decode).collect())
@@ -89,7 +142,7 @@ impl Tree {
 
     pub(crate) fn vnode_at(&self, no: VnodeNo, epoch: u64) -> Result<Option<Vnode>> {
         match self.newest(&key::of_vnode(kind::VNODE, self.id, no), epoch)? {
-            Some((key, value)) => record::decode_vnode(&key, self.id, no, &value),
+            Some((key, value)) => record::decode_vnode(&key, self.shown, no, &value),
             None => Ok(None),
         }
     }

@@ -18,6 +18,7 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::tree::Tree;
+use crate::trunk::{Trunk, WriteGuard};
 use crate::vnode::{Vnode, initial_used};
 use crate::volume::Quota;
 
@@ -45,6 +46,8 @@ pub struct Update {
     pub(crate) bytes_delta: i64,
     pub(crate) files_delta: i64,
     pub(crate) bodies: Vec<Held>,
+    /// Let go after the gates.
+    writes: Option<WriteGuard>,
 }
 
 /// An attribute by vnode and name, and its new value if it has one.
@@ -161,14 +164,20 @@ impl Update {
     }
 
     /// The gate of a body, taken now if the update does not have it.
-    pub(crate) fn hold(&mut self, tree: &Tree, vnode: VnodeNo) -> &mut Held {
+    pub(crate) fn hold(&mut self, trunk: &Trunk, vnode: VnodeNo) -> &mut Held {
         let at = self.bodies.iter().position(|held| held.vnode == vnode).unwrap_or_else(|| {
-            let gate = tree.media.bodies.gate((tree.id, vnode)).write_arc();
-            let media = tree.media.clone();
+            self.writes.get_or_insert_with(|| trunk.write());
+            let gate = trunk.media.bodies.gate((trunk.id, vnode)).write_arc();
+            let media = trunk.media.clone();
             self.bodies.push(Held { vnode, gate, touched: false, made: None, settles: None, media, committed: false });
             self.bodies.len() - 1
         });
         &mut self.bodies[at]
+    }
+
+    /// From here on to its end the tree is not sealed.
+    pub(crate) fn enter(&mut self, trunk: &Trunk) {
+        self.writes.get_or_insert_with(|| trunk.write());
     }
 
     pub(crate) fn set_inline(&mut self, vnode: VnodeNo, bytes: Option<Vec<u8>>) {
@@ -273,27 +282,32 @@ impl Update {
             let prefix = key::of_vnode(kind::VNODE, tree.id, *no);
             match vnode {
                 Some(vnode) => {
+                    tree.make_way(&prefix, batch)?;
                     let key = prefix.epoch(tree.epoch);
                     batch.put(&key, &record::encode_vnode(&key, vnode));
                 }
-                None => tree.erase(&prefix, batch),
+                None => tree.erase(&prefix, batch)?,
+            }
+            if tree.is_sealed() {
+                tree.note_change(*no, batch);
             }
         }
         for ((dir, hash), bucket) in &self.buckets {
             let prefix = key::entries(tree.id, *dir, *hash);
             if bucket.is_empty() {
-                tree.erase(&prefix, batch);
+                tree.erase(&prefix, batch)?;
             } else {
+                tree.make_way(&prefix, batch)?;
                 let key = prefix.epoch(tree.epoch);
                 batch.put(&key, &record::encode_bucket(&key, bucket));
             }
         }
         for (no, bytes) in &self.inline {
             let prefix = key::of_vnode(kind::INLINE, tree.id, *no);
-            put_bytes(tree, &prefix, bytes.as_deref(), batch);
+            put_bytes(tree, &prefix, bytes.as_deref(), batch)?;
         }
         for ((no, name), value) in &self.xattrs {
-            put_bytes(tree, &key::xattr(tree.id, *no, name), value.as_deref(), batch);
+            put_bytes(tree, &key::xattr(tree.id, *no, name), value.as_deref(), batch)?;
         }
         self.fill_sums(tree, batch)?;
         self.fill_marks(tree, batch);
@@ -303,26 +317,24 @@ impl Update {
     fn fill_sums(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, from) in &self.cut_sums {
             let mut groups = Vec::new();
+            let at_once = |count: usize| count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed();
             tree.each_group(*no, *from, &mut |group, _| {
                 groups.push(group);
-                if groups.len() > CUT_ONE_BY_ONE_MAX && !tree.sealed {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
+                if at_once(groups.len()) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
-            if groups.len() > CUT_ONE_BY_ONE_MAX && !tree.sealed {
+            if at_once(groups.len()) {
                 let prefix = key::of_vnode(kind::SUMS, tree.id, *no);
                 batch.delete_range(&prefix.number(*from), &crate::engine::prefix_end(&prefix));
             } else {
-                groups.iter().for_each(|group| tree.erase(&key::sums(tree.id, *no, *group), batch));
+                groups.iter().try_for_each(|group| tree.erase(&key::sums(tree.id, *no, *group), batch))?;
             }
         }
         for ((no, group), sums) in &self.sums {
             let prefix = key::sums(tree.id, *no, *group);
             if count(sums) == 0 {
-                tree.erase(&prefix, batch);
+                tree.erase(&prefix, batch)?;
             } else {
+                tree.make_way(&prefix, batch)?;
                 let key = prefix.epoch(tree.epoch);
                 batch.put(&key, &record::encode_sums(&key, sums));
             }
@@ -385,11 +397,13 @@ pub(crate) fn count(sums: &Sums) -> u64 {
     sums.iter().filter(|sum| **sum != 0).count() as u64
 }
 
-fn put_bytes(tree: &Tree, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) {
+fn put_bytes(tree: &Tree, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) -> Result<(), StoreError> {
     match bytes {
         Some(bytes) => {
+            tree.make_way(prefix, batch)?;
             let key = tree.current(prefix);
             batch.put(&key, &record::encode_bytes(&key, bytes));
+            Ok(())
         }
         None => tree.erase(prefix, batch),
     }

@@ -2,19 +2,17 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
-use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use parking_lot::Mutex;
+use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
-use crate::bucket;
-use crate::engine::{Batch, Engine, prefix_end};
-use crate::key::{self, kind};
-use crate::media::Media;
-use crate::record::{self, VolumeHeader};
+use crate::engine::Batch;
+use crate::header::{TreeHeader, ViewHeader};
 use crate::tree::{Tree, entry};
-use crate::{Entry, StoreError, Target, Update, Vnode};
+use crate::trunk::Trunk;
+use crate::{Entry, StoreError, Target, Update, Vnode, VolumeInfo, bucket, key, record};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,59 +49,132 @@ pub struct NewRoot {
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
-/// Slots that are set aside in one durable step, so that few allocations wait for the disk.
-const SLOTS_AT_ONCE: u64 = 4096;
-
 /// One volume of an open partition. Thread-safe. Writers of one vnode are serialised by the caller.
 pub struct Volume {
-    pub(crate) tree: Arc<Tree>,
-    name: Name,
-    header: Mutex<Header>,
-    usage: Mutex<[i64; 2]>,
-    /// No vnode has a slot above this one.
-    slots_used: AtomicU64,
+    id: VolumeId,
+    pub(crate) trunk: Arc<Trunk>,
+    shows: Shows,
+    /// It was removed; only who had it before has it still.
+    gone: AtomicBool,
+    /// Asked for since the partition last looked.
+    pub(crate) asked_for: AtomicBool,
 }
 
-/// The header, and the slots between what is handed out and what is set aside.
-struct Header {
-    stored: VolumeHeader,
-    next_slot: u64,
+/// What of its tree a volume shows.
+enum Shows {
+    Head,
+    Sealed { tree: Arc<Tree>, header: Mutex<ViewHeader> },
 }
 
 impl Volume {
-    pub(crate) fn new(media: Arc<Media>, id: VolumeId, header: VolumeHeader, usage: [i64; 2]) -> Volume {
-        let tree =
-            Tree { media, id, epoch: header.epoch, sealed: !header.sealed.is_empty(), hash_key: header.hash_key };
-        let next_slot = header.next_slot;
-        Volume {
-            tree: Arc::new(tree),
-            name: header.name.clone(),
-            header: Mutex::new(Header { stored: header, next_slot }),
-            usage: Mutex::new(usage),
-            // Whatever was set aside in an earlier life may be in use.
-            slots_used: AtomicU64::new(next_slot),
+    /// The volume that writes the tree.
+    pub(crate) fn head(trunk: Arc<Trunk>) -> Volume {
+        Volume::new(trunk.id, trunk, Shows::Head)
+    }
+
+    /// A volume that shows a sealed epoch of the tree.
+    pub(crate) fn view(id: VolumeId, trunk: Arc<Trunk>, header: ViewHeader) -> Volume {
+        let hash_key = trunk.header.lock().stored.hash_key;
+        let media = trunk.media.clone();
+        let tree = Tree { media, id: trunk.id, shown: id, epoch: header.epoch, floor: header.epoch, hash_key };
+        Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
+    }
+
+    fn new(id: VolumeId, trunk: Arc<Trunk>, shows: Shows) -> Volume {
+        Volume { id, trunk, shows, gone: AtomicBool::new(false), asked_for: AtomicBool::new(false) }
+    }
+
+    /// Its records, as it shows them now.
+    pub(crate) fn tree(&self) -> Arc<Tree> {
+        match &self.shows {
+            Shows::Head => self.trunk.head(),
+            Shows::Sealed { tree, .. } => Arc::clone(tree),
         }
+    }
+
+    /// The header of a volume that shows a sealed epoch.
+    pub(crate) fn view_header(&self) -> Option<&Mutex<ViewHeader>> {
+        match &self.shows {
+            Shows::Head => None,
+            Shows::Sealed { header, .. } => Some(header),
+        }
+    }
+
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it may be changed at all.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NoVolume` if it was removed; `Medium` after a failed sync.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if !self.is_writable() {
+            return Err(StoreError::ReadOnly(self.id));
+        }
+        if self.gone.load(Ordering::SeqCst) {
+            return Err(StoreError::NoVolume(self.id));
+        }
+        self.trunk.media.usable()
     }
 
     /// Its number.
     pub fn id(&self) -> VolumeId {
-        self.tree.id
+        self.id
+    }
+
+    /// The number of its tree: that of the read-write volume of its group.
+    pub fn tree_id(&self) -> VolumeId {
+        self.trunk.id
+    }
+
+    /// What of its tree it shows.
+    pub fn kind(&self) -> VolumeKind {
+        self.view_header().map_or(VolumeKind::ReadWrite, |header| header.lock().kind)
+    }
+
+    /// Whether it shows the head, and so may be changed.
+    pub fn is_writable(&self) -> bool {
+        matches!(self.shows, Shows::Head)
+    }
+
+    /// The epoch that it shows; of the head, the one that is written now.
+    pub fn epoch(&self) -> u64 {
+        self.tree().epoch
     }
 
     /// Its name.
-    pub fn name(&self) -> &Name {
-        &self.name
+    pub fn name(&self) -> Name {
+        match self.view_header() {
+            Some(header) => header.lock().name.clone(),
+            None => self.trunk.header.lock().stored.name.clone(),
+        }
     }
 
-    /// What it uses now, without I/O.
+    /// Whether an administrator took it off.
+    pub fn is_offline(&self) -> bool {
+        match self.view_header() {
+            Some(header) => header.lock().offline,
+            None => self.trunk.header.lock().stored.offline,
+        }
+    }
+
+    /// What it uses now, without I/O; of a sealed epoch, what the tree used when it was sealed.
     pub fn usage(&self) -> Usage {
-        let [bytes, files] = *self.usage.lock();
-        Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
+        self.view_header().map_or_else(|| self.trunk.used(), |header| header.lock().usage)
     }
 
-    /// Its limits, without I/O.
+    /// Its limits, without I/O. A volume that cannot be changed has none.
     pub fn quota(&self) -> Quota {
-        self.header.lock().stored.quota
+        if self.is_writable() { self.trunk.header.lock().stored.quota } else { Quota::default() }
+    }
+
+    /// Everything that is known of it, without I/O.
+    pub fn info(&self) -> VolumeInfo {
+        match self.view_header() {
+            Some(header) => VolumeInfo::of_view(self.id, header.lock().clone()),
+            None => VolumeInfo::of_head(self.id, self.trunk.header.lock().stored.clone(), self.trunk.used()),
+        }
     }
 
     /// A vnode, as of its last commit.
@@ -111,7 +182,7 @@ impl Volume {
     /// # Errors
     /// `Damaged`, `Medium`; so for every reading method.
     pub fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
-        self.tree.vnode(no)
+        self.tree().vnode(no)
     }
 
     /// Vnodes in ascending order of their numbers, each as [`Volume::vnode`] has it, and cheaper together.
@@ -119,21 +190,21 @@ impl Volume {
     /// # Errors
     /// `Medium`.
     pub fn vnodes(&self, nos: &[VnodeNo]) -> Result<Vec<Result<Option<Vnode>>>> {
-        self.tree.vnodes(nos)
+        self.tree().vnodes(nos)
     }
 
     /// One entry.
     pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<Entry>> {
-        let hash = self.tree.hash(name);
-        let bucket = self.tree.bucket(dir, hash)?;
+        let hash = self.tree().hash(name);
+        let bucket = self.tree().bucket(dir, hash)?;
         Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
     }
 
     /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else may change the directory until the commit;
     /// or look again.
     pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
-        let hash = self.tree.hash(name);
-        let bucket = self.tree.bucket(dir, hash)?;
+        let hash = self.tree().hash(name);
+        let bucket = self.tree().bucket(dir, hash)?;
         let found = bucket.iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found.clone()));
         update.set_looked(dir, hash, bucket);
         Ok(found)
@@ -144,7 +215,7 @@ impl Volume {
     pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
         let mut end = true;
-        self.tree.each_entry(dir, cookie, &mut |entry| {
+        self.tree().each_entry(dir, cookie, &mut |entry| {
             if entries.len() == entries_max {
                 end = false;
                 return ControlFlow::Break(());
@@ -158,7 +229,7 @@ impl Volume {
     /// A slot that was never used, and will never be again even if the machine loses power now.
     ///
     /// # Errors
-    /// `Medium`.
+    /// `ReadOnly`, `Medium`.
     pub fn allocate(&self, directory: bool) -> Result<(VnodeNo, Uniquifier)> {
         let fid = Fid::of_slot(self.id(), self.allocate_slots(1)?, directory);
         Ok((fid.vnode, fid.unique))
@@ -167,20 +238,10 @@ impl Volume {
     /// The first of `count` slots for new vnodes that follow each other, never used before and never given again, whatever happens to the machine.
     ///
     /// # Errors
-    /// `Medium`.
+    /// `ReadOnly`, `Medium`.
     pub fn allocate_slots(&self, count: u32) -> Result<u64> {
-        let mut header = self.header.lock();
-        let (first, next) = (header.next_slot, header.next_slot + u64::from(count));
-        if next > header.stored.next_slot {
-            let more = VolumeHeader { next_slot: next - 1 + SLOTS_AT_ONCE, ..header.stored.clone() };
-            let mut batch = Batch::default();
-            put_header(self.id(), &more, &mut batch);
-            self.tree.media.apply(&batch)?;
-            self.tree.media.sync()?;
-            header.stored = more;
-        }
-        header.next_slot = next;
-        Ok(first)
+        self.writable()?;
+        self.trunk.allocate_slots(count)
     }
 
     /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes it.
@@ -188,8 +249,8 @@ impl Volume {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn is_given_slot(&self, slot: u64) -> Result<bool> {
-        let given = (1..self.header.lock().stored.next_slot).contains(&slot);
-        if slot > self.slots_used.load(Ordering::SeqCst) {
+        let (given, taken) = self.trunk.slot(slot);
+        if !taken {
             return Ok(given);
         }
         Ok(given && self.vnode(VnodeNo(2 * slot))?.is_none() && self.vnode(VnodeNo(2 * slot + 1))?.is_none())
@@ -200,7 +261,7 @@ impl Volume {
     /// # Errors
     /// `BucketFull`; nothing has then changed.
     pub fn put_entry(&self, dir: &mut Vnode, name: &Name, target: Target, update: &mut Update) -> Result<()> {
-        let hash = self.tree.hash(name.as_bytes());
+        let hash = self.tree().hash(name.as_bytes());
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         if bucket::put(&mut bucket, name, target)? {
             dir.entries += 1;
@@ -214,7 +275,7 @@ impl Volume {
     /// # Errors
     /// As every reading method.
     pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
-        let hash = self.tree.hash(name);
+        let hash = self.tree().hash(name);
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else { return Ok(None) };
         let removed = bucket.remove(at);
@@ -226,7 +287,7 @@ impl Volume {
     fn bucket(&self, dir: VnodeNo, hash: u64, update: &Update) -> Result<Vec<record::BucketEntry>> {
         match update.bucket(dir, hash) {
             Some(bucket) => Ok(bucket.clone()),
-            None => self.tree.bucket(dir, hash),
+            None => self.tree().bucket(dir, hash),
         }
     }
 
@@ -235,7 +296,7 @@ impl Volume {
     /// # Errors
     /// As every reading method.
     pub fn xattr(&self, vnode: &Vnode, name: &[u8]) -> Result<Option<Bytes>> {
-        if vnode.has_xattr { self.tree.xattr(vnode.no(), name) } else { Ok(None) }
+        if vnode.has_xattr { self.tree().xattr(vnode.no(), name) } else { Ok(None) }
     }
 
     /// Names of attributes and the lengths of their values, in name order.
@@ -243,7 +304,7 @@ impl Volume {
     /// # Errors
     /// As every reading method.
     pub fn xattrs(&self, vnode: &Vnode) -> Result<Vec<(Bytes, usize)>> {
-        if vnode.has_xattr { self.tree.xattrs(vnode.no()) } else { Ok(Vec::new()) }
+        if vnode.has_xattr { self.tree().xattrs(vnode.no()) } else { Ok(Vec::new()) }
     }
 
     /// Makes or replaces an attribute. Names have no NUL; limits of lengths are the caller's.
@@ -295,29 +356,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Vnodes marked as orphans.
-    ///
-    /// # Errors
-    /// As every reading method.
-    pub fn orphans(&self) -> Result<Vec<VnodeNo>> {
-        let prefix = key::of_volume(kind::ORPHAN, self.id());
-        let mut orphans = Vec::new();
-        self.tree.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
-            orphans.extend(key::number_at(key, 1).map(VnodeNo));
-            ControlFlow::Continue(())
-        })?;
-        Ok(orphans)
-    }
-
     /// Applies `update` as one batch: visible now, kept over the death of the process (see [`crate::Partition::gather`] for when), durable after
     /// the next sync.
     ///
     /// # Errors
-    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a failed sync;
+    /// `NoSpace` if it adds files or bytes and the partition is nearly full; `Medium` after a failed sync; `ReadOnly`; `NoVolume` if it was removed;
     /// `Misuse` if a body was changed and its vnode not put. Nothing has then changed.
-    pub fn commit(&self, update: Update) -> Result<()> {
-        let media = &self.tree.media;
-        media.usable()?;
+    pub fn commit(&self, mut update: Update) -> Result<()> {
+        let media = &self.trunk.media;
+        update.enter(&self.trunk);
+        self.writable()?;
         if !update.is_whole() {
             return Err(StoreError::Misuse("a body was changed without its vnode"));
         }
@@ -325,42 +373,29 @@ impl Volume {
             media.room_for_records()?;
         }
         let mut batch = Batch::default();
-        update.fill(&self.tree, &mut batch)?;
+        update.fill(&self.tree(), &mut batch)?;
         let delta = [update.bytes_delta, update.files_delta];
         if delta != [0, 0] {
-            batch.add(&key::usage(self.id()), &delta);
+            batch.add(&key::usage(self.id), &delta);
         }
-        let header = self.put_quota(&update, &mut batch);
-        self.slots_used.fetch_max(update.highest_slot(), Ordering::SeqCst);
-        if !batch.is_empty() {
-            media.apply(&batch)?;
+        self.trunk.use_slot(update.highest_slot());
+        match update.quota {
+            Some(quota) => {
+                let mut header = self.trunk.header.lock();
+                let new = TreeHeader { quota, ..header.stored.clone() };
+                self.trunk.change(&mut header, new, batch)?;
+            }
+            None if batch.is_empty() => {}
+            None => drop(media.apply(&batch)?),
         }
-        if let Some(mut header) = header
-            && let Some(quota) = update.quota
-        {
-            header.stored.quota = quota;
-        }
-        let mut usage = self.usage.lock();
+        let mut usage = self.trunk.usage.lock();
         usage[0] += delta[0];
         usage[1] += delta[1];
         drop(usage);
         if update.has_garbage() {
-            media.garbage.store(true, std::sync::atomic::Ordering::SeqCst);
+            media.garbage.store(true, Ordering::SeqCst);
         }
         update.committed();
         Ok(())
     }
-
-    /// With a new quota: the header, locked until the batch is applied, since others write that record too.
-    fn put_quota(&self, update: &Update, batch: &mut Batch) -> Option<MutexGuard<'_, Header>> {
-        let quota = update.quota?;
-        let header = self.header.lock();
-        put_header(self.id(), &VolumeHeader { quota, ..header.stored.clone() }, batch);
-        Some(header)
-    }
-}
-
-pub(crate) fn put_header(id: VolumeId, header: &VolumeHeader, batch: &mut Batch) {
-    let key = key::volume(id);
-    batch.put(&key, &record::encode_volume(&key, header));
 }

@@ -114,7 +114,7 @@ fn overwrite(volume: &Volume, vnode: &mut Vnode, number: usize, round: usize) ->
 
 /// Every file as after its last acknowledged round; `None`: removed.
 fn check(partition: &Partition, rounds: &[Option<usize>]) {
-    let volume = partition.volume_named(b"root").unwrap();
+    let volume = partition.volume_named(b"root").unwrap().unwrap();
     for (number, round) in rounds.iter().enumerate() {
         let entry = volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap();
         assert_eq!(entry.is_some(), round.is_some(), "file {number}");
@@ -215,7 +215,7 @@ fn small_files_fill_the_disk_and_their_removal_makes_room_again() {
         check(&partition, &vec![Some(0); made]);
         drop((volume, partition));
         partition = Partition::open(&path, options()).unwrap();
-        volume = partition.volume_named(b"root").unwrap();
+        volume = partition.volume_named(b"root").unwrap().unwrap();
         for number in 0..made {
             until_room(&partition, || remove(&volume, number));
         }

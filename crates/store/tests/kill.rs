@@ -48,7 +48,7 @@ fn make(volume: &Volume, number: u64) {
 fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
     let partition = Partition::open(Path::new(&path), options()).unwrap();
-    let volume = partition.volume_named(b"root").unwrap();
+    let volume = partition.volume_named(b"root").unwrap().unwrap();
     for number in volume.vnode(VnodeNo::ROOT).unwrap().unwrap().entries.. {
         make(&volume, number);
         println!("made {number}");
@@ -85,7 +85,7 @@ fn what_was_acknowledged_survives_kill_9() {
         let acknowledged: u64 = last["made ".len()..].trim().parse().unwrap();
         let partition = Partition::open(&path, options()).unwrap();
         assert_eq!(partition.boot_verifier(), verifier);
-        let volume = partition.volume_named(b"root").unwrap();
+        let volume = partition.volume_named(b"root").unwrap().unwrap();
         for number in 0..=acknowledged {
             let entry = volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap().unwrap();
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();

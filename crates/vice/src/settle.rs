@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use lease::{Output, Ticket};
 use store::Update;
@@ -191,16 +192,19 @@ impl Vice {
     /// Drops every file without names that nobody holds.
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
-        for volume in self.partitions.iter().flat_map(|partition| partition.volumes()) {
-            let orphans = volume.orphans().unwrap_or_else(|error| {
-                tracing::error!(volume = volume.id().0, %error, "files without names cannot be listed");
+        for partition in self.partitions.iter() {
+            let orphans = partition.orphans().unwrap_or_else(|error| {
+                tracing::error!(%error, "files without names cannot be listed");
                 Vec::new()
             });
-            for no in orphans {
-                match volume.vnode(no) {
+            for (volume, no) in orphans {
+                let read = |volume: Option<Arc<store::Volume>>| volume.map_or(Ok(None), |volume| volume.vnode(no));
+                match partition.volume(volume).and_then(read) {
                     Ok(Some(vnode)) => self.drop_if_free(now, vnode.status.fid, &mut events),
                     Ok(None) => {}
-                    Err(error) => tracing::error!(vnode = no.0, %error, "file without names cannot be read"),
+                    Err(error) => {
+                        tracing::error!(volume = volume.0, vnode = no.0, %error, "file without names cannot be read");
+                    }
                 }
             }
         }

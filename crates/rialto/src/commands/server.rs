@@ -156,6 +156,6 @@ mod tests {
         make_partition(&path, "cell", true).unwrap();
         assert!(!draft_of(&path).exists());
         let partition = Partition::open(&path, OpenOptions::default()).unwrap();
-        assert!(partition.volume_named(VOLUME.as_bytes()).is_some());
+        assert!(partition.volume_named(VOLUME.as_bytes()).unwrap().is_some());
     }
 }

@@ -1,6 +1,7 @@
 //! Body files as plain sparse files: `bodies/<volume hex>/<low byte of half the vnode>/<vnode>.<epoch>.<generation>`, all hex; and
 //! `blanks/<session>.<number>`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -9,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use types::VolumeId;
@@ -19,6 +21,9 @@ use crate::{BlankName, Space, StoreError};
 /// There while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
 
+/// Directories that are known to be settled, at most; beyond that some are synced once more than needed.
+const SETTLED_MAX: usize = 1 << 16;
+
 /// Where blanks are.
 const BLANKS: &str = "blanks";
 
@@ -27,12 +32,14 @@ pub(crate) struct Files {
     bodies: PathBuf,
     /// The root, open: every change asks for the room that is left.
     dir: OnceLock<fs::File>,
+    /// Directories of bodies whose own names are known to be on disk.
+    settled: Mutex<HashSet<(VolumeId, u8)>>,
 }
 
 impl Files {
     /// The bodies of the partition in `root`.
     pub(crate) fn new(root: &Path) -> Files {
-        Files { root: root.to_owned(), bodies: root.join("bodies"), dir: OnceLock::new() }
+        Files { root: root.to_owned(), bodies: root.join("bodies"), dir: OnceLock::new(), settled: Mutex::default() }
     }
 
     fn volume_dir(&self, volume: VolumeId) -> PathBuf {
@@ -40,7 +47,7 @@ impl Files {
     }
 
     fn dir(&self, name: BodyName) -> PathBuf {
-        self.volume_dir(name.volume).join(format!("{:02x}", (name.vnode.0 >> 1) & 0xff))
+        self.volume_dir(name.volume).join(format!("{:02x}", low_byte(name)))
     }
 
     fn path(&self, name: BodyName) -> PathBuf {
@@ -49,6 +56,20 @@ impl Files {
 
     fn blank(&self, name: BlankName) -> PathBuf {
         self.root.join(BLANKS).join(name.text())
+    }
+}
+
+/// Chooses the directory among those of the volume. They are made with the first body that needs them.
+fn low_byte(name: BodyName) -> u8 {
+    (name.vnode.0 >> 1) as u8
+}
+
+/// What is in a directory: nothing, if it is not there.
+fn inside(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<fs::DirEntry>>>> {
+    match fs::read_dir(dir) {
+        Ok(found) => Ok(Box::new(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
+        Err(error) => Err(error),
     }
 }
 
@@ -65,17 +86,15 @@ fn sync_dir(path: &Path) -> io::Result<()> {
 }
 
 impl Disk for Files {
-    fn add_volume(&self, volume: VolumeId) -> io::Result<()> {
-        let dir = self.volume_dir(volume);
-        for low in 0..=0xff {
-            fs::create_dir_all(dir.join(format!("{low:02x}")))?;
-        }
-        sync_dir(&dir)?;
-        sync_dir(&self.bodies)
-    }
-
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>> {
-        let file = open_as(self.path(name), OFlags::CREATE | OFlags::TRUNC)?;
+        let create = || open_as(self.path(name), OFlags::CREATE | OFlags::TRUNC);
+        let file = match create()? {
+            None => {
+                fs::create_dir_all(self.dir(name))?;
+                create()?
+            }
+            file => file,
+        };
         file.ok_or_else(|| io::Error::other(format!("{} is gone", self.dir(name).display())))
     }
 
@@ -91,8 +110,8 @@ impl Disk for Files {
     }
 
     fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()> {
-        for dir in fs::read_dir(self.volume_dir(volume))? {
-            for file in fs::read_dir(dir?.path())? {
+        for dir in inside(&self.volume_dir(volume))? {
+            for file in inside(&dir?.path())? {
                 let file = file?;
                 let name = file.file_name().to_str().and_then(|text| parse_name(volume, text));
                 visit(name.ok_or_else(|| file.path().display().to_string()));
@@ -101,8 +120,44 @@ impl Disk for Files {
         Ok(())
     }
 
+    fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize> {
+        let mut removed = 0;
+        let whole = self.volume_dir(volume);
+        for dir in inside(&whole)? {
+            let dir = dir?.path();
+            for file in inside(&dir)? {
+                if removed == max {
+                    return Ok(removed);
+                }
+                fs::remove_file(file?.path())?;
+                removed += 1;
+            }
+            fs::remove_dir(&dir)?;
+        }
+        match fs::remove_dir(&whole) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => {
+                self.settled.lock().retain(|(of, _)| *of != volume);
+                Ok(removed)
+            }
+        }
+    }
+
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError> {
-        sync_dir(&self.dir(name)).map_err(|e| StoreError::Medium(format!("sync of a body directory: {e}")))
+        let failed = |e| StoreError::Medium(format!("sync of a body directory: {e}"));
+        sync_dir(&self.dir(name)).map_err(failed)?;
+        let dir = (name.volume, low_byte(name));
+        if self.settled.lock().contains(&dir) {
+            return Ok(());
+        }
+        // It may be new itself.
+        sync_dir(&self.volume_dir(name.volume)).and_then(|()| sync_dir(&self.bodies)).map_err(failed)?;
+        let mut settled = self.settled.lock();
+        if settled.len() >= SETTLED_MAX {
+            settled.clear();
+        }
+        settled.insert(dir);
+        Ok(())
     }
 
     fn sync_all(&self) -> Result<(), StoreError> {
@@ -153,7 +208,12 @@ impl Disk for Files {
 
     fn adopt_blank(&self, blank: BlankName, body: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
         self.remove(body)?;
-        match rustix::fs::link(self.blank(blank), self.path(body)) {
+        let link = || rustix::fs::link(self.blank(blank), self.path(body));
+        let linked = match link() {
+            Err(Errno::NOENT) => fs::create_dir_all(self.dir(body)).map(|()| link())?,
+            linked => linked,
+        };
+        match linked {
             Ok(()) => self.open(body),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),

@@ -164,10 +164,6 @@ impl MemDisk {
 }
 
 impl Disk for MemDisk {
-    fn add_volume(&self, _volume: VolumeId) -> io::Result<()> {
-        Ok(())
-    }
-
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>> {
         let mut machine = self.0.lock();
         let files = &mut machine.files;
@@ -195,6 +191,14 @@ impl Disk for MemDisk {
         let names = self.0.lock().files.names();
         names.into_iter().filter(|name| name.volume == volume).for_each(|name| visit(Ok(name)));
         Ok(())
+    }
+
+    fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize> {
+        let mut names = self.0.lock().files.names();
+        names.retain(|name| name.volume == volume);
+        names.truncate(max);
+        names.iter().try_for_each(|name| self.remove(*name))?;
+        Ok(names.len())
     }
 
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError> {

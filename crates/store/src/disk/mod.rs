@@ -40,8 +40,6 @@ pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
 
 /// The disk below the bodies. Thread-safe.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes room for the bodies of a new volume; stable on return.
-    fn add_volume(&self, volume: VolumeId) -> io::Result<()>;
     /// Makes an empty body file; what has that name (from an update that never committed) is emptied.
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>>;
     /// Opens a body file; `None` if there is none.
@@ -50,6 +48,8 @@ pub(crate) trait Disk: Send + Sync {
     fn remove(&self, name: BodyName) -> io::Result<()>;
     /// The names of a volume's body files; of unreadable ones the text.
     fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
+    /// Removes up to `max` of a volume's body files, and at last what else was made for it; says how many files, fewer than `max` at the end.
+    fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize>;
     /// The directory entry of a body file is on disk.
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
     /// Every body file and its name is on disk.

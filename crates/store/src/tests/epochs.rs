@@ -2,32 +2,20 @@
 
 use std::sync::Arc;
 
-use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
+use types::{Fid, Kind, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{World, name};
 use crate::engine::Batch;
-use crate::record::VolumeHeader;
-use crate::volume::Quota;
+use crate::header::TreeHeader;
+use crate::trunk::Trunk;
 use crate::{Update, Vnode, Volume};
 
 /// The world's volume as one that sealed epoch 1 and now writes epoch 2.
 fn sealed(world: &World) -> Arc<Volume> {
-    let header = VolumeHeader {
-        name: Name::new(b"root").unwrap(),
-        hash_key: world.volume.tree.hash_key,
-        created: Timestamp::default(),
-        quota: Quota::default(),
-        next_slot: 1000,
-        epoch: 2,
-        sealed: vec![1],
-    };
-    let usage = world.volume.usage();
-    Arc::new(Volume::new(
-        world.volume.tree.media.clone(),
-        world.volume.id(),
-        header,
-        [usage.bytes as i64, usage.files as i64],
-    ))
+    let old = &world.volume.trunk;
+    let header = TreeHeader { next_slot: 1000, epoch: 2, sealed: vec![1], ..old.header.lock().stored.clone() };
+    let usage = *old.usage.lock();
+    Arc::new(Volume::head(Trunk::new(old.media.clone(), old.id, header, usage)))
 }
 
 fn create(volume: &Volume, number: u8, no: u64, bytes: &[u8]) -> Vnode {
@@ -91,17 +79,17 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     assert_eq!(old.read(&before, 0, 100).unwrap(), &b"old 5"[..]);
     assert_eq!(old.xattr(&before, b"user.a").unwrap().unwrap(), &b"old 5"[..]);
     // And through the newer volume's eyes, at epoch 1.
-    assert_eq!(volume.tree.vnode_at(VnodeNo(112), 1).unwrap().unwrap(), gone);
-    assert_eq!(volume.tree.vnode_at(VnodeNo(300), 1).unwrap(), None);
-    let hash = volume.tree.hash(name(6).as_bytes());
-    assert!(volume.tree.bucket_at(VnodeNo::ROOT, hash, 1).unwrap().iter().any(|entry| entry.name == name(6)));
+    assert_eq!(volume.tree().vnode_at(VnodeNo(112), 1).unwrap().unwrap(), gone);
+    assert_eq!(volume.tree().vnode_at(VnodeNo(300), 1).unwrap(), None);
+    let hash = volume.tree().hash(name(6).as_bytes());
+    assert!(volume.tree().bucket_at(VnodeNo::ROOT, hash, 1).unwrap().iter().any(|entry| entry.name == name(6)));
 }
 
 #[test]
 fn the_newest_of_many_epochs_is_found_and_tombstones_end_it() {
     let world = World::new();
     let volume = sealed(&world);
-    let tree = &volume.tree;
+    let tree = &volume.tree();
     let no = VnodeNo(500);
     let prefix = crate::key::of_vnode(crate::key::kind::VNODE, volume.id(), no);
     let mut batch = Batch::default();

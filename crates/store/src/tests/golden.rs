@@ -1,11 +1,11 @@
 //! The bytes of every record, so that old partitions stay readable. A change here needs a new version byte.
 
 use bytes::Bytes;
-use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
+use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
-use crate::partition::{SessionRecord, StoredReply};
-use crate::record::{self, BucketEntry, VolumeHeader};
-use crate::{Place, Quota, Target, Vnode};
+use crate::header::{TreeHeader, ViewHeader};
+use crate::record::{self, BucketEntry};
+use crate::{Place, Quota, SessionRecord, StoredReply, Target, Usage, Vnode};
 
 const KEY: &[u8] = b"key";
 
@@ -133,12 +133,15 @@ fn sums_and_bytes() {
     assert_eq!(decode(&record::tombstone(KEY)).unwrap(), None);
 }
 
-fn header() -> VolumeHeader {
-    VolumeHeader {
+fn header() -> TreeHeader {
+    TreeHeader {
         name: Name::new(b"root").unwrap(),
         hash_key: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
         created: Timestamp::new(1, 2),
+        updated: Timestamp::new(3, 4),
         quota: Quota { bytes: 3, files: 4 },
+        offline: true,
+        headless: true,
         next_slot: 5,
         epoch: 9,
         sealed: vec![1, 8],
@@ -146,16 +149,18 @@ fn header() -> VolumeHeader {
 }
 
 #[test]
-fn volumes() {
+fn trees() {
     let header = header();
-    let value = record::encode_volume(KEY, &header);
+    let value = header.encode(KEY);
     let golden = concat!(
-        "01",
+        "02",
         "04726f6f74",
         "000102030405060708090a0b0c0d0e0f",
         "010000000000000002000000",
+        "030000000000000004000000",
         "0300000000000000",
         "0400000000000000",
+        "03",
         "0500000000000000",
         "0900000000000000",
         "02000000",
@@ -164,10 +169,80 @@ fn volumes() {
         "SUM"
     );
     check(golden, &value);
-    assert_eq!(record::decode_volume(KEY, &value).unwrap(), header);
-    no_part_of(&value, |value| record::decode_volume(KEY, value).is_ok());
-    let wrong = record::encode_volume(KEY, &VolumeHeader { sealed: vec![9], ..header });
-    assert!(record::decode_volume(KEY, &wrong).is_err());
+    assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), header);
+    no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
+    let wrong = TreeHeader { sealed: vec![9], ..header }.encode(KEY);
+    assert!(TreeHeader::decode(KEY, &wrong).is_err());
+}
+
+/// The first layout of a header, under any key.
+pub(crate) fn first_header(key: &[u8]) -> Vec<u8> {
+    let fields = concat!(
+        "01",
+        "04726f6f74",
+        "000102030405060708090a0b0c0d0e0f",
+        "010000000000000002000000",
+        "0300000000000000",
+        "0400000000000000",
+        "0500000000000000",
+        "0100000000000000",
+        "00000000",
+    );
+    let mut value: Vec<u8> =
+        (0..fields.len()).step_by(2).map(|at| u8::from_str_radix(&fields[at..at + 2], 16).unwrap()).collect();
+    value.extend_from_slice(&crc32c::crc32c(&[key, &value].concat()).to_le_bytes());
+    value
+}
+
+#[test]
+fn trees_of_the_first_format() {
+    let value = first_header(KEY);
+    let expected = TreeHeader {
+        updated: Timestamp::new(1, 2),
+        offline: false,
+        headless: false,
+        epoch: 1,
+        sealed: Vec::new(),
+        ..header()
+    };
+    assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), expected);
+    no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
+}
+
+fn view() -> ViewHeader {
+    ViewHeader {
+        kind: VolumeKind::Backup,
+        name: Name::new(b"root.backup").unwrap(),
+        tree: VolumeId(7),
+        epoch: 8,
+        created: Timestamp::new(1, 2),
+        updated: Timestamp::new(3, 4),
+        usage: Usage { bytes: 5, files: 6 },
+        offline: true,
+    }
+}
+
+#[test]
+fn views() {
+    let value = view().encode(KEY);
+    let golden = concat!(
+        "01",
+        "03",
+        "0b726f6f742e6261636b7570",
+        "0700000000000000",
+        "0800000000000000",
+        "010000000000000002000000",
+        "030000000000000004000000",
+        "0500000000000000",
+        "0600000000000000",
+        "01",
+        "SUM"
+    );
+    check(golden, &value);
+    assert_eq!(ViewHeader::decode(KEY, &value).unwrap(), view());
+    no_part_of(&value, |value| ViewHeader::decode(KEY, value).is_ok());
+    let head = ViewHeader { kind: VolumeKind::ReadWrite, ..view() }.encode(KEY);
+    assert!(ViewHeader::decode(KEY, &head).is_err());
 }
 
 fn session_record(session: SessionId) -> SessionRecord {
@@ -213,11 +288,13 @@ pub(crate) fn values() -> Vec<(u8, Vec<u8>)> {
         (2, record::encode_sums(KEY, &[0x0403_0201; 64])),
         (2, record::tombstone(KEY)),
         (3, record::encode_bytes(KEY, b"body")),
-        (4, record::encode_volume(KEY, &header())),
+        (4, header().encode(KEY)),
+        (4, first_header(KEY)),
         (5, record::encode_numbers(KEY, &[1, 0x0203])),
         (6, record::encode_session(KEY, &session_record(SessionId(1)))),
         (7, record::encode_reply(KEY, 7, b"done")),
         (8, [5_i64.to_le_bytes(), (-6_i64).to_le_bytes()].concat()),
+        (9, view().encode(KEY)),
     ]
 }
 

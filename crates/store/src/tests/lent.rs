@@ -57,8 +57,8 @@ fn settle(world: &World, no: VnodeNo) -> bool {
 
 /// What a kernel does, behind the records' back.
 fn kernel(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
-    let name = body_name(&world.volume.tree, &vnode(world, no)).unwrap();
-    world.volume.tree.media.disk.open(name).unwrap().unwrap().write_at(offset, bytes).unwrap();
+    let name = body_name(&world.volume.tree(), &vnode(world, no)).unwrap();
+    world.volume.tree().media.disk.open(name).unwrap().unwrap().write_at(offset, bytes).unwrap();
 }
 
 fn read(world: &World, no: VnodeNo) -> Vec<u8> {
@@ -225,7 +225,7 @@ fn what_was_committed_under_a_lend_outlives_a_loss_of_power() {
 fn blank(world: &World, bytes: &[u8]) -> BlankName {
     let (name, descriptor) = world.partition.make_blank(SessionId(7)).unwrap();
     assert!(descriptor.is_none(), "memory has no descriptors");
-    let file = world.volume.tree.media.disk.open_blank(name).unwrap().unwrap();
+    let file = world.volume.tree().media.disk.open_blank(name).unwrap().unwrap();
     file.write_at(0, bytes).unwrap();
     name
 }

@@ -1,5 +1,6 @@
 //! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
 
+mod catalog;
 mod crash;
 mod damage;
 mod epochs;

@@ -143,7 +143,7 @@ impl World {
     pub(crate) fn reopen(&mut self, machine: MemMachine) {
         self.partition = Partition::open_memory(&machine, options()).unwrap();
         self.machine = machine;
-        self.volume = self.partition.volume_named(b"root").unwrap();
+        self.volume = self.partition.volume_named(b"root").unwrap().unwrap();
     }
 
     pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {

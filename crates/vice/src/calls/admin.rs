@@ -1,14 +1,17 @@
 //! The volume as a whole, and the server as a whole.
 
 use serde_json::json;
-use store::Quota;
-use types::{Answer, Fault, Fid, VolumeStatus};
+use store::{Quota, VolumeInfo};
+use types::{Answer, Fault, Fid, VolumeId, VolumeStatus};
 
 use super::Outcome;
 use crate::Vice;
 use crate::change::Change;
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
+
+/// Volumes that a report shows at most: it is one message.
+const VOLUMES_REPORTED_MAX: usize = 100;
 
 impl Vice {
     pub(super) fn volume_status(&self, fid: Fid) -> Result<Outcome, Fault> {
@@ -60,8 +63,12 @@ impl Vice {
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
         let parked = core.parked.len();
         drop(core);
-        let volumes = self.partitions.iter().flat_map(|partition| partition.volumes());
-        let volumes: Vec<_> = volumes.map(|volume| volume_report(&volume)).collect();
+        let listed = self.partitions.iter().map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
+        let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
+            tracing::error!(%error, "volumes cannot be listed");
+            Vec::new()
+        });
+        let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
         json!({
@@ -84,11 +91,11 @@ impl Vice {
     }
 }
 
-fn volume_report(volume: &store::Volume) -> serde_json::Value {
-    let (usage, quota) = (volume.usage(), volume.quota());
+fn volume_report(volume: &VolumeInfo) -> serde_json::Value {
+    let VolumeInfo { usage, quota, .. } = volume;
     json!({
-        "id": volume.id().0,
-        "name": String::from_utf8_lossy(volume.name().as_bytes()),
+        "id": volume.id.0,
+        "name": String::from_utf8_lossy(volume.name.as_bytes()),
         "used_bytes": usage.bytes,
         "used_files": usage.files,
         "quota_bytes": quota.bytes,

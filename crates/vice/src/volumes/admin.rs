@@ -1,8 +1,7 @@
 //! What administrators ask of volumes, one function for each call.
 
-use types::{Answer, Fault, PartitionNo, VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume};
+use types::{Answer, Fault, PartitionNo, VolumeCall, VolumeId, VolumeInfo, VolumeState, WhichVolume};
 
-use super::ViceVolume;
 use crate::Vice;
 use crate::calls::Outcome;
 use crate::service::Ask;
@@ -26,12 +25,11 @@ impl Vice {
     }
 
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
-        let mut ids: Vec<_> = self.partitions.get(on)?.volumes().iter().map(|volume| volume.id()).collect();
-        ids.retain(|id| *id > after);
-        let end = ids.len() <= max as usize;
-        ids.truncate(max as usize);
-        let volumes = ids.into_iter().map(|id| Ok(info(&*self.volume(id)?))).collect::<Result<_, Fault>>()?;
-        Ok(Answer::Volumes { volumes, end })
+        // One more tells whether that is the end.
+        let mut found = self.partitions.get(on)?.list(after, max as usize + 1)?;
+        let end = found.len() <= max as usize;
+        found.truncate(max as usize);
+        Ok(Answer::Volumes { volumes: found.into_iter().map(|volume| info(on, volume)).collect(), end })
     }
 
     fn examine(&self, which: &WhichVolume) -> Result<Answer, Fault> {
@@ -39,25 +37,24 @@ impl Vice {
             WhichVolume::Id(id) => *id,
             WhichVolume::Name(name) => self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?,
         };
-        Ok(Answer::Volumes { volumes: vec![info(&*self.volume(id)?)], end: true })
+        let volume = self.volume(id)?;
+        Ok(Answer::Volumes { volumes: vec![info(volume.no, volume.store.info())], end: true })
     }
 }
 
-fn info(volume: &ViceVolume) -> VolumeInfo {
-    let store = &volume.store;
-    let (quota, usage) = (store.quota(), store.usage());
+fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
     VolumeInfo {
-        id: store.id(),
-        tree: store.id(),
-        kind: VolumeKind::ReadWrite,
-        state: VolumeState::Online,
-        partition: volume.no,
-        name: store.name().clone(),
-        created: types::Timestamp::default(),
-        updated: types::Timestamp::default(),
-        quota_bytes: quota.bytes,
-        quota_files: quota.files,
-        used_bytes: usage.bytes,
-        used_files: usage.files,
+        id: volume.id,
+        tree: volume.tree,
+        kind: volume.kind,
+        state: if volume.offline { VolumeState::Offline } else { VolumeState::Online },
+        partition,
+        name: volume.name,
+        created: volume.created,
+        updated: volume.updated,
+        quota_bytes: volume.quota.bytes,
+        quota_files: volume.quota.files,
+        used_bytes: volume.usage.bytes,
+        used_files: volume.usage.files,
     }
 }

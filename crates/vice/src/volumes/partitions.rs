@@ -75,12 +75,22 @@ impl Partitions {
 
     /// The volume with this number, and where it is.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Option<(PartitionNo, Arc<store::Volume>)>, Fault> {
-        Ok(self.numbered().find_map(|(no, partition)| Some((no, partition.volume(id)?))))
+        for (no, partition) in self.numbered() {
+            if let Some(volume) = partition.volume(id)? {
+                return Ok(Some((no, volume)));
+            }
+        }
+        Ok(None)
     }
 
     /// The number of the volume with this name.
     pub(crate) fn named(&self, name: &[u8]) -> Result<Option<VolumeId>, Fault> {
-        Ok(self.iter().find_map(|partition| partition.volume_named(name)).map(|volume| volume.id()))
+        for partition in self.iter() {
+            if let Some(volume) = partition.volume_named(name)? {
+                return Ok(Some(volume.id()));
+            }
+        }
+        Ok(None)
     }
 
     /// Changes whenever unstable changes of any of them may have been lost.

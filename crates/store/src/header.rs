@@ -1,0 +1,156 @@
+//! Headers: what a tree is (`V`), and what a volume is that shows a sealed epoch of one (`W`).
+//!
+//! A tree's header has the fields of its read-write volume too, and stays as long as any volume shows the tree. The first layout of `V`, which
+//! knew neither flags nor sealed epochs in use, is still read.
+
+use types::{Name, Timestamp, VolumeId, VolumeKind};
+
+use crate::StoreError;
+use crate::record::{In, Out, damaged};
+use crate::volume::{Quota, Usage};
+
+/// The layout of trees' headers now.
+const TREE_VERSION: u8 = 2;
+/// Without flags and the time of the last change.
+const TREE_VERSION_FIRST: u8 = 1;
+/// The epoch that a new tree writes.
+pub(crate) const FIRST_EPOCH: u64 = 1;
+
+const OFFLINE: u8 = 1;
+const HEADLESS: u8 = 2;
+
+/// What a tree is, as `V` keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TreeHeader {
+    /// The read-write volume's.
+    pub(crate) name: Name,
+    /// Key of the names' hash.
+    pub(crate) hash_key: u128,
+    pub(crate) created: Timestamp,
+    /// When these fields were last changed by somebody.
+    pub(crate) updated: Timestamp,
+    pub(crate) quota: Quota,
+    pub(crate) offline: bool,
+    /// The read-write volume was removed: nothing is written any more.
+    pub(crate) headless: bool,
+    /// Slots below this may be in use.
+    pub(crate) next_slot: u64,
+    /// What is written now.
+    pub(crate) epoch: u64,
+    /// Epochs that volumes show, ascending.
+    pub(crate) sealed: Vec<u64>,
+}
+
+/// What a volume is that shows a sealed epoch, as `W` keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ViewHeader {
+    pub(crate) kind: VolumeKind,
+    pub(crate) name: Name,
+    pub(crate) tree: VolumeId,
+    pub(crate) epoch: u64,
+    /// When it was sealed.
+    pub(crate) created: Timestamp,
+    pub(crate) updated: Timestamp,
+    /// What the tree used then.
+    pub(crate) usage: Usage,
+    pub(crate) offline: bool,
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+impl TreeHeader {
+    pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
+        let mut out = Out::with_version(120 + self.name.as_bytes().len(), TREE_VERSION);
+        out.name(&self.name);
+        out.0.extend_from_slice(&self.hash_key.to_le_bytes());
+        out.time(self.created);
+        out.time(self.updated);
+        out.u64(self.quota.bytes);
+        out.u64(self.quota.files);
+        out.u8(flag(self.offline, OFFLINE) | flag(self.headless, HEADLESS));
+        out.u64(self.next_slot);
+        out.u64(self.epoch);
+        out.u32(u32::try_from(self.sealed.len()).expect("sealed epochs are far below 2^32"));
+        self.sealed.iter().for_each(|epoch| out.u64(*epoch));
+        out.seal(key)
+    }
+
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<TreeHeader> {
+        In::open_any(key, value)
+            .and_then(|(version, fields)| match version {
+                TREE_VERSION_FIRST => TreeHeader::fields(fields, false),
+                TREE_VERSION => TreeHeader::fields(fields, true),
+                _ => None,
+            })
+            .ok_or_else(|| damaged("volume", key))
+    }
+
+    fn fields(mut fields: In<'_>, now: bool) -> Option<TreeHeader> {
+        let name = fields.name()?;
+        let hash_key = fields.u128()?;
+        let created = fields.time()?;
+        let updated = if now { fields.time()? } else { created };
+        let quota = Quota { bytes: fields.u64()?, files: fields.u64()? };
+        let flags = if now { fields.u8()? } else { 0 };
+        let mut header = TreeHeader {
+            name,
+            hash_key,
+            created,
+            updated,
+            quota,
+            offline: flags & OFFLINE != 0,
+            headless: flags & HEADLESS != 0,
+            next_slot: fields.u64()?,
+            epoch: fields.u64()?,
+            sealed: Vec::new(),
+        };
+        for _ in 0..fields.u32()? {
+            header.sealed.push(fields.u64()?);
+        }
+        let known = flags & !(OFFLINE | HEADLESS) == 0;
+        let rising = header.sealed.windows(2).all(|pair| pair[0] < pair[1]);
+        let older = header.sealed.last().is_none_or(|last| *last < header.epoch);
+        fields.end(header).filter(|_| known && rising && older)
+    }
+}
+
+impl ViewHeader {
+    pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
+        let mut out = Out::new(80 + self.name.as_bytes().len());
+        out.u8(self.kind as u8);
+        out.name(&self.name);
+        out.u64(self.tree.0);
+        out.u64(self.epoch);
+        out.time(self.created);
+        out.time(self.updated);
+        out.u64(self.usage.bytes);
+        out.u64(self.usage.files);
+        out.u8(flag(self.offline, OFFLINE));
+        out.seal(key)
+    }
+
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<ViewHeader> {
+        In::open(key, value).and_then(ViewHeader::fields).ok_or_else(|| damaged("volume", key))
+    }
+
+    fn fields(mut fields: In<'_>) -> Option<ViewHeader> {
+        let kind = VolumeKind::from_wire(fields.u8()?).filter(|kind| *kind != VolumeKind::ReadWrite)?;
+        let mut header = ViewHeader {
+            kind,
+            name: fields.name()?,
+            tree: VolumeId(fields.u64()?),
+            epoch: fields.u64()?,
+            created: fields.time()?,
+            updated: fields.time()?,
+            usage: Usage { bytes: fields.u64()?, files: fields.u64()? },
+            offline: false,
+        };
+        let flags = fields.u8()?;
+        header.offline = flags & OFFLINE != 0;
+        fields.end(header).filter(|_| flags & !OFFLINE == 0)
+    }
+}
+
+fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}

@@ -1,0 +1,52 @@
+//! What is known of a volume, for those who list and examine them.
+
+use types::{Name, Timestamp, VolumeId, VolumeKind};
+
+use crate::header::{TreeHeader, ViewHeader};
+use crate::{Quota, Usage};
+
+/// A volume as it was at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: Name,
+    /// What of its tree it shows.
+    pub kind: VolumeKind,
+    /// The number of its tree: that of the read-write volume of its group.
+    pub tree: VolumeId,
+    /// The epoch that it shows.
+    pub epoch: u64,
+    /// When it was made, or sealed.
+    pub created: Timestamp,
+    /// When its fields (name, quota, online) were last changed.
+    pub updated: Timestamp,
+    /// Its limits.
+    pub quota: Quota,
+    /// What it uses, or used when it was sealed.
+    pub usage: Usage,
+    /// Whether an administrator took it off.
+    pub offline: bool,
+}
+
+/// What of a volume [`crate::Partition::set_fields`] changes; `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VolumeFields {
+    /// Limits; of read-write volumes only.
+    pub quota: Option<Quota>,
+    /// Whether it is off.
+    pub offline: Option<bool>,
+}
+
+impl VolumeInfo {
+    pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
+        let TreeHeader { name, epoch, created, updated, quota, offline, .. } = header;
+        VolumeInfo { id, name, kind: VolumeKind::ReadWrite, tree: id, epoch, created, updated, quota, usage, offline }
+    }
+
+    pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
+        let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline } = header;
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota: Quota::default(), usage, offline }
+    }
+}

@@ -1,0 +1,144 @@
+//! Sessions as a partition keeps them over a restart: their numbers, records and last replies, and clients' incarnations.
+
+use bytes::Bytes;
+use types::{ClientId, SessionId};
+
+use crate::engine::Batch;
+use crate::key::{self, kind};
+use crate::partition::which;
+use crate::volume::Result;
+use crate::{Partition, record};
+
+/// Session numbers that are set aside in one durable step.
+const SESSIONS_AT_ONCE: u64 = 64;
+
+/// A session that survives a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Its number.
+    pub session: SessionId,
+    /// Whose it is.
+    pub client: ClientId,
+    /// Which life of the client.
+    pub incarnation: u64,
+    /// What else its owner wants to know again.
+    pub extra: Bytes,
+}
+
+/// The last reply of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredReply {
+    /// The slot.
+    pub slot: u32,
+    /// The number of the request.
+    pub request: u64,
+    /// The encoded reply.
+    pub reply: Bytes,
+}
+
+/// Numbers that are never used twice: `next` is handed out, below `stored` may have been.
+#[derive(Default)]
+pub(crate) struct Counter {
+    next: u64,
+    stored: u64,
+}
+
+impl Counter {
+    /// What an earlier life set aside counts as used.
+    pub(crate) fn from(next: u64) -> Counter {
+        Counter { next, stored: next }
+    }
+}
+
+impl Partition {
+    /// A session number that was never used. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn allocate_session(&self) -> Result<SessionId> {
+        let mut counter = self.0.sessions.lock();
+        if counter.next == counter.stored {
+            let key = key::partition(which::NEXT_SESSION);
+            let stored = counter.next + SESSIONS_AT_ONCE;
+            let mut batch = Batch::default();
+            batch.put(&key, &record::encode_numbers(&key, &[stored]));
+            self.0.media.apply(&batch)?;
+            self.0.media.sync()?;
+            counter.stored = stored;
+        }
+        counter.next += 1;
+        Ok(SessionId(counter.next - 1))
+    }
+
+    /// Every session record.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn sessions(&self) -> Result<Vec<SessionRecord>> {
+        let mut sessions = Vec::new();
+        self.each(&[kind::SESSION], &mut |key, value| {
+            let session = SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("session", key))?);
+            sessions.push(record::decode_session(key, session, value)?);
+            Ok(())
+        })?;
+        Ok(sessions)
+    }
+
+    /// Writes a session record (unstable until the next sync).
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn put_session(&self, record: &SessionRecord) -> Result<()> {
+        let key = key::session(record.session);
+        let mut batch = Batch::default();
+        batch.put(&key, &record::encode_session(&key, record));
+        self.0.media.apply(&batch).map(drop)
+    }
+
+    /// Removes a session with its replies.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn remove_session(&self, session: SessionId) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete(&key::session(session));
+        for reply in self.replies(session)? {
+            batch.delete(&key::reply(session, reply.slot));
+        }
+        self.0.media.apply(&batch).map(drop)
+    }
+
+    /// A session's stored replies, by slot.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn replies(&self, session: SessionId) -> Result<Vec<StoredReply>> {
+        let mut replies = Vec::new();
+        self.each(&key::replies(session), &mut |key, value| {
+            let slot = key::number_at(key, 1).and_then(|slot| u32::try_from(slot).ok());
+            let slot = slot.ok_or_else(|| record::damaged("reply", key))?;
+            replies.push(record::decode_reply(key, slot, value)?);
+            Ok(())
+        })?;
+        Ok(replies)
+    }
+
+    /// The highest incarnation of a client that was ever recorded.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn incarnation(&self, client: ClientId) -> Result<Option<u64>> {
+        self.number(&key::client(client))
+    }
+
+    /// Records a client's incarnation (unstable until the next sync).
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn put_incarnation(&self, client: ClientId, incarnation: u64) -> Result<()> {
+        let key = key::client(client);
+        let mut batch = Batch::default();
+        batch.put(&key, &record::encode_numbers(&key, &[incarnation]));
+        self.0.media.apply(&batch).map(drop)
+    }
+}

@@ -1,0 +1,240 @@
+//! Which volumes there are: made, found, listed, renamed, removed; and partitions of the first format.
+
+use std::sync::Arc;
+
+use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
+
+use super::golden::first_header;
+use super::world::{new_root, options};
+use crate::engine::{Batch, Engine, RocksEngine};
+use crate::key::{self, kind};
+use crate::{
+    BLOCK_BYTES, FORMAT_VERSION, MemMachine, OpenOptions, Partition, Quota, StoreError, Update, Vnode, Volume,
+    VolumeFields, check_format, format, record,
+};
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn opened() -> (MemMachine, Partition) {
+    let machine = MemMachine::new();
+    let partition = Partition::open_memory(&machine, options()).unwrap();
+    (machine, partition)
+}
+
+/// A file with a body of its own in the root.
+fn fill(volume: &Volume, bytes: u64) -> Vnode {
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (vnode, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    volume.write(&mut vnode, 0, &vec![7; bytes as usize], &mut update).unwrap();
+    volume.put_xattr(&mut vnode, b"user.a", b"value", &mut update).unwrap();
+    volume.put_entry(&mut dir, &name("file"), vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    vnode
+}
+
+/// Kinds of records that are left, but for those of the partition itself.
+fn kinds(machine: &MemMachine) -> String {
+    let mut kinds: Vec<u8> = machine.0.lock().log.keys().map(|key| key[0]).filter(|kind| *kind != b'P').collect();
+    kinds.dedup();
+    String::from_utf8(kinds).unwrap()
+}
+
+fn ids(partition: &Partition, after: u64, max: usize) -> Vec<u64> {
+    partition.list(VolumeId(after), max).unwrap().iter().map(|volume| volume.id.0).collect()
+}
+
+#[test]
+fn volumes_are_found_by_number_and_name_and_listed_in_order() {
+    let (machine, mut partition) = opened();
+    for text in ["b", "a", "c"] {
+        partition.create_volume(&name(text), &new_root()).unwrap();
+    }
+    let given = partition.create_numbered_volume(Some(VolumeId(70)), &name("given"), &new_root()).unwrap();
+    assert_eq!(partition.create_volume(&name("next"), &new_root()).unwrap().id(), VolumeId(71));
+    fill(&given, 3 * BLOCK_BYTES);
+    for _ in 0..2 {
+        assert_eq!(ids(&partition, 0, 100), [1, 2, 3, 70, 71]);
+        assert_eq!(ids(&partition, 1, 2), [2, 3]);
+        assert_eq!(ids(&partition, 70, 1), [71]);
+        assert_eq!(ids(&partition, u64::MAX, 1), [0; 0]);
+        let listed = partition.list(VolumeId(69), 1).unwrap().remove(0);
+        let volume = partition.volume(VolumeId(70)).unwrap().unwrap();
+        assert_eq!(listed, volume.info());
+        assert_eq!((listed.usage.bytes, listed.usage.files), (4096 + 3 * BLOCK_BYTES, 2));
+        assert!(Arc::ptr_eq(&volume, &partition.volume_named(b"given").unwrap().unwrap()));
+        assert!(partition.volume(VolumeId(69)).unwrap().is_none());
+        assert!(partition.volume_named(b"absent").unwrap().is_none());
+        drop(volume);
+        partition = Partition::open_memory(&machine, options()).unwrap();
+    }
+}
+
+#[test]
+fn a_name_and_a_number_are_one_volumes_alone() {
+    let (_, partition) = opened();
+    let first = partition.create_volume(&name("first"), &new_root()).unwrap();
+    let second = partition.create_volume(&name("second"), &new_root()).unwrap();
+    let now = Timestamp::new(9, 9);
+    let taken = |result: Result<_, StoreError>| assert!(matches!(result, Err(StoreError::Taken(_))));
+    taken(partition.create_volume(&name("first"), &new_root()).map(drop));
+    taken(partition.create_numbered_volume(Some(second.id()), &name("third"), &new_root()).map(drop));
+    taken(partition.rename_volume(first.id(), &name("second"), now));
+    partition.rename_volume(first.id(), &name("first"), now).unwrap();
+    partition.rename_volume(first.id(), &name("renamed"), now).unwrap();
+    assert!(partition.volume_named(b"first").unwrap().is_none());
+    assert_eq!(partition.volume_named(b"renamed").unwrap().unwrap().info().updated, now);
+    partition.rename_volume(second.id(), &name("first"), now).unwrap();
+    assert!(matches!(partition.rename_volume(VolumeId(9), &name("x"), now), Err(StoreError::NoVolume(VolumeId(9)))));
+    assert_eq!(ids(&partition, 0, 9), [1, 2]);
+}
+
+#[test]
+fn fields_outlive_the_memory() {
+    let (machine, partition) = opened();
+    let id = partition.create_volume(&name("v"), &new_root()).unwrap().id();
+    let quota = Quota { bytes: 5, files: 6 };
+    let now = Timestamp::new(8, 7);
+    partition.set_fields(id, VolumeFields { quota: Some(quota), offline: Some(true) }, now).unwrap();
+    partition.set_fields(id, VolumeFields::default(), now).unwrap();
+    drop(partition);
+    let partition = Partition::open_memory(&machine.power_loss(1), options()).unwrap();
+    let info = partition.volume(id).unwrap().unwrap().info();
+    assert_eq!((info.quota, info.offline, info.updated), (quota, true, now));
+}
+
+/// One volume after the other is forgotten, and is as it was when it comes back.
+#[test]
+fn more_volumes_than_stay_in_memory() {
+    let (_, partition) = opened();
+    let kept = partition.create_volume(&name("kept"), &new_root()).unwrap();
+    let many = 3000;
+    for number in 2..=many {
+        partition.create_volume(&name(&format!("v{number}")), &new_root()).unwrap();
+    }
+    assert!(Arc::ptr_eq(&kept, &partition.volume(kept.id()).unwrap().unwrap()));
+    for id in (1..=many).map(VolumeId) {
+        let volume = partition.volume(id).unwrap().unwrap();
+        let (slot, _) = volume.allocate(false).unwrap();
+        assert_eq!(volume.usage().files, 1);
+        drop(volume);
+        assert!(partition.volume(id).unwrap().unwrap().allocate(false).unwrap().0 > slot);
+    }
+    assert_eq!(ids(&partition, 0, usize::MAX).len() as u64, many);
+}
+
+#[test]
+fn a_removed_volume_leaves_nothing() {
+    let (machine, partition) = opened();
+    partition.create_volume(&name("stays"), &new_root()).unwrap();
+    let before = kinds(&machine);
+    let volume = partition.create_volume(&name("goes"), &new_root()).unwrap();
+    let id = volume.id();
+    let file = fill(&volume, 5 * BLOCK_BYTES);
+    partition.remove_volume(id).unwrap();
+    assert!(partition.volume(id).unwrap().is_none() && partition.volume_named(b"goes").unwrap().is_none());
+    assert!(matches!(partition.remove_volume(id), Err(StoreError::NoVolume(_))));
+    // Its number is not given again before all of it is gone; its name is free.
+    let again = partition.create_numbered_volume(Some(id), &name("other"), &new_root());
+    assert!(matches!(again, Err(StoreError::Taken("number"))));
+    // Who has it still may read; nothing is swept from under him, and nothing is changed.
+    assert_eq!(partition.sweep(10).unwrap(), 0);
+    assert_eq!(volume.read(&file, 0, 5).unwrap(), [7; 5][..]);
+    let mut update = Update::new();
+    update.put_vnode(&file);
+    assert!(matches!(volume.commit(update), Err(StoreError::NoVolume(_))));
+    drop(volume);
+    while partition.sweep(10).unwrap() > 0 {}
+    assert_eq!(kinds(&machine), before);
+    assert_eq!(machine.0.lock().files.names(), []);
+    partition.create_numbered_volume(Some(id), &name("goes"), &new_root()).unwrap();
+}
+
+#[test]
+fn the_sweep_of_a_removed_volume_goes_on_after_a_crash() {
+    let (machine, partition) = opened();
+    let volume = partition.create_volume(&name("goes"), &new_root()).unwrap();
+    for _ in 0..4 {
+        fill(&volume, 2 * BLOCK_BYTES);
+    }
+    partition.sync_all().unwrap();
+    machine.keep_images();
+    partition.remove_volume(volume.id()).unwrap();
+    drop(volume);
+    while partition.sweep(1).unwrap() > 0 {}
+    for (seed, image) in machine.images().into_iter().enumerate() {
+        let machine = image.power_loss(seed as u64);
+        let partition = Partition::open_memory(&machine, options()).unwrap();
+        match partition.volume_named(b"goes").unwrap() {
+            Some(volume) => {
+                assert_eq!(volume.usage().bytes, 4096 + 4 * 2 * BLOCK_BYTES);
+                assert_eq!(machine.0.lock().files.names().len(), 4);
+            }
+            None => {
+                while partition.sweep(1).unwrap() > 0 {}
+                assert_eq!((kinds(&machine).as_str(), machine.0.lock().files.names().len()), ("", 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn directories_of_bodies_come_and_go_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let partition = Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default()).unwrap();
+    let volume = partition.create_volume(&name("v"), &new_root()).unwrap();
+    let bodies = || std::fs::read_dir(path.join("bodies")).unwrap().count();
+    fill(&volume, 100);
+    assert_eq!(bodies(), 0);
+    let file = fill(&volume, 2 * BLOCK_BYTES);
+    volume.sync_body(&file).unwrap();
+    assert_eq!(bodies(), 1);
+    partition.remove_volume(volume.id()).unwrap();
+    drop(volume);
+    while partition.sweep(10).unwrap() > 0 {}
+    assert_eq!(bodies(), 0);
+}
+
+/// What the first format's program left: a volume, and a header that a crash in the middle of making another left.
+#[test]
+fn a_partition_of_the_first_format_is_opened_and_brought_to_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    std::fs::create_dir_all(path.join("bodies")).unwrap();
+    std::fs::write(path.join("sysid"), "old\n").unwrap();
+    let id = VolumeId(1);
+    let engine = RocksEngine::open(&path.join("meta"), 1 << 20, 1 << 40, true).unwrap();
+    let mut batch = Batch::default();
+    for id in [id, VolumeId(2)] {
+        let key = key::volume(id);
+        batch.put(&key, &first_header(&key));
+    }
+    let root = Vnode::new(Fid::root(id), Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, Timestamp::new(1, 2));
+    let key = key::of_vnode(kind::VNODE, id, VnodeNo::ROOT).epoch(1);
+    batch.put(&key, &record::encode_vnode(&key, &root));
+    batch.add(&key::usage(id), &[4096, 1]);
+    let key = key::partition(crate::partition::which::NEXT_VOLUME);
+    batch.put(&key, &record::encode_numbers(&key, &[3]));
+    engine.apply(&batch).unwrap();
+    engine.sync().unwrap();
+    drop(engine);
+    std::fs::write(path.join("FORMAT"), format::text(1, 7)).unwrap();
+
+    for _ in 0..2 {
+        let partition = Partition::open(&path, OpenOptions::default()).unwrap();
+        assert_eq!(check_format(&path).unwrap().version, FORMAT_VERSION);
+        assert_eq!((partition.id(), ids(&partition, 0, 10)), (7, vec![1]));
+        let volume = partition.volume_named(b"root").unwrap().unwrap();
+        assert_eq!((volume.id(), volume.quota()), (id, Quota { bytes: 3, files: 4 }));
+        assert_eq!(volume.vnode(VnodeNo::ROOT).unwrap().unwrap(), root);
+        assert!(matches!(partition.create_volume(&name("root"), &new_root()), Err(StoreError::Taken("name"))));
+    }
+}

@@ -1,0 +1,121 @@
+//! What all volumes of one tree share while any of them is used: the header, the head, and who writes.
+//!
+//! Model. The head is written by updates. An update *writes* from the first body that it holds, at the latest from its commit, to its end;
+//! any number write at a time. To seal the head, or to remove its volume, is done while nobody writes: so each batch is wholly in the epoch
+//! before or the one after, and a body that is changed in an epoch is committed in it.
+//!
+//! Locks, in this order: `writers`, gates of bodies, the partition's catalog, `header`, `usage`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
+use types::VolumeId;
+
+use crate::engine::Batch;
+use crate::header::TreeHeader;
+use crate::key;
+use crate::media::Media;
+use crate::tree::Tree;
+use crate::volume::{Result, Usage};
+
+/// Held by who writes.
+pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
+
+/// Slots that are set aside in one durable step, so that few allocations wait for the disk.
+const SLOTS_AT_ONCE: u64 = 4096;
+
+/// See the head of the file.
+pub(crate) struct Trunk {
+    pub(crate) media: Arc<Media>,
+    /// The tree's number, which its records are keyed by.
+    pub(crate) id: VolumeId,
+    pub(crate) writers: Arc<RwLock<()>>,
+    head: RwLock<Arc<Tree>>,
+    pub(crate) header: Mutex<Header>,
+    pub(crate) usage: Mutex<[i64; 2]>,
+    /// No vnode has a slot above this one.
+    slots_used: AtomicU64,
+}
+
+/// The header, and the slots between what is handed out and what is set aside.
+pub(crate) struct Header {
+    pub(crate) stored: TreeHeader,
+    next_slot: u64,
+}
+
+impl Trunk {
+    pub(crate) fn new(media: Arc<Media>, id: VolumeId, header: TreeHeader, usage: [i64; 2]) -> Arc<Trunk> {
+        let head = RwLock::new(Arc::new(head_of(&media, id, &header)));
+        let next_slot = header.next_slot;
+        Arc::new(Trunk {
+            media,
+            id,
+            writers: Arc::default(),
+            head,
+            header: Mutex::new(Header { stored: header, next_slot }),
+            usage: Mutex::new(usage),
+            // Whatever was set aside in an earlier life may be in use.
+            slots_used: AtomicU64::new(next_slot),
+        })
+    }
+
+    /// The head as it is now. It stays so while the caller writes.
+    pub(crate) fn head(&self) -> Arc<Tree> {
+        Arc::clone(&self.head.read())
+    }
+
+    /// The caller writes. Whoever writes already may come again, also while somebody waits for all to be done: he holds what others who are to
+    /// be done may need.
+    pub(crate) fn write(&self) -> WriteGuard {
+        self.writers.read_arc_recursive()
+    }
+
+    /// What the head uses now.
+    pub(crate) fn used(&self) -> Usage {
+        let [bytes, files] = *self.usage.lock();
+        Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
+    }
+
+    /// Changes the header, durably after the next sync; `batch` is applied with it.
+    pub(crate) fn change(&self, header: &mut Header, new: TreeHeader, mut batch: Batch) -> Result<()> {
+        put_header(self.id, &new, &mut batch);
+        self.media.apply(&batch)?;
+        header.stored = new;
+        Ok(())
+    }
+
+    /// The first of `count` slots that were never used and never will be given again.
+    pub(crate) fn allocate_slots(&self, count: u32) -> Result<u64> {
+        let mut header = self.header.lock();
+        let (first, next) = (header.next_slot, header.next_slot + u64::from(count));
+        if next > header.stored.next_slot {
+            let more = TreeHeader { next_slot: next - 1 + SLOTS_AT_ONCE, ..header.stored.clone() };
+            self.change(&mut header, more, Batch::default())?;
+            self.media.sync()?;
+        }
+        header.next_slot = next;
+        Ok(first)
+    }
+
+    /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode may have taken it.
+    pub(crate) fn slot(&self, slot: u64) -> (bool, bool) {
+        let given = (1..self.header.lock().stored.next_slot).contains(&slot);
+        (given, slot <= self.slots_used.load(Ordering::SeqCst))
+    }
+
+    /// A vnode takes this slot.
+    pub(crate) fn use_slot(&self, slot: u64) {
+        self.slots_used.fetch_max(slot, Ordering::SeqCst);
+    }
+}
+
+fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader) -> Tree {
+    let floor = header.sealed.last().copied().unwrap_or(0);
+    Tree { media: media.clone(), id, shown: id, epoch: header.epoch, floor, hash_key: header.hash_key }
+}
+
+pub(crate) fn put_header(id: VolumeId, header: &TreeHeader, batch: &mut Batch) {
+    let key = key::volume(id);
+    batch.put(&key, &header.encode(&key));
+}
