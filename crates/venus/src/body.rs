@@ -112,6 +112,12 @@ pub(crate) fn matches_sum(block: &[u8], sum: u32) -> bool {
     block_sum(block) == sum || sum == 0 && block.iter().all(|byte| *byte == 0)
 }
 
+/// Whether these bytes, all of a body, agree with its sums.
+pub(crate) fn agree(bytes: &[u8], sums: &[u32]) -> bool {
+    let blocks = bytes.chunks(SUMMED as usize);
+    blocks.len() == sums.len() && blocks.zip(sums).all(|(block, sum)| matches_sum(block, *sum))
+}
+
 pub(crate) fn read_at(fd: &OwnedFd, offset: u64, length: usize) -> Option<Bytes> {
     let mut buffer: Vec<u8> = Vec::with_capacity(length);
     while buffer.len() < length {

@@ -30,7 +30,7 @@ use crate::shared::Core;
 use crate::{Backing, Error, OpenMode, Request};
 
 /// Shorter files are read as quickly through the kernel's own pages.
-const SIZE_MIN: u64 = 128 << 10;
+pub(crate) const SIZE_MIN: u64 = 128 << 10;
 /// Longer files would take too long to be followed, and a writer elsewhere waits for that.
 const SIZE_MAX: u64 = 1 << 30;
 /// Pieces of the disk cache that are fetched at an open: so many, and one of so many of the whole.

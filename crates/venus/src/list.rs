@@ -1,16 +1,18 @@
 //! Listing directories. A listing that was read from its beginning to its end under one version makes the directory complete.
 //!
 //! While a reader takes one page, the next is fetched. It is shown only if the directory is still in the version that the page is of,
-//! and with the statuses of that later moment: so nobody can tell that it was asked for before.
+//! and with the statuses of that later moment: so nobody can tell that it was asked for before. Who walks through a tree finds the first page of the
+//! next directory in the same way (`lists.rs`): it waits in a directory that nobody has opened yet.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fid};
 
 use crate::shared::Core;
-use crate::siblings::small_files;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
 /// Where a listing got to its end, and under which version: (cookie, version).
@@ -34,6 +36,46 @@ pub(crate) struct OpenDir {
     early: Mutex<Early>,
     /// The page that was asked for ahead came, or did not.
     came: Condvar,
+}
+
+impl OpenDir {
+    fn new(dir: Fid) -> Self {
+        let (progress, end) = Default::default();
+        OpenDir { dir, progress, end, early: Mutex::default(), came: Condvar::new() }
+    }
+}
+
+/// Directories that were listed before somebody opened them, oldest first.
+#[derive(Default)]
+pub(crate) struct EarlyDirs {
+    dirs: Mutex<VecDeque<Arc<OpenDir>>>,
+    /// How much readers ask for.
+    bytes_max: AtomicU32,
+}
+
+/// More than a walk has ahead of it.
+const EARLY_DIRS_MAX: usize = 8;
+
+impl EarlyDirs {
+    /// A place for a directory; nothing if it has one.
+    fn add(&self, dir: Fid) -> Option<Arc<OpenDir>> {
+        let mut dirs = self.dirs.lock();
+        if dirs.iter().any(|open| open.dir == dir) {
+            return None;
+        }
+        let open = Arc::new(OpenDir::new(dir));
+        dirs.push_back(Arc::clone(&open));
+        if dirs.len() > EARLY_DIRS_MAX {
+            dirs.pop_front();
+        }
+        Some(open)
+    }
+
+    fn take(&self, dir: Fid) -> Option<Arc<OpenDir>> {
+        let mut dirs = self.dirs.lock();
+        let at = dirs.iter().position(|open| open.dir == dir)?;
+        dirs.remove(at)
+    }
 }
 
 /// The page behind the last one that was read.
@@ -80,7 +122,7 @@ impl Core {
             return Err(Error::Protocol);
         };
         let next = entries.last().map_or(cookie, |entry| entry.cookie);
-        let small = small_files(&entries);
+        let named = self.named(&entries);
         let mut tables = self.tables.lock();
         let (names_cacheable, entered) = tables.put_listing(&before, dir, dir_version, &entries);
         let entries = entries.into_iter().map(|entry| {
@@ -100,7 +142,7 @@ impl Core {
         let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
         drop(tables);
         if plus {
-            self.siblings_listed(request.caller, dir, (cookie, next), &small);
+            self.siblings_listed(request.caller, dir, (cookie, next), &named);
         }
         Ok(Page { listing, version: dir_version, entered, next })
     }
@@ -118,12 +160,25 @@ impl Core {
         let (core, open, caller) = (Arc::clone(self), Arc::clone(open), request.caller.clone());
         self.readers.run(move || {
             let page = core.page(&Request::of(&caller), open.dir, cookie, bytes_max, plus);
+            let next = if cookie == 0 { core.siblings.listed_ahead(open.dir) } else { None };
+            next.into_iter().for_each(|dir| core.list_dir_early(&caller, dir));
             let mut early = open.early.lock();
             if matches!(*early, Early::Asked(asked) if asked == cookie) {
                 *early = page.map_or(Early::No, |page| Early::Here { cookie, plus, caller, page });
             }
             open.came.notify_all();
         });
+    }
+
+    /// Asks for the first page of a directory before it is opened; and of the one behind it, if nothing of it is to be read.
+    pub fn list_dir_early(&self, caller: &Caller, dir: Fid) {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let bytes_max = self.early_dirs.bytes_max.load(Ordering::Relaxed);
+        if bytes_max > 0
+            && let Some(open) = self.early_dirs.add(dir)
+        {
+            this.fetch_early(&Request::of(caller), &open, 0, bytes_max, true);
+        }
     }
 
     /// The page behind `cookie`, if it was fetched and is as good as one that is asked for now.
@@ -197,14 +252,8 @@ impl Venus {
     /// As the service says.
     pub fn opendir(&self, _request: &Request<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
-        let open = OpenDir {
-            dir,
-            progress: Mutex::new(None),
-            end: Mutex::new(None),
-            early: Mutex::default(),
-            came: Condvar::new(),
-        };
-        self.core.dirs.lock().insert(handle, Arc::new(open));
+        let open = self.core.early_dirs.take(dir).unwrap_or_else(|| Arc::new(OpenDir::new(dir)));
+        self.core.dirs.lock().insert(handle, open);
         Ok(handle)
     }
 
@@ -231,6 +280,8 @@ impl Venus {
         }
         if cookie == 0 {
             core.ask_before_listing(request, open.dir);
+            core.siblings.listing_begins(open.dir);
+            core.early_dirs.bytes_max.store(bytes_max, Ordering::Relaxed);
         }
         let page = match core.take_early(request, &open, cookie, plus) {
             Some(page) => page,

@@ -15,7 +15,7 @@ use rustix::fs::Stat;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
 use crate::blank::Blank;
-use crate::body::{matches_sum, read_at};
+use crate::body::{agree, read_at};
 use crate::cached::Pinned;
 use crate::file::File;
 use crate::reads::SUMMED;
@@ -23,7 +23,7 @@ use crate::shared::{Core, as_caller};
 use crate::{Backing, Error, OpenMode, Passthrough, Request, Venus};
 
 /// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
-const READ_MIN: u64 = 512 << 10;
+pub(crate) const READ_MIN: u64 = 512 << 10;
 /// Up to here a body is compared with its sums at the open.
 const CHECK_MAX: u64 = 1 << 20;
 /// Shorter bodies are written as quickly behind.
@@ -430,7 +430,5 @@ impl Venus {
 
 /// Whether the whole body agrees with its sums.
 fn agrees(body: &OwnedFd, size: u64, sums: &[u32]) -> bool {
-    let Some(bytes) = read_at(body, 0, size as usize) else { return false };
-    let blocks = bytes.chunks(SUMMED as usize);
-    blocks.len() == sums.len() && blocks.zip(sums).all(|(block, sum)| matches_sum(block, *sum))
+    read_at(body, 0, size as usize).is_some_and(|bytes| agree(&bytes, sums))
 }

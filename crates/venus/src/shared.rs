@@ -16,7 +16,7 @@ use crate::disk::DiskCache;
 use crate::file::File;
 use crate::journal::{Entry, Journal};
 use crate::leftout::LeftOut;
-use crate::list::OpenDir;
+use crate::list::{EarlyDirs, OpenDir};
 use crate::open::Open;
 use crate::pool::Pool;
 use crate::siblings::Siblings;
@@ -69,6 +69,7 @@ pub(crate) struct Core {
     pub kept: AtomicUsize,
     pub ahead_bytes: AtomicUsize,
     pub siblings: Siblings,
+    pub early_dirs: EarlyDirs,
     pub space: Space,
     pub senders: Pool,
     pub readers: Pool,
@@ -122,6 +123,7 @@ impl Core {
             kept: AtomicUsize::new(0),
             ahead_bytes: AtomicUsize::new(0),
             siblings: Siblings::default(),
+            early_dirs: EarlyDirs::default(),
             space: Space::default(),
             senders: Pool::new("venus-send", config.flusher_threads)?,
             readers: Pool::new("venus-read", config.reader_threads)?,

@@ -1,6 +1,8 @@
 //! Small files ahead: who reads the files of a directory one after the other finds the next ones here already (`lists.rs` says which).
 //!
-//! They are fetched whole, with chains of reads, and kept until they are read. A body here belongs to a data version of its file, and is
+//! They are fetched whole, with chains of reads, and kept until they are read. Longer ones on the server's machine come through their
+//! descriptors, which are asked for with their sums in the same chains: the disk is then waited for by several threads here instead of by
+//! the server's one, and the bytes pass no socket. A body here belongs to a data version of its file, and is
 //! used only under a valid status with this version: so a break needs to do nothing here. What nobody reads goes when
 //! there is no room.
 //!
@@ -9,27 +11,39 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::Cancel;
+use client::{Cancel, Reply};
+use lease::Snapshot;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
 
-use crate::lists::Lists;
+use crate::body::{agree, read_at};
+use crate::cached::SIZE_MIN;
+use crate::lists::{Ahead, Lists, Named};
+use crate::pass::READ_MIN;
+use crate::reads::SUMMED;
 use crate::shared::Core;
 
-/// Longer files have a read-ahead of their own.
-const SMALL_MAX: u64 = 64 << 10;
+/// On the server's machine longer files do not come ahead: of who only looks at their first bytes too much would be read for nothing.
+const LOCAL_MAX: u64 = 256 << 10;
+/// From another machine not those that the disk cache passes: the kernel reads them from there.
+const REMOTE_MAX: u64 = SIZE_MIN - 1;
+/// Longer bodies on the server's machine are read here, through their descriptors; for shorter ones one answer with the bytes is cheaper than two.
+const ANSWER_MAX: u64 = 64 << 10;
+const _: () = assert!(LOCAL_MAX < READ_MIN, "longer ones the kernel is given as they are");
 /// Bytes here.
-const BYTES_MAX: usize = 8 << 20;
+const BYTES_MAX: usize = 16 << 20;
 /// Bytes of those that were written here.
 const WRITTEN_BYTES_MAX: usize = 4 << 20;
 /// One chain: few enough that its first files are here soon.
 const CHAIN_FILES: usize = 16;
-const CHAIN_BYTES: u64 = 256 << 10;
+const CHAIN_BYTES: u64 = 512 << 10;
 /// How long one wait for a body on its way is, before everything is looked at again.
 const LOOK: Duration = Duration::from_millis(20);
 /// After so many it is asked for on its own: another file of the chain may be waited for.
@@ -60,14 +74,8 @@ pub(crate) struct Siblings {
     came: Condvar,
 }
 
-fn is_small(status: &Status) -> bool {
-    status.kind == Kind::File && (1..=SMALL_MAX).contains(&status.size)
-}
-
-/// Those of a listing that have a small body.
-pub(crate) fn small_files(entries: &[DirEntry]) -> Vec<Fid> {
-    let small = entries.iter().filter(|entry| entry.status.as_ref().is_some_and(is_small));
-    small.map(|entry| entry.fid).collect()
+fn is_file_up_to(status: &Status, longest: u64) -> bool {
+    status.kind == Kind::File && (1..=longest).contains(&status.size)
 }
 
 impl State {
@@ -140,6 +148,36 @@ impl Siblings {
         matches!(self.state.lock().bodies.get(&fid), Some(Body::Here { .. }))
     }
 
+    /// A reader begins to list this directory.
+    pub fn listing_begins(&self, dir: Fid) {
+        self.state.lock().lists.begun(dir);
+    }
+
+    /// This directory was listed ahead; which one is to be listed too.
+    pub fn listed_ahead(&self, dir: Fid) -> Option<Fid> {
+        self.state.lock().lists.listed_ahead(dir)
+    }
+
+    /// These came, or did not. Nobody may use them if the lease was lost (`life`) since they were asked for.
+    fn arrived(&self, life: &AtomicU64, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
+        let mut state = self.state.lock();
+        let alive = life.load(Ordering::Acquire) == asked_in;
+        for (status, data) in bodies {
+            if !matches!(state.bodies.get(&status.fid), Some(Body::Coming)) {
+                continue;
+            }
+            state.bodies.remove(&status.fid);
+            if let Some(data) = data.filter(|_| alive) {
+                state.bytes += data.len();
+                state.bodies.insert(status.fid, Body::Here { version: status.data_version, data });
+                state.order.push_back(status.fid);
+            }
+        }
+        state.trim();
+        drop(state);
+        self.came.notify_all();
+    }
+
     /// Versions mean nothing any more.
     pub fn clear(&self) {
         let mut state = self.state.lock();
@@ -150,15 +188,33 @@ impl Siblings {
 }
 
 impl Core {
-    /// The page of `dir` from one cookie to the next was listed with status; it has these small files.
-    pub fn siblings_listed(&self, caller: &Caller, dir: Fid, (from, next): (u64, u64), small: &[Fid]) {
-        let ahead = self.siblings.state.lock().lists.listed(Instant::now(), dir, from, next, small);
+    /// Whether the file may come ahead.
+    fn is_small(&self, status: &Status) -> bool {
+        is_file_up_to(status, if self.local { LOCAL_MAX } else { REMOTE_MAX })
+    }
+
+    /// Those of a listing that are small, and the directories.
+    pub fn named(&self, entries: &[DirEntry]) -> Named {
+        let mut named = Named::default();
+        for entry in entries {
+            match &entry.status {
+                Some(status) if self.is_small(status) => named.files.push((status.fid, status.size as u32)),
+                Some(status) if status.kind == Kind::Directory => named.dirs.push(status.fid),
+                Some(_) | None => {}
+            }
+        }
+        named
+    }
+
+    /// The page of `dir` from one cookie to the next was listed with status; it names these.
+    pub fn siblings_listed(&self, caller: &Caller, dir: Fid, (from, next): (u64, u64), named: &Named) {
+        let ahead = self.siblings.state.lock().lists.listed(Instant::now(), dir, from, next, named);
         self.fetch_siblings(caller, ahead);
     }
 
     /// The server has taken in this write, which was all of the file; the kernel has no pages of it.
     pub fn wrote_whole(&self, status: &Status, offset: u64, data: &Bytes) {
-        if offset == 0 && is_small(status) && data.len() as u64 == status.size {
+        if offset == 0 && is_file_up_to(status, ANSWER_MAX) && data.len() as u64 == status.size {
             self.siblings.state.lock().keep(status.fid, status.data_version, data);
         }
     }
@@ -171,15 +227,15 @@ impl Core {
         (start, end): (u64, u64),
         cancel: Option<&Cancel>,
     ) -> Option<Bytes> {
-        if !is_small(status) {
+        if !self.is_small(status) {
             return None;
         }
         let fid = status.fid;
         let mut state = self.siblings.state.lock();
-        let ahead = if start == 0 { state.lists.step(Instant::now(), fid) } else { Vec::new() };
-        if !ahead.is_empty() {
+        let ahead = if start == 0 { state.lists.step(Instant::now(), fid) } else { Ahead::default() };
+        if ahead != Ahead::default() {
             drop(state);
-            self.fetch_siblings(caller, ahead);
+            self.go_ahead(caller, ahead);
             state = self.siblings.state.lock();
         }
         for _ in 0..LOOKS {
@@ -213,7 +269,14 @@ impl Core {
             state.remove(fid);
             let ahead = state.lists.step(Instant::now(), fid);
             drop(state);
-            self.fetch_siblings(caller, ahead);
+            self.go_ahead(caller, ahead);
+        }
+    }
+
+    fn go_ahead(&self, caller: &Caller, ahead: Ahead) {
+        self.fetch_siblings(caller, ahead.files);
+        if let Some(dir) = ahead.dir {
+            self.list_dir_early(caller, dir);
         }
     }
 
@@ -226,7 +289,7 @@ impl Core {
             let landed = self.journal.landed();
             let status = |fid: Fid| {
                 let node = tables.nodes.get(&fid).filter(|node| node.valid && node.file.is_none())?;
-                node.status.filter(|status| is_small(status) && node.pending <= landed)
+                node.status.filter(|status| self.is_small(status) && node.pending <= landed)
             };
             fids.into_iter().filter_map(status).collect()
         };
@@ -263,36 +326,78 @@ impl Core {
             let disk = self.disk.as_ref()?;
             disk.read(status.fid, status.data_version, status.size, 0, status.size)
         };
-        let mut found: Vec<(Status, Option<Bytes>)> = chain.iter().map(|status| (*status, on_disk(status))).collect();
-        let missing: Vec<usize> = (0..found.len()).filter(|at| found[*at].1.is_none()).collect();
-        let calls: Vec<Call> = missing
-            .iter()
-            .map(|at| Call::Read { fid: found[*at].0.fid, offset: 0, length: found[*at].0.size as u32 })
-            .collect();
+        let (mut came, mut missing) = (Vec::new(), Vec::new());
+        for status in chain {
+            match on_disk(status) {
+                Some(data) => came.push((*status, Some(data))),
+                None => missing.push(*status),
+            }
+        }
+        let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
         let snapshot = self.begin();
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
-        for (at, reply) in missing.into_iter().zip(replies) {
-            if let Ok(Answer::Data { data, status, .. }) = reply.map(|reply| reply.answer) {
+        let mut replies = replies.into_iter().map(Result::ok);
+        let mut bodies = Vec::new();
+        for wanted in missing {
+            let first = replies.next().flatten();
+            if self.comes_by_descriptor(&wanted) {
+                bodies.push((wanted, first, replies.next().flatten()));
+            } else if let Some(Answer::Data { data, status, .. }) = first.map(|reply| reply.answer) {
                 self.tables.lock().put(snapshot, status);
                 self.store(&status, 0, &data);
-                found[at] = (status, Some(data));
+                came.push((status, Some(data)));
+            } else {
+                came.push((wanted, None));
             }
         }
-        let mut state = self.siblings.state.lock();
-        let alive = self.life.load(Ordering::Acquire) == life;
-        for (status, data) in found {
-            if !matches!(state.bodies.get(&status.fid), Some(Body::Coming)) {
-                continue;
-            }
-            state.bodies.remove(&status.fid);
-            if let Some(data) = data.filter(|_| alive) {
-                state.bytes += data.len();
-                state.bodies.insert(status.fid, Body::Here { version: status.data_version, data });
-                state.order.push_back(status.fid);
-            }
+        self.siblings.arrived(&self.life, life, came);
+        let bodies: Vec<(Status, Option<Summed>)> = bodies
+            .into_iter()
+            .map(|(wanted, body, sums)| (wanted, self.summed(snapshot, &wanted, body, sums)))
+            .collect();
+        for (status, body) in bodies {
+            let data = body.and_then(|body| body.read(status.size));
+            self.siblings.arrived(&self.life, life, vec![(status, data)]);
         }
-        state.trim();
-        drop(state);
-        self.siblings.came.notify_all();
+    }
+
+    fn comes_by_descriptor(&self, status: &Status) -> bool {
+        self.local && status.size > ANSWER_MAX
+    }
+
+    /// What to ask for a body.
+    fn questions(&self, status: &Status) -> Vec<Call> {
+        let fid = status.fid;
+        if self.comes_by_descriptor(status) {
+            let count = status.size.div_ceil(SUMMED) as u32;
+            return vec![Call::OpenBody { fid }, Call::ReadSums { fid, first: 0, count }];
+        }
+        vec![Call::Read { fid, offset: 0, length: status.size as u32 }]
+    }
+
+    /// The body that these answers brought, if it is in the version that was `wanted`. Its bytes are on their way from the disk.
+    fn summed(&self, snapshot: Snapshot, wanted: &Status, body: Option<Reply>, sums: Option<Reply>) -> Option<Summed> {
+        let (body, Answer::Sums { version, sums }) = (body?, sums?.answer) else { return None };
+        let (Answer::Body { status }, fd) = (body.answer, body.body?) else { return None };
+        self.tables.lock().put(snapshot, status);
+        if status.data_version != wanted.data_version || version != wanted.data_version {
+            return None;
+        }
+        // Not to be told of an error: it comes again when the bytes are read.
+        let _ = rustix::fs::fadvise(&fd, 0, NonZeroU64::new(wanted.size), rustix::fs::Advice::WillNeed);
+        Some(Summed { fd, sums })
+    }
+}
+
+/// A body and its sums.
+struct Summed {
+    fd: OwnedFd,
+    sums: Vec<u32>,
+}
+
+impl Summed {
+    /// All bytes, if they agree with the sums.
+    fn read(&self, size: u64) -> Option<Bytes> {
+        read_at(&self.fd, 0, size as usize).filter(|bytes| agree(bytes, &self.sums))
     }
 }

@@ -310,3 +310,209 @@ fn short_files_written_past_the_kernels_pages_are_not_asked_for() {
         assert_eq!(&read(&other, i)[..8], b"changed!", "{i}");
     }
 }
+
+/// Files of 70 to 250 KB, on a disk.
+fn house_of_longer_files(count: usize) -> (House, Client) {
+    let house = House::on_disk();
+    let maker = house.client(1);
+    for i in 0..count {
+        let (_, handle) = maker.create(&format!("file-{i}"));
+        maker.write(handle, 0, &longer_content(i));
+        maker.close(handle);
+    }
+    (house, maker)
+}
+
+fn longer_content(i: usize) -> Vec<u8> {
+    let length = 70_000 + i * 7919 % 180_000;
+    (0..length).map(|at| (at * (i + 3) / 7) as u8).collect()
+}
+
+fn read_longer(client: &Client, i: usize) -> Result<Vec<u8>, venus::Error> {
+    let handle = client.open(&format!("file-{i}"), RO);
+    let mut whole = Vec::new();
+    let result = loop {
+        match client.venus.read(&me(), handle, whole.len() as u64, 128 << 10) {
+            Ok(part) if part.is_empty() => break Ok(whole),
+            Ok(part) => whole.extend_from_slice(&part),
+            Err(error) => break Err(error),
+        }
+    };
+    client.close(handle);
+    result
+}
+
+#[test]
+fn longer_files_come_ahead_through_their_descriptors() {
+    const COUNT: usize = 60;
+    let (house, _maker) = house_of_longer_files(COUNT);
+    let client = house.client(2);
+    client.list(client.root, true);
+    client.wire.take();
+    for i in 0..COUNT {
+        assert!(read_longer(&client, i).unwrap() == longer_content(i), "{i}");
+    }
+    let calls = client.wire.take();
+    let bytes_in_answers: usize = ["Read", "ReadAhead"].iter().filter_map(|kind| calls.get(kind)).sum();
+    assert!(bytes_in_answers <= 4, "{calls:?}");
+    assert!(calls["OpenBody"] <= COUNT && calls["ReadSums"] <= COUNT, "each once: {calls:?}");
+}
+
+#[test]
+fn what_comes_ahead_through_a_descriptor_is_compared_with_its_sums() {
+    const COUNT: usize = 12;
+    let (house, maker) = house_of_longer_files(COUNT);
+    let damaged = maker.find("file-8").unwrap().status;
+    // As if the answer had brought another file's body: of the same length, with other bytes.
+    let other = maker.find("file-9").unwrap().status;
+    maker
+        .venus
+        .setattr(&me(), other.fid, StatusChange { size: Some(damaged.size), ..StatusChange::default() })
+        .unwrap();
+    let bodies = house.path().join("vicepa/bodies");
+    let (from, to) = (body_file(&bodies, other.fid), body_file(&bodies, damaged.fid));
+    let good = std::fs::read(&to).unwrap();
+    let bad = std::fs::read(&from).unwrap();
+    assert_ne!(good, bad);
+    let client = house.client(2);
+    client.list(client.root, true);
+    std::fs::write(&to, &bad).unwrap();
+    for i in (0..COUNT).filter(|i| *i != 9) {
+        match read_longer(&client, i) {
+            Ok(bytes) => assert!(i != 8 && bytes == longer_content(i), "{i}"),
+            Err(_) => assert_eq!(i, 8, "the server finds the damage too"),
+        }
+    }
+}
+
+fn body_file(bodies: &std::path::Path, fid: Fid) -> std::path::PathBuf {
+    let start = format!("{:x}.", fid.vnode.0);
+    let mut dirs = vec![bodies.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let named =
+                path.file_name().is_some_and(|name| name.to_string_lossy().trim_start_matches('0').starts_with(&start));
+            match path.is_dir() {
+                true => dirs.push(path),
+                false if named => return path,
+                false => {}
+            }
+        }
+    }
+    panic!("{fid} has no body file");
+}
+
+/// Directories with `files` files each, two levels of them: 4 with 3 below each.
+fn house_of_a_tree(files: usize) -> (House, Client) {
+    let house = House::in_memory();
+    let maker = house.client(1);
+    let directory = |above: Fid, number: usize| {
+        let name = name(&format!("dir-{number}"));
+        maker.venus.make(&me(), above, &name, types::NewKind::Directory, 0o755).unwrap().status.fid
+    };
+    for d in 0..4 {
+        let above = directory(maker.root, d);
+        for s in 0..3 {
+            let dir = directory(above, s);
+            for i in 0..files {
+                let (_, opened) =
+                    maker.venus.create(&me(), dir, &name(&format!("file-{i}")), 0o644, false, RW).unwrap();
+                maker.write(opened.handle, 0, &content(i));
+                maker.close(opened.handle);
+            }
+        }
+    }
+    (house, maker)
+}
+
+/// Goes through a tree as `grep -r` does, or only lists it, but for what is `new`. Tells of each directory when it is about to be listed.
+fn walk(client: &Client, dir: Fid, reads: bool, before: &mut impl FnMut(Fid)) {
+    before(dir);
+    for entry in client.list(dir, true).into_iter().filter(|entry| !entry.name.as_bytes().starts_with(b"new")) {
+        if entry.kind == types::Kind::Directory {
+            walk(client, entry.fid, reads, before);
+        } else if reads {
+            let handle = client.venus.open(&me(), entry.fid, RO).unwrap().handle;
+            assert!(!client.read(handle, 0, 128 << 10).is_empty());
+            client.close(handle);
+        }
+    }
+}
+
+#[test]
+fn a_walk_finds_the_next_directories_listed() {
+    let (house, _maker) = house_of_a_tree(10);
+    let client = house.client(2);
+    let mut directories = 0;
+    walk(&client, client.root, true, &mut |_| directories += 1);
+    assert_eq!(directories, 1 + 4 + 12);
+    let calls = client.wire.take();
+    assert_eq!(calls["ReadDir"], directories, "each once: {calls:?}");
+    assert_eq!(calls["ReadAhead"] + calls.get("Read").copied().unwrap_or(0), 12 * 10, "{calls:?}");
+    assert!(calls.get("Read").copied().unwrap_or(0) <= 4, "{calls:?}");
+
+    // Again, with a look at what was there before a directory was listed.
+    let client = house.client(3);
+    let mut listed_ahead = 0;
+    let (mut seen, wire) = (0, client.wire.clone());
+    walk(&client, client.root, true, &mut |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        listed_ahead += usize::from(wire.count("ReadDir") > seen);
+        seen += 1;
+    });
+    assert!(listed_ahead >= 12, "{listed_ahead} of {directories}");
+}
+
+#[test]
+fn who_only_lists_a_tree_fetches_no_bodies_and_nothing_ahead() {
+    let (house, _maker) = house_of_a_tree(10);
+    let client = house.client(2);
+    let wire = client.wire.clone();
+    let mut directories = 0;
+    walk(&client, client.root, false, &mut |_| {
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(wire.count("ReadDir"), directories, "nothing before it is asked for");
+        directories += 1;
+    });
+    let calls = client.wire.take();
+    assert_eq!(calls.keys().copied().collect::<Vec<_>>(), ["ReadDir"], "{calls:?}");
+}
+
+#[test]
+fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
+    let (house, maker) = house_of_a_tree(10);
+    let client = house.client(2);
+    let mut number = 0;
+    walk(&client, client.root, true, &mut |dir| {
+        std::thread::sleep(Duration::from_millis(5));
+        number += 1;
+        let name = name(&format!("new-{number}"));
+        maker.venus.make(&me(), dir, &name, types::NewKind::Directory, 0o755).unwrap();
+        let listed = client.list(dir, true);
+        assert!(listed.iter().any(|entry| entry.name == name), "{number}");
+    });
+    assert_eq!(number, 17);
+}
+
+#[test]
+fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
+    let (house, maker) = house_of_a_tree(10);
+    let client = house.client(2);
+    // Of each directory only its owner may read the names.
+    let mut directories = Vec::new();
+    walk(&maker, maker.root, false, &mut |dir| directories.push(dir));
+    for dir in directories {
+        let change = StatusChange { mode: Some(0o711), ..StatusChange::default() };
+        maker.venus.setattr(&me(), dir, change).unwrap();
+    }
+    let other = types::Caller { uid: 4711, gid: 4711, ..types::Caller::ROOT };
+    let other = venus::Request::of(&other);
+    walk(&client, client.root, true, &mut |dir| {
+        std::thread::sleep(Duration::from_millis(5));
+        let handle = client.venus.opendir(&other, dir).unwrap();
+        let refused = client.venus.readdir(&other, handle, 0, 4096, true);
+        assert!(refused.is_err(), "{refused:?}");
+        client.venus.releasedir(handle);
+    });
+}

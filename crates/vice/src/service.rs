@@ -369,7 +369,6 @@ impl Vice {
             | Call::CommitVolume { .. }
             | Call::Allocate { .. }
             | Call::Delegate { .. }
-            | Call::ReadSums { .. }
             | Call::LendBody { .. }
             | Call::SettleBody { .. }
             | Call::LendBlank { .. }
@@ -378,6 +377,7 @@ impl Vice {
             | Call::Volume(_) => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
+            Call::ReadSums { count, .. } => *count > FEW_SUMS,
             Call::SetStatus { change, .. } => change.size.is_some(),
             Call::Delegated { call, .. } => self.may_block(call),
             _ => false,
@@ -426,3 +426,5 @@ const ROOM_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Up to here a read or write is one copy from or into the page cache.
 const BULK_BYTES: usize = 64 << 10;
+/// Sums that are a few records.
+const FEW_SUMS: u32 = 64;
