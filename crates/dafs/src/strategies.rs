@@ -168,12 +168,15 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         .prop_map(|(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state });
     let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
-        (of(0..u32::MAX), name(), any::<[u64; 2]>()).prop_map(|(partition, name, quota)| VolumeCall::Create {
-            partition: partition.map(PartitionNo),
-            name,
-            quota_bytes: quota[0],
-            quota_files: quota[1]
-        }),
+        (of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>()).prop_map(
+            |(partition, name, quota, owner)| VolumeCall::Create {
+                partition: partition.map(PartitionNo),
+                name,
+                quota_bytes: quota[0],
+                quota_files: quota[1],
+                owner
+            }
+        ),
         volume_id().prop_map(|id| VolumeCall::Remove { id }),
         (volume_id(), name()).prop_map(|(id, name)| VolumeCall::Rename { id, name }),
         (volume_id(), name(), volume_kind(), any::<bool>()).prop_map(|(of, name, kind, replace)| VolumeCall::Clone {

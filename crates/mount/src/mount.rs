@@ -35,6 +35,8 @@ pub struct MountConfig {
     pub source: String,
     /// Others than the one who mounts may use it, as mode bits allow.
     pub allow_other: bool,
+    /// It shows a volume that nobody can change.
+    pub read_only: bool,
     /// Its threads.
     pub workers: WorkersConfig,
     /// How requests come.
@@ -64,6 +66,7 @@ impl MountConfig {
             volume,
             source: source.into(),
             allow_other: rustix::process::geteuid().is_root(),
+            read_only: false,
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
             forerunner: None,
@@ -134,7 +137,8 @@ impl Mount {
         // Before the mount is there, so that it is ready for who uses the mount at once.
         let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| send_ahead(&command));
-        let target = Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other };
+        let MountConfig { mountpoint: path, source, allow_other, read_only, .. } = config;
+        let target = Target { path, source, allow_other, read_only };
         let device = Device::new(mounting::mount(&target)?);
         match Self::serve(device, root, venus, config.workers, config.transport) {
             Ok((served, notifier)) => {

@@ -67,6 +67,8 @@ pub struct Target {
     pub source: String,
     /// Others than the one who mounts may use it, as mode bits allow. Without root this needs `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// The kernel refuses changes by itself (EROFS), and says `ro`.
+    pub read_only: bool,
 }
 
 fn is_root() -> bool {
@@ -94,7 +96,8 @@ fn mount_as_root(target: &Target) -> Result<OwnedFd, MountError> {
     let data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},{}", options(target));
     let data = CString::new(data).expect("options are made of numbers and words");
     // Whoever runs the server must not hand out set-uid programs and devices to its clients' machines.
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let read_only = if target.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | read_only;
     rustix::mount::mount(&*target.source, &target.path, format!("fuse.{SUBTYPE}"), flags, &*data)
         .map_err(|error| MountError::Refused { path: target.path.clone(), error })?;
     Ok(device)
@@ -107,7 +110,8 @@ fn mount_with_helper(target: &Target) -> Result<OwnedFd, MountError> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(no_socket)?;
     let source = target.source.replace('\\', "\\\\").replace(',', "\\,");
-    let options = format!("rw,nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
+    let access = if target.read_only { "ro" } else { "rw" };
+    let options = format!("{access},nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
     let mut helper = Command::new("fusermount3")
         .args(["-o", &options, "--"])
         .arg(&target.path)

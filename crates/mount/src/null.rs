@@ -84,7 +84,7 @@ impl NullMount {
     /// See [`MountError`]; nothing stays mounted.
     pub fn start(at: &Path, tree: Arc<Tree>) -> Result<NullMount, MountError> {
         let allow_other = rustix::process::geteuid().is_root();
-        let target = Target { path: at.to_owned(), source: "rialto:null".to_owned(), allow_other };
+        let target = Target { path: at.to_owned(), source: "rialto:null".to_owned(), allow_other, read_only: false };
         let device = Device::new(mounting::mount(&target)?);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Name, VolumeStatus};
+use types::{Answer, Call, Caller, Name, VolumeCall, VolumeStatus};
 
 use crate::failure::{Doing, Failure};
 
@@ -68,7 +68,13 @@ impl Asking {
         Ok(replied.doing(|| format!("asking the server at {}", self.endpoint))?.answer)
     }
 
-    fn odd(&self) -> Failure {
+    /// Administration of volumes; what the server answers.
+    pub fn administer(&self, call: VolumeCall) -> Result<Answer, CallError> {
+        Ok(self.session.call(&Caller::ROOT, Call::Volume(call), None)?.answer)
+    }
+
+    /// The failure of an answer that does not belong to its call.
+    pub fn odd(&self) -> Failure {
         Failure::new(format!("asking the server at {}", self.endpoint), "it answered something else")
             .mend("see whether it has the same version")
     }

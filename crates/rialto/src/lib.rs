@@ -28,7 +28,7 @@ use commands::Cli;
 
 /// Runs the command that was typed.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(commands::typed(std::env::args_os()));
     let name = cli.command.name();
     match cli.command.run() {
         Ok(code) => code,

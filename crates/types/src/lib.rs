@@ -31,4 +31,5 @@ pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use volume::{
     PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    is_volume_name,
 };

@@ -98,12 +98,26 @@ pub struct VolumeChange {
     pub state: Option<VolumeState>,
 }
 
+/// Bytes of a volume's name: it is shown in tables, and `.readonly`, `.backup` and snapshots' labels come behind it.
+const VOLUME_NAME_BYTES_MAX: usize = 200;
+
+/// Whether a volume of this kind may have this name: letters, digits, `.`, `_` and `-`, not only digits (that would be a number), and `.readonly`
+/// and `.backup` at the end where they belong and nowhere else.
+pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
+    let letters = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let good = (1..=VOLUME_NAME_BYTES_MAX).contains(&name.len()) && name.iter().all(letters);
+    let ends = [name.ends_with(b".readonly"), name.ends_with(b".backup")];
+    let wanted = [kind == VolumeKind::ReadOnly, kind == VolumeKind::Backup];
+    // A number, or an option.
+    good && ends == wanted && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
+}
+
 /// What administrators ask of the volumes of a server. All but questions are the superuser's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeCall {
-    /// A new volume with an empty root directory that belongs to the caller; stable before the answer. `partition: None`: where most room is.
+    /// A new volume with an empty root directory that belongs to `owner` (user and group); stable before the answer. `partition: None`: where most room is.
     /// Answer: `Volumes`, with the new one.
-    Create { partition: Option<PartitionNo>, name: Name, quota_bytes: u64, quota_files: u64 },
+    Create { partition: Option<PartitionNo>, name: Name, quota_bytes: u64, quota_files: u64, owner: (u32, u32) },
     /// From the answer on nobody has it; what it took is given back in the background. Answer: `Done`.
     Remove { id: VolumeId },
     /// Answer: `Done`.
@@ -132,6 +146,39 @@ impl VolumeCall {
             | VolumeCall::Clone { .. }
             | VolumeCall::SetFields { .. } => true,
             VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_volumes_are_words_with_their_endings() {
+        for (name, kind) in [
+            ("home.alice", VolumeKind::ReadWrite),
+            ("home.alice.backup", VolumeKind::Backup),
+            ("root.cell.readonly", VolumeKind::ReadOnly),
+            ("home.alice.snapshot.20261122T100000Z", VolumeKind::Snapshot),
+            ("7a", VolumeKind::ReadWrite),
+        ] {
+            assert!(is_volume_name(name.as_bytes(), kind), "{name}");
+        }
+        let long = "x".repeat(201);
+        for (name, kind) in [
+            ("", VolumeKind::ReadWrite),
+            ("536870915", VolumeKind::ReadWrite),
+            ("-name", VolumeKind::ReadWrite),
+            ("a b", VolumeKind::ReadWrite),
+            ("a/b", VolumeKind::ReadWrite),
+            ("a#b", VolumeKind::ReadWrite),
+            ("home.backup", VolumeKind::ReadWrite),
+            ("home.readonly", VolumeKind::Snapshot),
+            ("home", VolumeKind::Backup),
+            (&*long, VolumeKind::ReadWrite),
+        ] {
+            assert!(!is_volume_name(name.as_bytes(), kind), "{name}");
         }
     }
 }

@@ -21,11 +21,13 @@ const PARTITION_BYTES: usize = 22;
 
 pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
     match call {
-        VolumeCall::Create { partition, name, quota_bytes, quota_files } => to
+        VolumeCall::Create { partition, name, quota_bytes, quota_files, owner: (uid, gid) } => to
             .u64(*quota_bytes)
             .u64(*quota_files)
             .require(*partition != Some(PartitionNo(ANY)), "partition", ANY.into())
             .u32(partition.map_or(ANY, |partition| partition.0))
+            .u32(*uid)
+            .u32(*gid)
             .name_length(name)
             .name(name),
         VolumeCall::Remove { id } => to.u64(id.0),
@@ -52,7 +54,8 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
         Procedure::VolumeCreate => {
             let (quota_bytes, quota_files, partition) = (from.u64()?, from.u64()?, from.u32()?);
             let partition = (partition != ANY).then_some(PartitionNo(partition));
-            VolumeCall::Create { partition, name: get_name(from)?, quota_bytes, quota_files }
+            let owner = (from.u32()?, from.u32()?);
+            VolumeCall::Create { partition, name: get_name(from)?, quota_bytes, quota_files, owner }
         }
         Procedure::VolumeRemove => VolumeCall::Remove { id: id(from.u64()?) },
         Procedure::VolumeRename => VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? },

@@ -11,6 +11,7 @@ mod server;
 mod status;
 mod umount;
 mod up;
+mod vos;
 
 use std::process::ExitCode;
 
@@ -18,12 +19,15 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
+pub use vos::typed;
+
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto up                        make a cell if there is none, start and mount it
     rialto status                    what runs, who is connected, what is used
     rialto doctor                    what is wrong with this machine or cell
     rialto down                      unmount, stop the server; the data stays
+    rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto COMMAND --help            more, with examples
 
 EXIT CODES
@@ -55,6 +59,7 @@ pub enum Command {
     Server(server::Server),
     Mount(mount::Mount),
     Umount(umount::Umount),
+    Vos(vos::Vos),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -73,6 +78,7 @@ impl Command {
             Command::Down(_) => "down",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Vos(_) => "vos",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -90,6 +96,7 @@ impl Command {
             Command::Down(down) => down.run(),
             Command::Mount(mount) => mount.run(),
             Command::Umount(umount) => umount.run(),
+            Command::Vos(vos) => vos.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

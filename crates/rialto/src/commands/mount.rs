@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use client::{Endpoint, Identity, Remote, Session, SessionConfig};
 use mount::{Mount as Mounting, MountConfig};
-use types::Name;
+use types::{Answer, Call, Caller, Fault, Name, VolumeCall, VolumeKind, WhichVolume};
 use venus::{Venus, VenusConfig};
 
 use crate::ask::endpoint;
@@ -26,9 +26,11 @@ EXAMPLES
     rialto mount unix:/srv/rialto/server.sock /mnt/tree        until Ctrl-C
     rialto mount --daemon files.example.org:7620 /mnt/tree     until 'rialto umount'
     rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
+    rialto mount --volume home.alice.snapshot.before unix:/srv/rialto/server.sock /mnt/before
 
 SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
+A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
 
 Interrupting it unmounts: everything written goes to the server first. If the server goes
 away the mount waits for it and continues; what was written is sent again.
@@ -51,6 +53,9 @@ pub struct Mount {
     server: Endpoint,
     /// An existing directory.
     mount_point: PathBuf,
+    /// The volume whose root appears there.
+    #[arg(long, value_name = "NAME", default_value = VOLUME)]
+    volume: String,
     /// Go into the background once the tree is there.
     #[arg(long)]
     daemon: bool,
@@ -102,6 +107,7 @@ impl Mount {
         let cache_size = self.cache_size.to_string();
         let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
         arguments.extend(["--cache-size".as_ref(), cache_size.as_ref() as &OsStr]);
+        arguments.extend(["--volume".as_ref(), self.volume.as_ref() as &OsStr]);
         if let Some(cache) = &self.cache_dir {
             arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
         }
@@ -129,11 +135,12 @@ impl Mount {
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let session = Arc::new(self.session(records, at)?);
         let venus = Arc::new(self.venus(records, at, Arc::clone(&session))?);
-        let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
+        let volume = Name::new(self.volume.as_bytes()).doing(|| format!("mounting the volume {}", self.volume))?;
+        let read_only = self.is_read_only(&session, &volume)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.server);
-        let config = MountConfig { transport, forerunner, ..MountConfig::new(at, volume, source) };
+        let config = MountConfig { transport, forerunner, read_only, ..MountConfig::new(at, volume, source) };
         let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
         let no_passthrough = venus.passthrough().why_not.map(str::to_owned);
         let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
@@ -167,6 +174,21 @@ impl Mount {
             Failure::new(what(), error)
                 .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
         })
+    }
+
+    /// Whether nobody can change the volume.
+    fn is_read_only(&self, session: &Session, volume: &Name) -> Result<bool, Failure> {
+        let call = VolumeCall::Examine { volume: WhichVolume::Name(volume.clone()) };
+        let asked = session.call(&Caller::ROOT, Call::Volume(call), None);
+        let answer = asked.map_err(|error| match error.fault() {
+            Some(Fault::NoVolume) => Failure::new(format!("mounting the volume {}", self.volume), error)
+                .mend("'rialto vos listvol' on its server shows which there are"),
+            _ => Failure::new(format!("asking the server at {} for {}", self.server, self.volume), error),
+        })?;
+        match answer.answer {
+            Answer::Volumes { volumes, .. } => Ok(volumes.iter().take(1).any(|one| one.kind != VolumeKind::ReadWrite)),
+            _ => Ok(false),
+        }
     }
 
     fn venus(&self, records: &MountRecords, at: &Path, session: Arc<Session>) -> Result<Venus, Failure> {

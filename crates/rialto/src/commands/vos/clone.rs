@@ -1,0 +1,154 @@
+//! `vos clone`, `vos backup` and `vos backupsys`.
+
+use clap::Args;
+use types::{VolumeCall, VolumeInfo, VolumeKind};
+
+use super::create::last_word;
+use super::office::{Office, Site, name, text};
+use super::show;
+use crate::failure::Failure;
+
+const CLONE_HELP: &str = "\
+EXAMPLES
+    rialto vos clone home.alice -toname home.alice.before
+    rialto vos clone -id 536870915
+
+The new volume is read-only and shows what the other holds now; it takes no room until that
+one changes. 'vos snapshot' keeps any number of them under one name.";
+
+const BACKUP_HELP: &str = "\
+EXAMPLES
+    rialto vos backup home.alice            home.alice.backup shows what it holds now
+
+The backup volume of yesterday is replaced in the same moment, and keeps its number.";
+
+const BACKUPSYS_HELP: &str = "\
+EXAMPLES
+    rialto vos backupsys                         all volumes
+    rialto vos backupsys -prefix home            those whose names begin so
+    rialto vos backupsys -prefix home -exclude   all others
+    rialto vos backupsys -dryrun                 only say which
+
+One that fails does not keep the others from being backed up; the exit code is 1 then.";
+
+/// Makes a read-only volume of what a volume holds now.
+#[derive(Args, Debug)]
+#[command(after_help = CLONE_HELP)]
+pub struct Clone {
+    #[command(flatten)]
+    site: Site,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// What the new one is called [default: VOLUME.clone]
+    #[arg(long, value_name = "NAME")]
+    toname: Option<String>,
+    /// Taken for OpenAFS's sake: it always is.
+    #[arg(long, hide = true)]
+    readonly: bool,
+    /// [[SERVER] PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Makes or renews the backup volume of a volume.
+#[derive(Args, Debug)]
+#[command(after_help = BACKUP_HELP)]
+pub struct Backup {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+/// Makes or renews the backup volumes of many volumes.
+#[derive(Args, Debug)]
+#[command(after_help = BACKUPSYS_HELP)]
+pub struct Backupsys {
+    #[command(flatten)]
+    site: Site,
+    /// Only names that begin so; may be given several times.
+    #[arg(long, value_name = "PREFIX", num_args = 1..)]
+    prefix: Vec<String>,
+    /// All but those.
+    #[arg(long, requires = "prefix")]
+    exclude: bool,
+}
+
+impl Clone {
+    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        let volume = office.volume(&wanted, &self.site)?;
+        let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
+        let Some(made) = clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+        if office.common.json {
+            crate::show::json(&show::volume_json(office, &made));
+        } else {
+            println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
+        }
+        Ok(())
+    }
+}
+
+impl Backup {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let mut site = Site::default();
+        let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
+        backup(office, &office.volume(&wanted, &site)?)
+    }
+}
+
+impl Backupsys {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let volumes = office.all(office.site(&self.site)?)?;
+        let chosen = |volume: &&VolumeInfo| {
+            let name = text(&volume.name);
+            let named = self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
+            volume.kind == VolumeKind::ReadWrite && named != self.exclude
+        };
+        let (mut done, mut failed) = (0, 0);
+        for volume in volumes.iter().filter(chosen) {
+            match backup(office, volume) {
+                Ok(()) => done += 1,
+                Err(failure) => {
+                    eprintln!("rialto vos: {failure}");
+                    failed += 1;
+                }
+            }
+        }
+        if !office.common.json {
+            println!("Total volumes backed up: {done}; failed to backup: {failed}");
+        }
+        let why = || format!("{failed} of {} volumes failed", done + failed);
+        if failed == 0 { Ok(()) } else { Err(Failure::new("backing up", why()).mend("the lines above say why")) }
+    }
+}
+
+fn backup(office: &Office, volume: &VolumeInfo) -> Result<(), Failure> {
+    let to = format!("{}.backup", text(&volume.name));
+    let Some(made) = clone(office, volume, &to, VolumeKind::Backup, true)? else { return Ok(()) };
+    if office.common.json {
+        crate::show::json(&show::volume_json(office, &made));
+    } else {
+        println!("Created backup volume for {}", text(&volume.name));
+    }
+    Ok(())
+}
+
+/// Seals what `volume` holds under the name `to`.
+pub fn clone(
+    office: &Office,
+    volume: &VolumeInfo,
+    to: &str,
+    kind: VolumeKind,
+    replace: bool,
+) -> Result<Option<VolumeInfo>, Failure> {
+    let what = format!("cloning the volume {} to {to}", text(&volume.name));
+    if volume.kind != VolumeKind::ReadWrite {
+        let why = format!("{} is read-only already", text(&volume.name));
+        return Err(Failure::new(what, why).mend("name the read-write volume of its group"));
+    }
+    office.change_one(&what, VolumeCall::Clone { of: volume.id, name: name(to)?, kind, replace })
+}

@@ -1,0 +1,107 @@
+//! `vos online`, `vos offline` and `vos setfields`.
+
+use clap::Args;
+use serde_json::json;
+use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
+
+use super::create::{last_word, quota};
+use super::office::{Office, Site, text};
+use crate::failure::Failure;
+
+const ONLINE_HELP: &str = "\
+EXAMPLES
+    rialto vos online home.alice
+    rialto vos online -server afs1 -partition a -id home.alice";
+
+const OFFLINE_HELP: &str = "\
+EXAMPLES
+    rialto vos offline home.alice
+
+Whoever uses it gets errors until 'vos online'. Nothing is lost: clients hand in what they
+have first.";
+
+const SETFIELDS_HELP: &str = "\
+EXAMPLES
+    rialto vos setfields home.alice -maxquota 20G
+    rialto vos setfields home.alice -maxfiles 100000
+    rialto vos setfields -id 536870915 -maxquota 0        no limit";
+
+/// Which volume, as typed.
+#[derive(Args, Debug)]
+struct Which {
+    #[command(flatten)]
+    site: Site,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// [[SERVER] PARTITION] VOLUME, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=3)]
+    words: Vec<String>,
+}
+
+/// Brings a volume back that was taken off.
+#[derive(Args, Debug)]
+#[command(after_help = ONLINE_HELP)]
+pub struct Online {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Takes a volume off, so that nobody can use it.
+#[derive(Args, Debug)]
+#[command(after_help = OFFLINE_HELP)]
+pub struct Offline {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Changes the limits of a volume.
+#[derive(Args, Debug)]
+#[command(after_help = SETFIELDS_HELP)]
+pub struct Setfields {
+    #[command(flatten)]
+    which: Which,
+    /// What it may hold: KiB, or with a unit (20G); 0: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present = "maxfiles")]
+    maxquota: Option<u64>,
+    /// How many files it may hold; 0: no limit.
+    #[arg(long, value_name = "COUNT")]
+    maxfiles: Option<u64>,
+}
+
+impl Which {
+    fn change(self, office: &Office, what: &str, change: VolumeChange) -> Result<(), Failure> {
+        let Which { mut site, id, words } = self;
+        let wanted = last_word(&mut site, words, id, "a volume")?;
+        let VolumeInfo { id, name, .. } = office.volume(&wanted, &site)?;
+        let done = office.change(&format!("{what} {}", text(&name)), VolumeCall::SetFields { id, change })?.is_some();
+        if done && office.common.json {
+            crate::show::json(&json!({
+                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
+                "state": change.state.map(super::show::state),
+            }));
+        }
+        Ok(())
+    }
+}
+
+impl Online {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
+        self.which.change(office, "bringing back the volume", change)
+    }
+}
+
+impl Offline {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
+        self.which.change(office, "taking off the volume", change)
+    }
+}
+
+impl Setfields {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let change = VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
+        self.which.change(office, "changing the limits of the volume", change)
+    }
+}

@@ -1,0 +1,151 @@
+//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
+//! command. Options may have one dash or two (`typed.rs`), and may be shortened as long as they are not ambiguous.
+
+mod clone;
+mod create;
+mod examine;
+mod fields;
+mod list;
+mod office;
+mod partitions;
+mod remove;
+mod rename;
+mod show;
+mod snapshot;
+mod typed;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+pub use typed::typed;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos create home.alice -maxquota 20G        a volume, where most room is
+    rialto vos listvol                                what there is
+    rialto vos examine home.alice
+    rialto vos snapshot create home.alice before      keep what it holds now
+    rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
+    rialto vos VERB --help                            more, with examples
+
+Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
+server and partition may be left out: this cell has one server. Called through a link
+named vos, the program is this command. Sizes are in KiB, or have a unit (20G).
+
+EXIT CODES
+    0  done
+    1  refused or failed: the message says what to do
+    2  wrong usage
+    3  no cell there, or its server does not run";
+
+/// Volumes: make, list, change, snapshot and remove them.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+pub struct Vos {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What every verb takes.
+#[derive(Args, Debug)]
+pub struct Common {
+    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
+    /// The cell's name; refused if another cell is in that directory.
+    #[arg(long, value_name = "NAME", global = true)]
+    cell: Option<String>,
+    /// JSON: one value for each line of the answer.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Look whether it could be done, say what would be, and change nothing.
+    #[arg(long, global = true, alias = "dryrun")]
+    dry_run: bool,
+    /// Say more.
+    #[arg(long, global = true)]
+    verbose: bool,
+    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    #[arg(long, global = true, hide = true)]
+    localauth: bool,
+    /// Likewise.
+    #[arg(long, global = true, hide = true)]
+    noauth: bool,
+    /// Likewise: nothing leaves this machine.
+    #[arg(long, global = true, hide = true)]
+    encrypt: bool,
+    /// Likewise.
+    #[arg(long, global = true, hide = true)]
+    noresolve: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Create(create::Create),
+    Remove(remove::Remove),
+    Zap(remove::Zap),
+    Rename(rename::Rename),
+    Examine(examine::Examine),
+    Listvol(list::Listvol),
+    Listvldb(list::Listvldb),
+    Partinfo(partitions::Partinfo),
+    Status(partitions::Status),
+    Backup(clone::Backup),
+    Backupsys(clone::Backupsys),
+    Clone(clone::Clone),
+    Snapshot(snapshot::Snapshot),
+    Online(fields::Online),
+    Offline(fields::Offline),
+    Setfields(fields::Setfields),
+}
+
+impl Vos {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let Vos { verb, common } = self;
+        let office = office::Office::open(common)?;
+        match verb {
+            Verb::Create(create) => create.run(&office),
+            Verb::Remove(remove) => remove.run(&office),
+            Verb::Zap(zap) => zap.run(&office),
+            Verb::Rename(rename) => rename.run(&office),
+            Verb::Examine(examine) => examine.run(&office),
+            Verb::Listvol(listvol) => listvol.run(&office),
+            Verb::Listvldb(listvldb) => listvldb.run(&office),
+            Verb::Partinfo(partinfo) => partinfo.run(&office),
+            Verb::Status(status) => status.run(&office),
+            Verb::Backup(backup) => backup.run(&office),
+            Verb::Backupsys(backupsys) => backupsys.run(&office),
+            Verb::Clone(clone) => clone.run(&office),
+            Verb::Snapshot(snapshot) => snapshot.run(&office),
+            Verb::Online(online) => online.run(&office),
+            Verb::Offline(offline) => offline.run(&office),
+            Verb::Setfields(setfields) => setfields.run(&office),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::Cli;
+
+    #[test]
+    fn every_verb_has_examples_and_may_be_shortened() {
+        let mut cli = Cli::command();
+        cli.build();
+        let vos = cli.find_subcommand("vos").expect("a command");
+        for verb in vos.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
+        }
+        let taken = Cli::command().try_get_matches_from(["rialto", "vos", "exa", "--id", "home"]);
+        assert_eq!(taken.unwrap().subcommand_matches("vos").unwrap().subcommand_name(), Some("examine"));
+    }
+}

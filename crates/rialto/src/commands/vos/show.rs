@@ -1,0 +1,121 @@
+//! Volumes as OpenAFS shows them, and as JSON.
+
+use std::io::{self, BufWriter, Write};
+
+use serde_json::{Value, json};
+use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
+
+use super::office::{Office, text};
+use crate::failure::Failure;
+
+/// Two letters for a kind.
+pub fn kind(kind: VolumeKind) -> &'static str {
+    match kind {
+        VolumeKind::ReadWrite => "RW",
+        VolumeKind::ReadOnly => "RO",
+        VolumeKind::Backup => "BK",
+        VolumeKind::Snapshot => "SN",
+    }
+}
+
+pub fn state(state: VolumeState) -> &'static str {
+    match state {
+        VolumeState::Online => "On-line",
+        VolumeState::Offline => "Off-line",
+    }
+}
+
+/// One line for a volume.
+pub fn line(volume: &VolumeInfo) -> String {
+    let (name, kind, state) = (text(&volume.name), kind(volume.kind), state(volume.state));
+    format!("{name:<32} {:>10} {kind} {:>10} K {state}", volume.id.0, volume.used_bytes.div_ceil(1024))
+}
+
+pub fn volume_json(office: &Office, volume: &VolumeInfo) -> Value {
+    json!({
+        "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
+        "tree": volume.tree.0, "server": office.server(), "partition": office.name_of(volume.partition),
+        "created": iso(volume.created), "updated": iso(volume.updated),
+        "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
+        "used_bytes": volume.used_bytes, "used_files": volume.used_files,
+    })
+}
+
+/// Writes to the standard output, which may be a million lines; who reads may leave.
+pub fn write(put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    put(&mut |text| writeln!(out, "{text}"))?;
+    ignore_leaving(out.flush())
+}
+
+/// The reader of a pipe that has seen enough is no failure of ours.
+pub fn ignore_leaving(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new("writing the answer", error)),
+        _ => Ok(()),
+    }
+}
+
+/// A time as `Sun Nov 22 10:05:01 2026`, in UTC.
+pub fn date(time: Timestamp) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let Civil { days, year, month, day, hour, minute, second } = civil(time);
+    let (weekday, month) = (DAYS[days.rem_euclid(7) as usize], MONTHS[month as usize - 1]);
+    format!("{weekday} {month} {day:>2} {hour:02}:{minute:02}:{second:02} {year}")
+}
+
+/// A time as `2026-11-22T10:05:01Z`.
+pub fn iso(time: Timestamp) -> String {
+    let Civil { year, month, day, hour, minute, second, .. } = civil(time);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// A time as part of a name: `20261122T100501Z`.
+pub fn stamp(time: Timestamp) -> String {
+    iso(time).replace(['-', ':'], "")
+}
+
+struct Civil {
+    days: i64,
+    year: i64,
+    month: i64,
+    day: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+}
+
+/// The Gregorian calendar. Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+fn civil(time: Timestamp) -> Civil {
+    let (days, rest) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    Civil { days, year, month, day, hour: rest / 3600, minute: rest / 60 % 60, second: rest % 60 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        // As `date -u` shows them.
+        for (secs, shown, stamped) in [
+            (0, "Thu Jan  1 00:00:00 1970", "19700101T000000Z"),
+            (951_782_400, "Tue Feb 29 00:00:00 2000", "20000229T000000Z"),
+            (1_795_341_901, "Sun Nov 22 10:05:01 2026", "20261122T100501Z"),
+            (-1, "Wed Dec 31 23:59:59 1969", "19691231T235959Z"),
+            (4_107_542_400, "Mon Mar  1 00:00:00 2100", "21000301T000000Z"),
+        ] {
+            let time = Timestamp::new(secs, 0);
+            assert_eq!((date(time).as_str(), stamp(time).as_str()), (shown, stamped));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `vos snapshot`: any number of named moments of a volume.
+
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use types::{Timestamp, VolumeInfo, VolumeKind};
+
+use super::office::{Office, Site, text};
+use super::{clone, remove, show};
+use crate::failure::Failure;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos snapshot create home.alice             named by the time
+    rialto vos snapshot create home.alice before
+    rialto vos snapshot list home.alice
+    rialto vos snapshot remove home.alice before
+
+A snapshot is a volume of its own, called VOLUME.snapshot.NAME: it can be examined and
+mounted as any other.";
+
+/// Keeps what a volume holds now, lists such snapshots, and removes them.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP, arg_required_else_help = true)]
+pub struct Snapshot {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Keeps what a volume holds now.
+    Create {
+        /// The read-write volume.
+        volume: String,
+        /// What the snapshot is called [default: the time, as 20261122T100501Z]
+        name: Option<String>,
+    },
+    /// Lists the snapshots of a volume.
+    List {
+        /// Any volume of the group.
+        volume: String,
+    },
+    /// Removes a snapshot.
+    Remove {
+        /// The volume that it is of.
+        volume: String,
+        /// What the snapshot is called.
+        name: String,
+    },
+}
+
+impl Snapshot {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        match self.verb {
+            Verb::Create { volume, name } => create(office, &volume, name),
+            Verb::List { volume } => list(office, &volume),
+            Verb::Remove { volume, name } => remove(office, &volume, &name),
+        }
+    }
+}
+
+fn create(office: &Office, wanted: &str, name: Option<String>) -> Result<(), Failure> {
+    let volume = office.volume(wanted, &Site::default())?;
+    let to = full(&volume, &name.unwrap_or_else(now));
+    let Some(made) = clone::clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
+    if office.common.json {
+        crate::show::json(&show::volume_json(office, &made));
+    } else {
+        println!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name));
+    }
+    Ok(())
+}
+
+fn list(office: &Office, wanted: &str) -> Result<(), Failure> {
+    let group = office.group(wanted, &Site::default())?;
+    let mut snapshots: Vec<_> = group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
+    snapshots.sort_by_key(|one| (one.created, one.id));
+    for snapshot in snapshots {
+        if office.common.json {
+            crate::show::json(&show::volume_json(office, snapshot));
+        } else {
+            println!("{} {}", show::line(snapshot), show::date(snapshot.created));
+        }
+    }
+    Ok(())
+}
+
+fn remove(office: &Office, wanted: &str, name: &str) -> Result<(), Failure> {
+    let group = office.group(wanted, &Site::default())?;
+    let called = full(&group[0], name);
+    let found = group.iter().find(|one| one.kind == VolumeKind::Snapshot && text(&one.name) == called);
+    let found = found.ok_or_else(|| {
+        Failure::new(format!("finding the snapshot {name} of {wanted}"), "there is none with that name")
+            .mend(format!("'rialto vos snapshot list {wanted}' shows which there are"))
+    })?;
+    if remove::remove(office, found, false)? && !office.common.json {
+        println!("Removed snapshot {called}");
+    }
+    Ok(())
+}
+
+fn full(volume: &VolumeInfo, name: &str) -> String {
+    format!("{}.snapshot.{name}", text(&volume.name))
+}
+
+fn now() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    show::stamp(Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), 0))
+}

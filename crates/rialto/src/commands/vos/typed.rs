@@ -1,0 +1,49 @@
+//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and calls the program `vos`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const VOS: &str = "vos";
+
+/// The arguments with `vos` in its place and two dashes before each of its options.
+pub fn typed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let called = arguments.first().and_then(|program| Path::new(program).file_name()).map(OsStr::to_owned);
+    if called.is_some_and(|name| name == VOS) {
+        arguments.insert(1, VOS.into());
+    }
+    if arguments.get(1).is_some_and(|command| command == VOS) {
+        let options = arguments.iter_mut().skip(2).take_while(|argument| *argument != "--");
+        options.filter(|argument| has_one_dash(argument)).for_each(|argument| {
+            let mut option = OsString::from("-");
+            option.push(&*argument);
+            *argument = option;
+        });
+    }
+    arguments
+}
+
+/// `-name`, but neither `-h` nor `--name` nor a number.
+fn has_one_dash(argument: &OsStr) -> bool {
+    matches!(argument.as_bytes(), [b'-', first, _, ..] if first.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> String {
+        let arguments = typed(line.split(' ').map(OsString::from));
+        arguments.iter().map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn options_have_one_dash_or_two_and_a_link_named_vos_is_the_command() {
+        assert_eq!(of("rialto vos create -server s -name --quick"), "rialto vos create --server s --name --quick");
+        assert_eq!(of("/usr/sbin/vos examine -id 5 -h"), "/usr/sbin/vos vos examine --id 5 -h");
+        assert_eq!(of("vos create -- -name"), "vos vos create -- -name");
+        assert_eq!(of("rialto up -dir x"), "rialto up -dir x");
+        assert_eq!(of("rialto"), "rialto");
+    }
+}
