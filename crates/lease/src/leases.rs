@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use smallvec::SmallVec;
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockConflict, LockFamily, LockOwner, Origin,
-    SessionId, Time,
+    SessionId, Time, VolumeId, limits::HOLD_FIDS_MAX,
 };
 
 use crate::breaks::{Breaks, PendingBreak};
@@ -312,9 +312,34 @@ impl Leases {
         except: SessionId,
         out: &mut Vec<Output>,
     ) -> Option<Ticket> {
+        let awaited = self.begin_breaks(now, &merged(items), except, out);
+        self.await_breaks(awaited)
+    }
+
+    /// Ends all promises of files of the volume: it is gone, or shows something else. The ticket is as that of [`Leases::break_promises`].
+    pub fn break_volume(&mut self, now: Time, volume: VolumeId, out: &mut Vec<Output>) -> Option<Ticket> {
+        let fids = self.promises.of_volume(volume);
+        let mut awaited = BTreeSet::new();
+        for fids in fids.chunks(HOLD_FIDS_MAX) {
+            let item = |fid: &Fid| BreakItem { fid: *fid, reason: BreakReason::Data, name: None };
+            let items: Vec<_> = fids.iter().map(item).collect();
+            // No session has number 0.
+            awaited.extend(self.begin_breaks(now, &items, SessionId(0), out));
+        }
+        self.await_breaks(awaited)
+    }
+
+    /// Sends what is promised of these files to be dropped; whose answers to which breaks that makes necessary.
+    fn begin_breaks(
+        &mut self,
+        now: Time,
+        items: &[BreakItem],
+        except: SessionId,
+        out: &mut Vec<Output>,
+    ) -> BTreeSet<(SessionId, BreakId)> {
         let mut batches: BTreeMap<SessionId, (BreakId, Vec<BreakItem>)> = BTreeMap::new();
         let mut awaited: BTreeSet<(SessionId, BreakId)> = BTreeSet::new();
-        for item in &merged(items) {
+        for item in items {
             let holdings: SmallVec<[_; 8]> = self.promises.holdings(item.fid).iter().copied().collect();
             for holding in holdings.iter().filter(|holding| holding.session != except) {
                 let id = if holding.seq == 0 {
@@ -332,6 +357,10 @@ impl Leases {
         for (session, (id, items)) in batches {
             self.send(now, session, id, items, out);
         }
+        awaited
+    }
+
+    fn await_breaks(&mut self, awaited: BTreeSet<(SessionId, BreakId)>) -> Option<Ticket> {
         if awaited.is_empty() {
             return None;
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use smallvec::SmallVec;
-use types::{BreakId, Fid, SessionId};
+use types::{BreakId, Fid, SessionId, VolumeId};
 
 /// One session's part in a file.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,11 @@ impl Promises {
     /// Files with a promise or an unacknowledged break.
     pub fn files(&self) -> usize {
         self.files.len()
+    }
+
+    /// The files of a volume among them, in no order. Looks at all files.
+    pub fn of_volume(&self, volume: VolumeId) -> Vec<Fid> {
+        self.files.keys().filter(|fid| fid.volume == volume).copied().collect()
     }
 
     pub fn holdings(&self, fid: Fid) -> &[Holding] {

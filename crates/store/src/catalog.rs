@@ -285,7 +285,7 @@ impl Partition {
     }
 
     /// Visits headers from number `from` on, until told to stop. A damaged one is passed over.
-    fn each_header(&self, kind: u8, from: u64, visit: &mut VisitHeader<'_>) -> Result<()> {
+    pub(crate) fn each_header(&self, kind: u8, from: u64, visit: &mut VisitHeader<'_>) -> Result<()> {
         let from = key::of_volume(kind, VolumeId(from));
         self.0.media.engine.scan(&from, &[kind + 1], &mut |key, value| {
             let Some(id) = key::number_at(key, 0) else { return ControlFlow::Continue(()) };
@@ -319,7 +319,7 @@ impl Partition {
 }
 
 /// Sees a volume's number and the key and value of its header; says whether to go on.
-type VisitHeader<'a> = dyn FnMut(VolumeId, &[u8], &[u8]) -> Result<bool> + 'a;
+pub(crate) type VisitHeader<'a> = dyn FnMut(VolumeId, &[u8], &[u8]) -> Result<bool> + 'a;
 
 pub(crate) fn put_view(id: VolumeId, header: &ViewHeader, batch: &mut Batch) {
     let key = key::view(id);

@@ -16,6 +16,7 @@ mod error;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod group;
 mod header;
 mod info;
 mod key;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use lease::Promised;
 use smallvec::SmallVec;
 use store::{Update, Vnode};
-use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp};
+use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp, VolumeId};
 
 use crate::Vice;
 use crate::calls::Outcome;
@@ -194,6 +194,18 @@ impl Vice {
         }
         core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed });
         Outcome::Waits
+    }
+
+    /// All that was promised of the volume is not true any more: the answer comes when everybody knows.
+    pub(crate) fn break_volume(&self, ask: &mut Ask<'_>, volume: VolumeId, answer: Answer) -> Outcome {
+        let mut core = self.core.lock();
+        match core.leases.break_volume(ask.now, volume, &mut ask.events) {
+            None => Outcome::Answer(answer),
+            Some(ticket) => {
+                core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
+                Outcome::Waits
+            }
+        }
     }
 }
 

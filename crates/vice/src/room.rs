@@ -96,7 +96,7 @@ impl Vice {
     pub(crate) fn look_at_room(&self, now: Time, events: &mut Vec<Output>) {
         let delegated = self.core.lock().leases.delegated_volumes();
         for id in delegated {
-            let Ok(volume) = self.volume(id) else { continue };
+            let Ok(volume) = self.any_volume(id) else { continue };
             let space = volume.partition.space().map_or(u64::MAX, |space| space.free_bytes);
             let free = left(&volume);
             let mut core = self.core.lock();

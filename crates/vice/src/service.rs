@@ -384,11 +384,20 @@ impl Vice {
         }
     }
 
-    /// The volume of `fid`.
+    /// A volume that serves.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Offline`.
+    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+        let volume = self.any_volume(id)?;
+        if volume.is_offline() { Err(Fault::Offline) } else { Ok(volume) }
+    }
+
+    /// A volume, also one that was taken off.
     ///
     /// # Errors
     /// `NoVolume`.
-    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+    pub(crate) fn any_volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
         if let Some(volume) = self.volumes.get(id) {
             return Ok(volume);
         }

@@ -221,8 +221,14 @@ impl Vice {
     }
 
     fn try_drop(&self, now: Time, fid: Fid, events: &mut Vec<Output>) -> Result<(), Fault> {
-        let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        let volume = match self.any_volume(fid.volume) {
+            // It went with its volume.
+            Err(Fault::NoVolume) => return Ok(()),
+            volume => volume?,
+        };
+        if volume.need_writable().is_err() {
+            return Ok(());
+        }
         let _held = self.stripes.write(&[fid]);
         let vnode = match volume.vnode(fid) {
             Ok(vnode) if vnode.status.links == 0 => vnode,

@@ -38,7 +38,7 @@ impl Vice {
         if !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         self.need_all_back(ask, fid.volume)?;
         let quota = Quota { bytes, files };
         let mut change = Change::new(&volume);

@@ -51,7 +51,7 @@ impl Blanks {
 impl Vice {
     pub(super) fn lend_blank(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
         if !volume.partition.has_descriptors() {
             return Err(Fault::Unsupported);
@@ -71,7 +71,7 @@ impl Vice {
 
     pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

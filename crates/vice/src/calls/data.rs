@@ -39,6 +39,10 @@ impl Vice {
 
     pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
+        if !volume.store.is_writable() {
+            // As for kernels: see `lend_body`.
+            return Err(Fault::Unsupported);
+        }
         let (status, body) =
             self.with_body(ask, &volume, fid, |reader| Ok((reader.vnode().status, reader.open_body()?)))?;
         let body = body.ok_or(Fault::Unsupported)?;
@@ -80,7 +84,7 @@ impl Vice {
         kill: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -125,7 +129,7 @@ impl Vice {
         mode: AllocateMode,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -20,7 +20,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(60);
 impl Vice {
     pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
         // Whoever changes the directory or looks at it is done, or sees the delegation.
         let _held = self.stripes.write(&[dir]);

@@ -70,8 +70,8 @@ impl Lends {
 impl Vice {
     pub(super) fn lend_body(&self, ask: &mut Ask<'_>, fid: Fid, how: Lending) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
-        if !volume.partition.has_descriptors() {
+        // A sealed body may be in one file with the head's, which kernels write into.
+        if !volume.partition.has_descriptors() || !volume.store.is_writable() {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
@@ -119,7 +119,7 @@ impl Vice {
 
     pub(super) fn settle_body(&self, ask: &mut Ask<'_>, fid: Fid, back: bool) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let writing = volume.changing()?;
+        volume.need_writable()?;
         let held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -141,7 +141,6 @@ impl Vice {
             self.end_lend(&volume, fid)?;
         }
         drop(held);
-        drop(writing);
         Ok(outcome)
     }
 
@@ -154,7 +153,7 @@ impl Vice {
         let mut ended = false;
         for (volume, no) in self.partitions.iter().flat_map(|partition| partition.lent()) {
             let mut events = Vec::new();
-            let tended = self.volume(volume).and_then(|volume| {
+            let tended = self.any_volume(volume).and_then(|volume| {
                 let Some(vnode) = volume.store.vnode(no)? else { return Ok(false) };
                 self.tend_one(now, wall, &volume, vnode.status.fid, &mut events)
             });
@@ -175,7 +174,7 @@ impl Vice {
         fid: Fid,
         events: &mut Vec<Output>,
     ) -> Result<bool, Fault> {
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         let mut vnode = volume.vnode(fid)?;
         let mut update = Update::new();

@@ -23,7 +23,7 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         check_target(kind)?;
         let volume = self.volume(dir.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let mut parent = volume.directory(dir)?;
@@ -59,7 +59,7 @@ impl Vice {
     /// A file that has no name and is held by the caller's session.
     pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let parent = volume.directory(dir)?;
@@ -83,7 +83,7 @@ impl Vice {
             return Err(Fault::CrossVolume);
         }
         let volume = self.volume(dir.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[dir, fid]);
         self.promise(ask, &[dir, fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -21,7 +21,7 @@ impl Vice {
         hold: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let mut change = Change::new(&volume);
         let (_held, found) = self.lock_entries(&mut change, [(dir, name)])?;
         let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();

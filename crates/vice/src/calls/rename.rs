@@ -33,7 +33,7 @@ impl Vice {
             return Err(Fault::CrossVolume);
         }
         let volume = self.volume(from.0.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let (mut change, mut moves) = (Change::new(&volume), None);
         let (_held, [moved, target]) = loop {
             let (held, found) = self.lock_entries(&mut change, [from, to])?;

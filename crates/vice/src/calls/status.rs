@@ -17,7 +17,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 impl Vice {
     pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -47,7 +47,7 @@ impl Vice {
         mode: XattrMode,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
@@ -87,7 +87,7 @@ impl Vice {
 
     pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        let _writing = volume.changing()?;
+        volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

@@ -1,10 +1,28 @@
 //! What administrators ask of volumes, one function for each call.
+//!
+//! A volume that is to be sealed, taken off or removed is *brought in* first: all that sessions have of it to themselves comes back, and nobody
+//! gets more of it for a while. The call waits for that like any other that meets a delegation, and is executed anew. Then the store
+//! does it in one batch, and where what clients know of the volume is not true any more, the answer waits until they have forgotten it (CB-1).
 
-use types::{Answer, Fault, PartitionNo, VolumeCall, VolumeId, VolumeInfo, VolumeState, WhichVolume};
+use std::time::Duration;
 
+use store::{NewRoot, Quota, VolumeFields};
+use types::{
+    Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    WhichVolume, is_volume_name,
+};
+
+use super::ViceVolume;
 use crate::Vice;
 use crate::calls::Outcome;
 use crate::service::Ask;
+
+/// How long a volume that is brought in gives nothing away: longer than clients take to hand in, and over by itself if the call never comes back.
+const HUSH: Duration = Duration::from_secs(5);
+/// Mode bits of a new volume's root.
+const ROOT_MODE: u16 = 0o755;
+/// Volumes that one answer shows at most; a message holds about so many.
+const LISTED_MAX: u32 = 3000;
 
 impl Vice {
     pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
@@ -12,23 +30,76 @@ impl Vice {
             return Err(Fault::NotPermitted);
         }
         let answer = match call {
+            VolumeCall::Create { partition, name, quota_bytes, quota_files, owner } => {
+                let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+                let root = NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
+                self.create_volume(*partition, name, &root)?
+            }
+            VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
+            VolumeCall::Rename { id, name } => self.rename_volume(ask, *id, name)?,
+            VolumeCall::Clone { .. } => return Err(Fault::Unsupported),
+            VolumeCall::SetFields { id, change } => return self.set_volume_fields(ask, *id, change),
             VolumeCall::List { partition, after, max } => self.list_volumes(*partition, *after, *max)?,
             VolumeCall::Examine { volume } => self.examine(volume)?,
             VolumeCall::Partitions => Answer::Partitions(self.partitions.infos()?),
-            VolumeCall::Create { .. }
-            | VolumeCall::Remove { .. }
-            | VolumeCall::Rename { .. }
-            | VolumeCall::Clone { .. }
-            | VolumeCall::SetFields { .. } => return Err(Fault::Unsupported),
         };
         Ok(Outcome::Answer(answer))
     }
 
+    fn create_volume(&self, on: Option<PartitionNo>, name: &Name, root: &NewRoot) -> Result<Answer, Fault> {
+        let on = on.map_or_else(|| self.partitions.roomiest(), Ok)?;
+        let partition = self.partitions.get(on)?;
+        let _naming = self.naming.lock();
+        self.need_free_name(name, VolumeKind::ReadWrite)?;
+        let id = self.partitions.next_volume()?;
+        let volume = partition.create_numbered_volume(Some(id), name, root)?;
+        Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
+    }
+
+    fn remove_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<Outcome, Fault> {
+        let volume = self.any_volume(id)?;
+        self.bring_in(ask, &volume)?;
+        volume.partition.remove_volume(id)?;
+        self.volumes.forget(id);
+        Ok(self.break_volume(ask, id, Answer::Done))
+    }
+
+    fn rename_volume(&self, ask: &Ask<'_>, id: VolumeId, name: &Name) -> Result<Answer, Fault> {
+        let volume = self.any_volume(id)?;
+        let _naming = self.naming.lock();
+        if volume.store.name() != *name {
+            self.need_free_name(name, volume.store.kind())?;
+            volume.partition.rename_volume(id, name, ask.wall)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_volume_fields(&self, ask: &mut Ask<'_>, id: VolumeId, change: &VolumeChange) -> Result<Outcome, Fault> {
+        let volume = self.any_volume(id)?;
+        let known = volume.store.quota();
+        let wanted = Quota {
+            bytes: change.quota_bytes.unwrap_or(known.bytes),
+            files: change.quota_files.unwrap_or(known.files),
+        };
+        let offline = change.state.map(|state| state == VolumeState::Offline);
+        let quota = (wanted != known).then_some(wanted);
+        let goes_off = offline == Some(true) && !volume.is_offline();
+        if goes_off || quota.is_some() {
+            // Who has something to himself may count on room, and on being served.
+            self.bring_in(ask, &volume)?;
+        }
+        volume.partition.set_fields(id, VolumeFields { quota, offline }, ask.wall)?;
+        volume.set_offline(offline.unwrap_or(volume.is_offline()));
+        volume.hush(Time::ZERO);
+        if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(Outcome::Answer(Answer::Done)) }
+    }
+
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
+        let max = max.min(LISTED_MAX) as usize;
         // One more tells whether that is the end.
-        let mut found = self.partitions.get(on)?.list(after, max as usize + 1)?;
-        let end = found.len() <= max as usize;
-        found.truncate(max as usize);
+        let mut found = self.partitions.get(on)?.list(after, max + 1)?;
+        let end = found.len() <= max;
+        found.truncate(max);
         Ok(Answer::Volumes { volumes: found.into_iter().map(|volume| info(on, volume)).collect(), end })
     }
 
@@ -37,8 +108,32 @@ impl Vice {
             WhichVolume::Id(id) => *id,
             WhichVolume::Name(name) => self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?,
         };
-        let volume = self.volume(id)?;
-        Ok(Answer::Volumes { volumes: vec![info(volume.no, volume.store.info())], end: true })
+        let volume = self.any_volume(id)?;
+        let group = volume.partition.group(id)?;
+        let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
+        let volumes = asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
+        Ok(Answer::Volumes { volumes, end: true })
+    }
+
+    /// All that sessions have of the volume to themselves is back, and nobody gets more of it for a while.
+    ///
+    /// # Errors
+    /// `Busy`, which only says that the call waits.
+    fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+        volume.hush(ask.now + HUSH);
+        self.need_all_back(ask, volume.store.id())
+    }
+
+    /// Names are unique in a server. Whoever calls holds `naming`.
+    ///
+    /// # Errors
+    /// `Exists`; `Invalid` for a name that no volume of this kind may have.
+    fn need_free_name(&self, name: &Name, kind: VolumeKind) -> Result<(), Fault> {
+        match self.partitions.named(name.as_bytes())? {
+            _ if !is_volume_name(name.as_bytes(), kind) => Err(Fault::Invalid),
+            Some(_) => Err(Fault::Exists),
+            None => Ok(()),
+        }
     }
 }
 

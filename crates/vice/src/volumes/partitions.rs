@@ -93,6 +93,15 @@ impl Partitions {
         Ok(None)
     }
 
+    /// A number that no volume of any of them ever had.
+    pub(crate) fn next_volume(&self) -> Result<VolumeId, Fault> {
+        let mut next = VolumeId(1);
+        for partition in self.iter() {
+            next = next.max(partition.next_volume()?);
+        }
+        Ok(next)
+    }
+
     /// Changes whenever unstable changes of any of them may have been lost.
     pub fn boot_verifier(&self) -> BootVerifier {
         let mut verifiers = self.iter().map(|partition| partition.boot_verifier().0);

@@ -1,8 +1,9 @@
 //! A volume as the service uses it: its store, its access model, and the locks that span vnodes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, Update, Vnode};
 use types::{Caller, Fault, Fid, Kind, Name, PartitionNo, Time};
 
@@ -20,9 +21,9 @@ pub(crate) struct ViceVolume {
     pub moves: Mutex<()>,
     /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
     pub growth: Mutex<()>,
-    /// Held by every change from before it touches anything to its commit; alone by who seals or removes the volume.
-    gate: RwLock<()>,
-    /// Until then nobody gets anything of the volume to himself: it is to be sealed or removed, and must come to an end.
+    /// An administrator took it off.
+    offline: AtomicBool,
+    /// Until then nobody gets anything of the volume to himself: it is to be sealed, taken off or removed, and all must come back.
     hushed: Mutex<Time>,
 }
 
@@ -31,6 +32,7 @@ pub(crate) type Room<'a> = Option<MutexGuard<'a, ()>>;
 
 impl ViceVolume {
     pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Self {
+        let offline = store.is_offline();
         ViceVolume {
             store,
             partition,
@@ -38,22 +40,27 @@ impl ViceVolume {
             access: AccessModel::Posix,
             moves: Mutex::default(),
             growth: Mutex::default(),
-            gate: RwLock::default(),
+            offline: AtomicBool::new(offline),
             hushed: Mutex::default(),
         }
     }
 
-    /// Keeps the volume as it is from being sealed or removed: the first that a change does.
+    /// What a change asks first. (A volume that is removed meanwhile refuses the commit.)
     ///
     /// # Errors
     /// `ReadOnly`.
-    pub fn changing(&self) -> Result<RwLockReadGuard<'_, ()>, Fault> {
-        Ok(self.gate.read())
+    pub fn need_writable(&self) -> Result<(), Fault> {
+        if self.store.is_writable() { Ok(()) } else { Err(Fault::ReadOnly) }
     }
 
-    /// Waits for the changes that are on their way, and keeps others out.
-    pub fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.gate.write()
+    /// Whether an administrator took it off.
+    pub fn is_offline(&self) -> bool {
+        self.offline.load(Ordering::Relaxed)
+    }
+
+    /// It was taken off, or brought back.
+    pub fn set_offline(&self, offline: bool) {
+        self.offline.store(offline, Ordering::Relaxed);
     }
 
     /// Nobody gets anything of it to himself until then.

@@ -70,6 +70,8 @@ pub struct Client {
 /// The service and its clients.
 pub struct Rig {
     pub ground: Ground,
+    /// Where further partitions are.
+    pub others: Vec<Ground>,
     vice: Option<Vice>,
     pub config: ViceConfig,
     pub now: Time,
@@ -94,6 +96,7 @@ impl Rig {
         let vice = Vice::open(partition, config(), now).unwrap();
         let mut rig = Rig {
             ground,
+            others: Vec::new(),
             vice: Some(vice),
             config: config(),
             now,
@@ -137,7 +140,17 @@ impl Rig {
         for client in &mut self.clients {
             client.unacknowledged.clear();
         }
-        self.vice = Some(Vice::open(self.ground.open(), self.config, self.now).unwrap());
+        let all = std::iter::once(&self.ground).chain(&self.others);
+        let partitions = ["/vicepa", "/vicepb", "/vicepc"].map(str::to_owned).into_iter().zip(all.map(Ground::open));
+        let partitions = vice::Partitions::new(partitions.collect());
+        self.vice = Some(Vice::open(partitions, self.config, self.now).unwrap());
+    }
+
+    /// One more partition, in memory; the server restarts.
+    pub fn add_partition(&mut self) {
+        self.others.push(Ground::memory());
+        self.restart();
+        (0..self.clients.len()).for_each(|who| self.reclaim(who));
     }
 
     /// The server dies and comes back with another machine below.
@@ -278,6 +291,14 @@ impl Rig {
     pub fn look_root(&mut self, who: usize) -> Fid {
         match self.call(who, &Caller::ROOT, Call::Root { volume: name(VOLUME) }) {
             Ok(Answer::Status(status)) => status.fid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The root of any volume.
+    pub fn root_of(&mut self, who: usize, volume: &str) -> Result<Fid, Fault> {
+        match self.call(who, &Caller::ROOT, Call::Root { volume: name(volume) })? {
+            Answer::Status(status) => Ok(status.fid),
             other => panic!("{other:?}"),
         }
     }

@@ -1,0 +1,46 @@
+//! Volumes that belong together, and numbers for new ones.
+
+use types::VolumeId;
+
+use crate::header::ViewHeader;
+use crate::info::VolumeInfo;
+use crate::key::{self, kind};
+use crate::partition::which;
+use crate::volume::Result;
+use crate::{Partition, StoreError};
+
+impl Partition {
+    /// The volumes that show this tree, in the order of their numbers. Costs nothing of the kind where it has no sealed epochs; otherwise the
+    /// volumes of sealed epochs are looked through until all of its are found.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn group(&self, id: VolumeId) -> Result<Vec<VolumeInfo>> {
+        let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
+        let tree = volume.tree_id();
+        let sealed = volume.trunk.header.lock().stored.sealed.len();
+        let mut group: Vec<VolumeInfo> = self.volume(tree)?.iter().map(|head| head.info()).collect();
+        let mut left = sealed;
+        if left == 0 {
+            return Ok(group);
+        }
+        self.each_header(kind::VIEW, 0, &mut |id, key, value| {
+            let header = ViewHeader::decode(key, value)?;
+            if header.tree == tree {
+                group.push(VolumeInfo::of_view(id, header));
+                left -= 1;
+            }
+            Ok(left > 0)
+        })?;
+        group.sort_by_key(|volume| volume.id);
+        Ok(group)
+    }
+
+    /// The lowest number that is above those of all volumes that were ever here.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn next_volume(&self) -> Result<VolumeId> {
+        Ok(VolumeId(self.number(&key::partition(which::NEXT_VOLUME))?.unwrap_or(1)))
+    }
+}

@@ -1,0 +1,219 @@
+//! Administration: what becomes of volumes, and of who uses them.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Ground, Rig, name, user, write};
+use types::{
+    Answer, BreakReason, Call, Caller, Fault, Fid, NewKind, PartitionNo, RenameMode, VolumeCall, VolumeChange,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+};
+
+fn administer(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
+    rig.call(0, &Caller::ROOT, Call::Volume(call))
+}
+
+fn create_on(rig: &mut Rig, partition: u32, called: &str) -> Result<VolumeInfo, Fault> {
+    let partition = Some(PartitionNo(partition));
+    let call = VolumeCall::Create { partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (7, 8) };
+    match administer(rig, call)? {
+        Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn examine(rig: &mut Rig, called: &str) -> Result<Vec<VolumeInfo>, Fault> {
+    match administer(rig, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) })? {
+        Answer::Volumes { volumes, end: true } => Ok(volumes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn listed(rig: &mut Rig, partition: u32, after: u64, max: u32) -> (Vec<u64>, bool) {
+    let call = VolumeCall::List { partition: PartitionNo(partition), after: VolumeId(after), max };
+    match administer(rig, call).unwrap() {
+        Answer::Volumes { volumes, end } => (volumes.iter().map(|volume| volume.id.0).collect(), end),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(rig: &mut Rig, who: usize, fid: Fid) -> Result<Bytes, Fault> {
+    match rig.call(who, &Caller::ROOT, Call::Read { fid, offset: 0, length: 1 << 20 })? {
+        Answer::Data { data, .. } => Ok(data),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_new_volume_is_a_file_system_of_its_own_on_its_partition() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    rig.add_partition();
+    let made = create_on(&mut rig, 1, "home.a").unwrap();
+    assert_eq!((made.partition, made.kind, made.state), (PartitionNo(1), VolumeKind::ReadWrite, VolumeState::Online));
+    assert_eq!((made.id, made.tree), (VolumeId(2), VolumeId(2)), "numbers are the server's, not the partition's");
+    assert_eq!(create_on(&mut rig, 0, "home.b").unwrap().id, VolumeId(3));
+    let root = rig.root_of(0, "home.a").unwrap();
+    let status = rig.status(0, root).unwrap();
+    assert_eq!((status.uid, status.gid, status.mode), (7, 8, 0o755));
+    let file = rig.file(root, "f");
+    rig.call(0, &Caller::ROOT, write(file, Some(0), b"kept")).unwrap();
+
+    let of_cell = rig.root();
+    let rename = Call::Rename {
+        from_dir: root,
+        from: name("f"),
+        to_dir: of_cell,
+        to: name("f"),
+        mode: RenameMode::Replace,
+        hold: false,
+    };
+    assert_eq!(rig.call(0, &Caller::ROOT, rename), Err(Fault::CrossVolume));
+    let link = Call::Link { fid: file, dir: of_cell, name: name("f") };
+    assert_eq!(rig.call(0, &Caller::ROOT, link), Err(Fault::CrossVolume));
+
+    rig.restart();
+    rig.reclaim(0);
+    assert_eq!(read(&mut rig, 0, file).unwrap(), "kept");
+    assert_eq!(examine(&mut rig, "home.a").unwrap()[0].used_files, 2);
+}
+
+#[test]
+fn a_change_is_answered_from_the_record_of_the_partition_that_was_changed() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    rig.add_partition();
+    create_on(&mut rig, 1, "home.a").unwrap();
+    let (there, here) = (rig.root_of(0, "home.a").unwrap(), rig.root());
+    // The same slot, first on one partition, then on the other: the later request counts, wherever it is.
+    for dir in [here, there, here, there] {
+        rig.file(dir, &format!("f{}", rig.clients[0].requests));
+        let last = rig.clients[0].requests;
+        let call = Call::Make {
+            dir,
+            name: name(format!("f{}", last - 1)),
+            kind: NewKind::File,
+            mode: 0o644,
+            how: types::CreateHow::Guarded,
+        };
+        let session = rig.clients[0].session;
+        rig.restart();
+        assert!(rig.resume(0).unwrap().recorded.contains(&(0, last)));
+        let origin = types::Origin { session, slot: 0, request: last };
+        rig.perform(origin, &Caller::ROOT, call);
+        rig.reclaim(0);
+        assert!(matches!(rig.reply(origin), Some(Ok(Answer::Made { existed: false, .. }))), "EO-1");
+    }
+}
+
+#[test]
+fn names_and_numbers_are_one_volumes() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    rig.add_partition();
+    let a = create_on(&mut rig, 0, "home.a").unwrap();
+    assert_eq!(create_on(&mut rig, 1, "home.a"), Err(Fault::Exists), "VO-2: on another partition too");
+    assert_eq!(create_on(&mut rig, 2, "home.c"), Err(Fault::Invalid), "no such partition");
+    for bad in ["17", "a/b", "home.backup", "-x", "a b"] {
+        let Ok(bad) = types::Name::new(bad.as_bytes()) else { continue };
+        assert_eq!(administer(&mut rig, VolumeCall::Rename { id: a.id, name: bad }), Err(Fault::Invalid));
+    }
+    create_on(&mut rig, 1, "home.b").unwrap();
+    let rename = |to: &str| VolumeCall::Rename { id: a.id, name: name(to) };
+    assert_eq!(administer(&mut rig, rename("home.b")), Err(Fault::Exists));
+    assert_eq!(administer(&mut rig, rename("home.a")), Ok(Answer::Done), "it is its own");
+    assert_eq!(administer(&mut rig, rename("home.c")), Ok(Answer::Done));
+    assert_eq!(examine(&mut rig, "home.a"), Err(Fault::NoVolume));
+    assert_eq!(examine(&mut rig, "home.c").unwrap()[0].id, a.id);
+    assert!(rig.root_of(0, "home.c").is_ok());
+
+    assert_eq!(administer(&mut rig, VolumeCall::Remove { id: a.id }), Ok(Answer::Done));
+    assert_eq!(administer(&mut rig, VolumeCall::Remove { id: a.id }), Err(Fault::NoVolume));
+    assert!(create_on(&mut rig, 0, "home.c").unwrap().id > a.id, "a number is never used again");
+}
+
+#[test]
+fn only_the_superuser_changes_volumes() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let create = VolumeCall::Create { partition: None, name: name("x"), quota_bytes: 0, quota_files: 0, owner: (0, 0) };
+    assert_eq!(rig.call(0, &user(5, 5, &[]), Call::Volume(create)), Err(Fault::NotPermitted));
+    let remove = VolumeCall::Remove { id: VolumeId(1) };
+    assert_eq!(rig.call(0, &user(5, 5, &[]), Call::Volume(remove)), Err(Fault::NotPermitted));
+    assert!(rig.call(0, &user(5, 5, &[]), Call::Volume(VolumeCall::Partitions)).is_ok());
+}
+
+#[test]
+fn a_listing_goes_on_where_it_stopped() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    for number in 2..=9 {
+        create_on(&mut rig, 0, &format!("v{number}")).unwrap();
+    }
+    assert_eq!(listed(&mut rig, 0, 0, 100), ((1..=9).collect(), true));
+    assert_eq!(listed(&mut rig, 0, 0, 4), ((1..=4).collect(), false));
+    assert_eq!(listed(&mut rig, 0, 4, 5), ((5..=9).collect(), true));
+    assert_eq!(listed(&mut rig, 0, 9, 5), (Vec::new(), true));
+}
+
+#[test]
+fn nobody_answers_from_a_cache_after_a_volume_is_gone() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(1, "home.a").unwrap();
+    let file = rig.file(root, "f");
+    rig.look(1, root, "f").unwrap();
+    rig.clients[1].prompt = false;
+    let removing = rig.start(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id: made.id }));
+    assert_eq!(rig.reply(removing), None, "CB-1: it waits for who has it in its cache");
+    let broken: Vec<_> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(broken.contains(&root) && broken.contains(&file), "{broken:?}");
+    rig.acknowledge(1);
+    assert_eq!(rig.reply(removing), Some(Ok(Answer::Done)));
+    assert_eq!(rig.status(1, file), Err(Fault::NoVolume));
+    assert_eq!(rig.call(1, &Caller::ROOT, write(file, None, b"x")), Err(Fault::NoVolume));
+    assert_eq!(rig.root_of(1, "home.a"), Err(Fault::NoVolume));
+}
+
+#[test]
+fn a_volume_is_brought_in_before_it_goes() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(1, "home.a").unwrap();
+    let dir = rig.make(1, &Caller::ROOT, root, "d", NewKind::Directory, 0o755);
+    assert!(matches!(rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }), Ok(Answer::Delegation { .. })));
+    let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
+    let taking_off = rig.start(0, &Caller::ROOT, Call::Volume(VolumeCall::SetFields { id: made.id, change }));
+    assert_eq!(rig.reply(taking_off), None, "DE-2: what is delegated is awaited");
+    assert!(rig.clients[1].broken.iter().any(|item| item.reason == BreakReason::Recall && item.fid == dir));
+    assert_eq!(
+        rig.call_in(1, 1, &Caller::ROOT, Call::Delegate { fid: root }),
+        Err(Fault::Busy),
+        "and nothing more is given"
+    );
+    assert_eq!(rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
+    assert_eq!(rig.reply(taking_off), Some(Ok(Answer::Done)));
+
+    assert_eq!(rig.status(1, root), Err(Fault::Offline));
+    assert_eq!(examine(&mut rig, "home.a").unwrap()[0].state, VolumeState::Offline);
+    rig.restart();
+    (0..2).for_each(|who| rig.reclaim(who));
+    assert_eq!(rig.status(1, root), Err(Fault::Offline), "it stays so over a restart");
+    let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
+    assert_eq!(administer(&mut rig, VolumeCall::SetFields { id: made.id, change }), Ok(Answer::Done));
+    assert!(rig.look(1, root, "d").is_ok());
+}
+
+#[test]
+fn fields_that_are_not_named_stay() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let change = |quota_bytes, quota_files| VolumeCall::SetFields {
+        id: made.id,
+        change: VolumeChange { quota_bytes, quota_files, state: None },
+    };
+    assert_eq!(administer(&mut rig, change(Some(1 << 20), None)), Ok(Answer::Done));
+    assert_eq!(administer(&mut rig, change(None, Some(2))), Ok(Answer::Done));
+    let shown = examine(&mut rig, "home.a").unwrap().remove(0);
+    assert_eq!((shown.quota_bytes, shown.quota_files), (1 << 20, 2));
+    let root = rig.root_of(0, "home.a").unwrap();
+    rig.file(root, "f");
+    let more =
+        Call::Make { dir: root, name: name("g"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    assert_eq!(rig.call(0, &Caller::ROOT, more), Err(Fault::QuotaExceeded));
+}
