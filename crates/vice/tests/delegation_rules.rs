@@ -287,9 +287,9 @@ fn a_directory_in_use_is_not_delegated_until_its_users_have_left() {
     give_back(&mut rig, 0, &[own.dir]);
     assert!(rig.reply(origin).is_some());
     rig.clients[1].prompt = true;
-    rig.wait(2 * SECOND);
+    rig.wait(SECOND / 2);
     assert_eq!(delegate(&mut rig, 0, dir).err(), Some(Fault::Busy), "recalled a moment ago");
-    rig.wait(4 * SECOND);
+    rig.wait(SECOND);
     assert_eq!(delegate(&mut rig, 0, dir).err(), Some(Fault::Busy), "client 1 knows it");
     rig.wait(2 * SECOND);
     assert!(delegate(&mut rig, 0, dir).is_ok());

@@ -26,7 +26,7 @@ EXAMPLES
     rialto mount unix:/srv/rialto/server.sock /mnt/tree        until Ctrl-C
     rialto mount --daemon files.example.org:7620 /mnt/tree     until 'rialto umount'
     rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
-    rialto mount --volume home.alice.snapshot.before unix:/srv/rialto/server.sock /mnt/before
+    rialto mount --volume home.alice.backup unix:/srv/rialto/server.sock /mnt/yesterday
 
 SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
