@@ -236,7 +236,8 @@ fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester)
 impl Handler for Dispatch {
     fn urgency(&self, request: &[u8]) -> Urgency {
         match Request::header(request).map(|header| header.opcode) {
-            Ok(opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) => Urgency::Urgent,
+            Ok(opcode::INTERRUPT) => Urgency::Urgent,
+            Ok(opcode::FORGET | opcode::BATCH_FORGET) => Urgency::Forgets,
             Ok(opcode::SETLKW) => Urgency::Waits,
             _ => Urgency::Normal,
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use types::{Caller, Fid, Name};
@@ -23,6 +24,9 @@ use crate::notify::Notifier;
 use crate::request::{Operation, Request};
 use crate::rings::{self, Rings};
 use crate::workers::{Handler, Workers, WorkersConfig};
+
+/// How long forgets, and interrupts behind them, may wait where nothing else comes through the device: some hundred removals.
+const FORGETS_REST: Duration = Duration::from_millis(5);
 
 /// What is to be mounted, and where.
 #[derive(Clone, Debug)]
@@ -106,11 +110,13 @@ impl<H: Handler> Served<H> {
         if transport == Transport::Uring && rings.is_none() {
             return Err(MountError::NoUring);
         }
+        let mut rest = Duration::ZERO;
         if rings.is_some() {
             // What still comes through the device never blocks.
             config.receiving = 1;
+            rest = FORGETS_REST;
         }
-        let workers = Workers::start(handler, config, device).map_err(MountError::Threads)?;
+        let workers = Workers::start(handler, config, rest, device).map_err(MountError::Threads)?;
         Ok(Served { workers, rings })
     }
 

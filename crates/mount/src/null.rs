@@ -403,7 +403,8 @@ impl State {
 impl Handler for Nothing {
     fn urgency(&self, request: &[u8]) -> Urgency {
         match Request::header(request).map(|header| header.opcode) {
-            Ok(opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) => Urgency::Urgent,
+            Ok(opcode::INTERRUPT) => Urgency::Urgent,
+            Ok(opcode::FORGET | opcode::BATCH_FORGET) => Urgency::Forgets,
             _ => Urgency::Normal,
         }
     }

@@ -5,7 +5,10 @@
 //! somebody receives. Otherwise nobody would hear that a blocked request is interrupted, nor serve the write-back
 //! that an invalidation waits for.
 //!
-//! - A worker that received an *urgent* request (an interrupt, a forget: they never block) handles it and receives on.
+//! - A worker that received an *urgent* request (an interrupt: it never blocks) handles it and receives on.
+//! - Forgets never block either, and nobody waits for them. The kernel wakes a worker for each that it has to say, and says all that it has when a worker
+//!   comes. Where requests come otherwise (`rings`) a worker that was told to forget *rests* before it receives on: the kernel then finds nobody to wake, which costs it
+//!   and us more than the forgetting, and says many at once later. An interrupt may wait that long.
 //! - A worker that received anything else goes busy. If it was the last one receiving, it starts another worker first; if
 //!   there are [`WorkersConfig::threads_max`] already, it stays and puts the request into the backlog instead.
 //! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving: then it ends.
@@ -15,6 +18,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -38,6 +42,8 @@ pub trait Handler: Send + Sync + 'static {
 pub enum Urgency {
     /// Never blocks.
     Urgent,
+    /// Never blocks, and nobody waits for it.
+    Forgets,
     /// May wait for the server.
     Normal,
     /// May wait for other applications.
@@ -83,6 +89,8 @@ struct Counts {
 pub struct Workers<H> {
     handler: Arc<H>,
     config: WorkersConfig,
+    /// How long a worker rests after forgets.
+    rest: Duration,
     counts: Mutex<Counts>,
     /// A place in the backlog, or an end.
     changed: Condvar,
@@ -91,14 +99,20 @@ pub struct Workers<H> {
 }
 
 impl<H: Handler> Workers<H> {
-    /// Starts receiving through `first` and through other ends of it.
+    /// Starts receiving through `first` and through other ends of it. After forgets a worker receives nothing for as long as `rest`.
     ///
     /// # Errors
     /// If not even one thread can be started.
-    pub fn start(handler: Arc<H>, config: WorkersConfig, first: &Arc<dyn Channel>) -> std::io::Result<Arc<Self>> {
+    pub fn start(
+        handler: Arc<H>,
+        config: WorkersConfig,
+        rest: Duration,
+        first: &Arc<dyn Channel>,
+    ) -> std::io::Result<Arc<Self>> {
         let workers = Arc::new(Workers {
             handler,
             config,
+            rest,
             counts: Mutex::default(),
             changed: Condvar::new(),
             over: Condvar::new(),
@@ -154,6 +168,12 @@ impl<H: Handler> Workers<H> {
         while self.receive(channel, &mut buffer) {
             match self.handler.urgency(&buffer) {
                 Urgency::Urgent => self.handler.handle(&mut buffer, &**channel),
+                Urgency::Forgets => {
+                    self.handler.handle(&mut buffer, &**channel);
+                    if !self.rest.is_zero() {
+                        thread::sleep(self.rest);
+                    }
+                }
                 Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), channel),
                 Urgency::Normal if self.become_busy(channel, &mut buffer) => {
                     self.handler.handle(&mut buffer, &**channel);
@@ -273,11 +293,11 @@ const WAITER_STACK_BYTES: usize = 512 << 10;
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 
-    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it.
+    /// A kernel that sends what it is told to. A request is one byte: what is to be done with it. Forgets that follow each other are one request.
     #[derive(Clone, Default)]
     struct Kernel(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -285,6 +305,8 @@ mod tests {
     struct Queue {
         requests: VecDeque<u8>,
         receiving: usize,
+        /// Requests that were received.
+        received: usize,
         ended: bool,
     }
 
@@ -319,6 +341,10 @@ mod tests {
             queue.receiving -= 1;
             let Some(request) = queue.requests.pop_front() else { return Ok(Received::End) };
             into.push(request);
+            while request == FORGETS && queue.requests.front() == Some(&FORGETS) {
+                into.extend(queue.requests.pop_front());
+            }
+            queue.received += 1;
             Ok(Received::Request)
         }
 
@@ -332,12 +358,14 @@ mod tests {
     }
 
     const URGENT: u8 = b'u';
+    const FORGETS: u8 = b'f';
     const BLOCKS: u8 = b'b';
     const WAITS: u8 = b'w';
 
     #[derive(Default)]
     struct Seen {
         urgent: usize,
+        forgotten: usize,
         blocking: usize,
         done: usize,
         refused: usize,
@@ -368,6 +396,7 @@ mod tests {
         fn urgency(&self, request: &[u8]) -> Urgency {
             match request {
                 [URGENT] => Urgency::Urgent,
+                [FORGETS, ..] => Urgency::Forgets,
                 [WAITS] => Urgency::Waits,
                 _ => Urgency::Normal,
             }
@@ -375,8 +404,11 @@ mod tests {
 
         fn handle(&self, request: &mut Vec<u8>, _: &dyn Requester) {
             let mut seen = self.0.0.lock();
-            if std::mem::take(request) == [URGENT] {
+            let request = std::mem::take(request);
+            if request == [URGENT] {
                 seen.urgent += 1;
+            } else if request.starts_with(&[FORGETS]) {
+                seen.forgotten += request.len();
             } else {
                 seen.blocking += 1;
                 self.0.1.notify_all();
@@ -397,8 +429,13 @@ mod tests {
     }
 
     fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers<Gate>>) {
+        resting(config, Duration::ZERO)
+    }
+
+    fn resting(config: WorkersConfig, rest: Duration) -> (Kernel, Gate, Arc<Workers<Gate>>) {
         let (kernel, gate) = (Kernel::default(), Gate::default());
-        let workers = Workers::start(Arc::new(gate.clone()), config, &(Arc::new(kernel.clone()) as _)).unwrap();
+        let channel: Arc<dyn Channel> = Arc::new(kernel.clone());
+        let workers = Workers::start(Arc::new(gate.clone()), config, rest, &channel).unwrap();
         (kernel, gate, workers)
     }
 
@@ -424,6 +461,26 @@ mod tests {
         assert_eq!(workers.counts.lock().workers, 4);
         gate.open();
         gate.wait_for("parked requests are seen through", |seen| seen.done == 8);
+        kernel.end();
+        ends(workers);
+    }
+
+    #[test]
+    fn forgets_that_come_one_by_one_are_taken_together_and_none_is_lost() {
+        let one = WorkersConfig { receiving: 1, ..SMALL };
+        let (kernel, gate, workers) = resting(one, Duration::from_millis(300));
+        kernel.send(FORGETS, 1);
+        gate.wait_for("the first is heard", |seen| seen.forgotten == 1);
+        for _ in 0..100 {
+            kernel.send(FORGETS, 1);
+            thread::yield_now();
+        }
+        kernel.send(URGENT, 1);
+        gate.wait_for("the others and an interrupt are heard after the rest", |seen| {
+            (seen.forgotten, seen.urgent) == (101, 1)
+        });
+        let received = kernel.0.0.lock().received;
+        assert!(received < 50, "{received} times for 101 forgets");
         kernel.end();
         ends(workers);
     }
