@@ -7,6 +7,8 @@
 //! - when the file is opened again, it is fetched in the background, a block at a time, so that the kernel can have the whole body soon;
 //! - when its bytes come by once more because somebody reads them, they are kept at once.
 //!
+//! When all of it is here and nobody has the file open, the kernel's own pages of it go: the next open finds nothing to do but to pass the body.
+//!
 //! All of it belongs to one data version of the file, and is forgotten with the process: then the next reading is a first one again.
 
 use std::collections::{BTreeSet, HashMap};
@@ -107,7 +109,7 @@ impl Core {
 
     /// One block, and then the next one behind whatever else waits.
     fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
-        let Some(block) = self.left_out.next(fid, version) else { return };
+        let Some(block) = self.left_out.next(fid, version) else { return self.drop_pages_of_whole(fid) };
         let request = Request { caller: &caller, cancel: Some(&self.leaving), groups: None };
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.call(&request, call) else { return };

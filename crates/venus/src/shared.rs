@@ -219,6 +219,7 @@ impl Core {
         if learned {
             self.drop_pages(file.fid);
         }
+        self.drop_pages_of_whole(file.fid);
     }
 
     /// Whether it is gone; if so, whether all its blocks are known since.

@@ -24,10 +24,14 @@ use venus::{Backing, Handle, Invalidate, OpenMode, Opened, VenusConfig};
 struct Kernel {
     bodies: Mutex<HashMap<i32, OwnedFd>>,
     next: AtomicI32,
+    /// Files whose pages were dropped.
+    dropped: Mutex<Vec<Fid>>,
 }
 
 impl Invalidate for Kernel {
-    fn inode_data(&self, _: Fid) {}
+    fn inode_data(&self, fid: Fid) {
+        self.dropped.lock().push(fid);
+    }
     fn directory(&self, _: Fid) {}
     fn all(&self) {}
     fn passes(&self) -> Result<(), &'static str> {
@@ -194,8 +198,11 @@ fn what_a_fast_stream_left_out_comes_when_the_file_is_opened_again() {
         machine.client.close(opened.handle);
         opened.backing.is_some()
     };
-    assert!(!passes(), "much was left out");
-    eventually("the rest came without a reader", passes);
+    let fid = machine.client.find("big").unwrap().status.fid;
+    let dropped = || machine.kernel.dropped.lock().contains(&fid);
+    assert!(!dropped() && !passes(), "much was left out");
+    eventually("the rest came without a reader, and the kernel's pages went", dropped);
+    assert!(passes(), "the third open finds all of it here");
     let (handle, kernel) = machine.open_passed("big");
     assert!(whole(&kernel) == bytes);
     machine.client.close(handle);
@@ -214,6 +221,10 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
         machine.client.close(opened.handle);
     }
     machine.client.content("short");
+    let fid = |path| machine.client.find(path).unwrap().status.fid;
+    machine.client.content("long");
+    eventually("pages of what is wholly here go", || machine.kernel.dropped.lock().contains(&fid("long")));
+    assert!(!machine.kernel.dropped.lock().contains(&fid("short")), "that is never passed");
     let short = machine.try_open("short", RO);
     assert_eq!(short.backing, None);
     let (handle, _) = machine.open_passed("long");
