@@ -15,6 +15,7 @@ pub mod counters;
 mod disk;
 mod fixture;
 pub mod interrupts;
+mod limit;
 mod machine;
 pub mod null;
 mod passthrough;
@@ -30,7 +31,7 @@ pub mod stream;
 mod work;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use disk::{LoopDisk, waits_for_trim};
 pub use machine::Machine;
@@ -51,6 +52,7 @@ use crate::show::Progress;
 use cost::{Cost, Meter};
 use counters::{Counters, Counts};
 use fixture::Fixture;
+use limit::Limit;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,77 +115,154 @@ pub struct Plan {
     pub profile: Option<Profile>,
     /// How much.
     pub size: Size,
+    /// How long a side that may fail has for one scenario in one round, or to be prepared.
+    pub limit: Duration,
     /// A directory for archives and the like, on the disk below all sides.
     pub scratch: PathBuf,
 }
 
+/// What came out, as far as it came.
+pub struct Measured {
+    /// One for each scenario.
+    pub lines: Vec<Line>,
+    /// Which side was left out of what on the way, and why.
+    pub left_out: Vec<String>,
+    /// Why it is not all: a side could not be prepared, a scenario failed on one that must not fail, or somebody asked for the end.
+    pub ended: Option<Failure>,
+}
+
 /// Measures `plan` on all `sides`: the first is the one in question, the second the native directory.
-///
-/// # Errors
-/// When a side cannot be prepared or a scenario fails on it; nothing is reported then.
-pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Result<Vec<Line>, Failure> {
-    let progress = Progress::start("preparing");
-    let (fixtures, mut given_up) = prepare(plan, sides, &progress)?;
+pub fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
     let line = |scenario: &Scenario| Line::new(*scenario, sides.iter().map(|side| side.name()));
-    let mut lines: Vec<Line> = plan.scenarios.iter().map(line).collect();
-    let counting = usize::from(plan.count);
-    for round in 0..plan.runs + counting {
-        let counted = round == plan.runs;
-        let shown = if counted { "counting".to_owned() } else { format!("round {} of {}", round + 1, plan.runs) };
-        for line in &mut lines {
-            for turn in 0..sides.len() {
-                let index = (turn + round) % sides.len();
-                let side = sides[index].as_mut();
-                let out = given_up.contains(&(index, line.scenario)) || side.takes(line.scenario).is_err();
-                if out || counted && side.processes().is_empty() {
-                    continue;
+    let lines = plan.scenarios.iter().map(line).collect();
+    let progress = Progress::start("preparing");
+    let mut running = Running { plan, sides, fixtures: Vec::new(), given_up: Vec::new(), left_out: Vec::new(), lines };
+    let ended = running.prepare(&progress).and_then(|()| running.rounds(&progress)).err();
+    Measured { lines: running.lines, left_out: running.left_out, ended }
+}
+
+/// A measurement on its way.
+struct Running<'a> {
+    plan: &'a Plan,
+    sides: &'a mut [Box<dyn Side>],
+    /// One for each side.
+    fixtures: Vec<Fixture>,
+    /// Which side is left out of what, because it failed there.
+    given_up: Vec<(usize, Scenario)>,
+    left_out: Vec<String>,
+    lines: Vec<Line>,
+}
+
+impl Running<'_> {
+    fn prepare(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let plan = self.plan;
+        let archive = fixture::archive(&plan.scratch, plan.size.archive_files)
+            .doing(|| format!("making an archive in {}", plan.scratch.display()))?;
+        for index in 0..self.sides.len() {
+            let side = self.sides[index].as_mut();
+            let what = format!("preparing files on {}", side.name());
+            progress.now(what.clone());
+            let limit = plan.limit_of(side);
+            let made = Fixture::make(side, plan.size, &plan.scenarios, &archive).doing(|| what);
+            let over = limit.end();
+            interrupts::check().doing(|| "preparing".to_owned())?;
+            let fixture = match made {
+                Ok(fixture) if !over => fixture,
+                Err(failure) if !side.may_fail() => return Err(failure),
+                made => {
+                    let why =
+                        if over { over_limit(plan) } else { made.err().map_or_else(String::new, |f| f.to_string()) };
+                    self.leave_out(index, &plan.scenarios, "everything", &why);
+                    Fixture::none(plan.size)
                 }
-                progress.now(format!("{shown}: {} on {}", line.scenario.name(), side.name()));
-                let watch = match &plan.profile {
-                    Some(profile) if index == 0 => Watch::Profile(profile),
-                    _ if counted => Watch::Count,
-                    _ => Watch::Nothing,
-                };
-                let sample = Measuring { plan, scenario: line.scenario, watch }.measure(side, &fixtures[index]);
-                interrupts::check().doing(|| "measuring".to_owned())?;
-                match sample {
-                    Ok(Sample { counts: Some(counts), .. }) => line.count(index, counts),
-                    Ok(sample) => line.add(index, sample.value, sample.cost),
-                    Err(failure) if side.may_fail() => {
-                        eprintln!("rialto bench: {failure}: left out");
-                        let _ = std::fs::remove_dir_all(fixtures[index].fresh());
-                        given_up.push((index, line.scenario));
+            };
+            self.fixtures.push(fixture);
+        }
+        Ok(())
+    }
+
+    fn rounds(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let runs = self.plan.runs;
+        for round in 0..runs + usize::from(self.plan.count) {
+            let shown = if round == runs { "counting".to_owned() } else { format!("round {} of {runs}", round + 1) };
+            for (at, scenario) in self.plan.scenarios.iter().enumerate() {
+                for turn in 0..self.sides.len() {
+                    let index = (turn + round) % self.sides.len();
+                    let side = &self.sides[index];
+                    let out = self.given_up.contains(&(index, *scenario)) || side.takes(*scenario).is_err();
+                    if out || round == runs && side.processes().is_empty() {
+                        continue;
                     }
-                    Err(failure) => return Err(failure),
+                    progress.now(format!("{shown}: {} on {}", scenario.name(), side.name()));
+                    self.one(at, index, round == runs)?;
                 }
             }
         }
+        Ok(())
     }
-    Ok(lines)
+
+    /// One scenario on one side, once.
+    fn one(&mut self, at: usize, index: usize, counted: bool) -> Result<(), Failure> {
+        let (plan, scenario) = (self.plan, self.lines[at].scenario);
+        let watch = match &plan.profile {
+            Some(profile) if index == 0 => Watch::Profile(profile),
+            _ if counted => Watch::Count,
+            _ => Watch::Nothing,
+        };
+        let side = self.sides[index].as_mut();
+        let limit = plan.limit_of(side);
+        let sample = Measuring { plan, scenario, watch }.measure(side, &self.fixtures[index]);
+        let over = limit.end();
+        interrupts::check().doing(|| "measuring".to_owned())?;
+        let line = &mut self.lines[at];
+        match sample {
+            Ok(Sample { counts: Some(counts), .. }) if !over => line.count(index, counts),
+            Ok(sample) if !over => line.add(index, sample.value, sample.cost),
+            Err(failure) if !side.may_fail() => return Err(failure),
+            sample => {
+                let why =
+                    if over { over_limit(plan) } else { sample.err().map_or_else(String::new, |f| f.to_string()) };
+                if over {
+                    line.put_over_limit(index);
+                }
+                self.leave_out(index, &[scenario], scenario.name(), &why);
+                self.bring_back(index, over);
+            }
+        }
+        Ok(())
+    }
+
+    /// A side that failed is to be measured in what comes next.
+    fn bring_back(&mut self, index: usize, broken: bool) {
+        let side = self.sides[index].as_mut();
+        if broken && let Err(failure) = side.revive() {
+            self.leave_out(index, &self.plan.scenarios, "the rest", &failure.to_string());
+            return;
+        }
+        let limit = self.plan.limit_of(side);
+        let _ = std::fs::remove_dir_all(self.fixtures[index].fresh());
+        if limit.end() {
+            self.leave_out(index, &self.plan.scenarios, "the rest", "what it left cannot be removed in time");
+        }
+    }
+
+    fn leave_out(&mut self, index: usize, scenarios: &[Scenario], what: &str, why: &str) {
+        let text = format!("{} is left out of {what}: {why}", self.sides[index].name());
+        eprintln!("rialto bench: {text}");
+        self.left_out.push(text);
+        self.given_up.extend(scenarios.iter().map(|scenario| (index, *scenario)));
+    }
 }
 
-/// Which side is left out of what, because it failed there.
-type GivenUp = Vec<(usize, Scenario)>;
+fn over_limit(plan: &Plan) -> String {
+    format!("over the limit of {} s", plan.limit.as_secs())
+}
 
-fn prepare(plan: &Plan, sides: &mut [Box<dyn Side>], progress: &Progress) -> Result<(Vec<Fixture>, GivenUp), Failure> {
-    let archive = fixture::archive(&plan.scratch, plan.size.archive_files)
-        .doing(|| format!("making an archive in {}", plan.scratch.display()))?;
-    let (mut fixtures, mut given_up) = (Vec::new(), Vec::new());
-    for (index, side) in sides.iter_mut().enumerate() {
-        let what = format!("preparing files on {}", side.name());
-        progress.now(what.clone());
-        let made = Fixture::make(side.as_mut(), plan.size, &plan.scenarios, &archive).doing(|| what);
-        interrupts::check().doing(|| "preparing".to_owned())?;
-        fixtures.push(match made {
-            Err(failure) if side.may_fail() => {
-                eprintln!("rialto bench: {failure}: left out of everything");
-                given_up.extend(plan.scenarios.iter().map(|scenario| (index, *scenario)));
-                Fixture::none(plan.size)
-            }
-            other => other?,
-        });
+impl Plan {
+    /// The time of a side that others made runs from now on.
+    fn limit_of(&self, side: &dyn Side) -> Limit {
+        Limit::start(side.may_fail().then_some(self.limit), side.breaker())
     }
-    Ok((fixtures, given_up))
 }
 
 /// What else happens while a scenario runs.
@@ -295,7 +374,20 @@ fn value(unit: Unit, done: f64, secs: f64, cost: &Cost) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    fn plan(scenarios: Vec<Scenario>, size: Size, scratch: &std::path::Path) -> Plan {
+        let (limit, scratch) = (Duration::from_secs(600), scratch.to_owned());
+        Plan { scenarios, runs: 2, count: false, profile: None, size, limit, scratch }
+    }
+
+    fn all(measured: Measured) -> Vec<Line> {
+        assert!(measured.ended.is_none(), "{}", measured.ended.unwrap());
+        measured.lines
+    }
 
     #[test]
     fn every_scenario_that_needs_no_cold_cache_runs_on_plain_directories() {
@@ -311,12 +403,12 @@ mod tests {
         };
         let plain = |scenario: &Scenario| scenario.state() == State::Warm && *scenario != Scenario::Restart1m;
         let scenarios = Scenario::ALL.into_iter().filter(plain).collect();
-        let plan = Plan { scenarios, runs: 2, count: false, profile: None, size, scratch: dir.path().to_owned() };
+        let plan = plan(scenarios, size, dir.path());
         let given = Given::new("given", dir.path()).unwrap();
         let root = given.root(Place::Local).to_owned();
         let mut sides: Vec<Box<dyn Side>> =
             vec![Box::new(given), Box::new(Native::new(&dir.path().join("native")).unwrap())];
-        let lines = run(&plan, &mut sides).unwrap();
+        let lines = all(run(&plan, &mut sides));
         assert_eq!(lines.len(), plan.scenarios.len());
         for line in &lines {
             let value = line.to_json();
@@ -364,7 +456,7 @@ mod tests {
         let scenarios = vec![Scenario::Create4k, Scenario::StatWarm];
         for broken_at_once in [false, true] {
             let scenarios = if broken_at_once { scenarios.clone() } else { scenarios[..1].to_vec() };
-            let plan = Plan { scenarios, runs: 2, count: false, profile: None, size, scratch: dir.path().to_owned() };
+            let plan = plan(scenarios, size, dir.path());
             let native = dir.path().join(format!("native-{broken_at_once}"));
             let given = |name: String| {
                 let at = dir.path().join(&name);
@@ -376,8 +468,118 @@ mod tests {
                 Box::new(Native::new(&native).unwrap()),
                 Box::new(Broken(given(format!("other-{broken_at_once}")))),
             ];
-            let lines = run(&plan, &mut sides).unwrap();
+            let lines = all(run(&plan, &mut sides));
             assert!(lines.iter().all(|line| line.value(0).is_some() && line.value(2).is_none()));
+        }
+    }
+
+    /// A peer that hangs until it is broken, and is good again once revived.
+    struct Stuck {
+        given: Given,
+        broken: Arc<AtomicBool>,
+        times: usize,
+    }
+
+    impl Side for Stuck {
+        fn name(&self) -> &str {
+            "stuck"
+        }
+
+        fn root(&self, place: Place) -> &std::path::Path {
+            self.given.root(place)
+        }
+
+        fn takes(&self, scenario: Scenario) -> Result<(), String> {
+            self.given.takes(scenario)
+        }
+
+        fn may_fail(&self) -> bool {
+            true
+        }
+
+        fn enter(&mut self, _place: Place) -> Result<(), Failure> {
+            while self.times > 0 && !self.broken.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if self.times > 0 { Err(Failure::new("waiting", "broken")) } else { Ok(()) }
+        }
+
+        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn breaker(&self) -> Option<limit::Breaker> {
+            let broken = Arc::clone(&self.broken);
+            Some(Box::new(move || broken.store(true, Ordering::SeqCst)))
+        }
+
+        fn revive(&mut self) -> Result<(), Failure> {
+            self.broken.store(false, Ordering::SeqCst);
+            self.times -= 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peer_that_hangs_is_over_its_limit_and_measured_in_what_comes_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Size { files: 3, archive_files: 3, ..Size::QUICK };
+        let at = |name: &str| {
+            let at = dir.path().join(name);
+            std::fs::create_dir(&at).unwrap();
+            Given::new(name, &at).unwrap()
+        };
+        let broken = Arc::new(AtomicBool::new(false));
+        let mut sides: Vec<Box<dyn Side>> = vec![
+            Box::new(at("first")),
+            Box::new(Native::new(&dir.path().join("native")).unwrap()),
+            Box::new(Stuck { given: at("other"), broken, times: 1 }),
+        ];
+        let mut plan = plan(vec![Scenario::StatWarm, Scenario::Create4k], size, dir.path());
+        plan.limit = Duration::from_secs(2);
+        let measured = run(&plan, &mut sides);
+        assert_eq!(measured.left_out, ["stuck is left out of stat-warm: over the limit of 2 s"]);
+        let lines = all(measured);
+        assert!(lines[0].is_over_limit(2) && lines[0].value(2).is_none() && lines[0].value(0).is_some());
+        assert!(!lines[1].is_over_limit(2) && lines[1].value(2).is_some());
+    }
+
+    #[test]
+    fn what_was_measured_stays_when_a_side_fails_that_must_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Size { files: 3, archive_files: 3, ..Size::QUICK };
+        let first = Given::new("first", dir.path()).unwrap();
+        let mut plan = plan(vec![Scenario::StatWarm, Scenario::Unpack], size, dir.path());
+        plan.runs = 1;
+        let mut sides: Vec<Box<dyn Side>> =
+            vec![Box::new(first), Box::new(NoUnpack(Native::new(&dir.path().join("native")).unwrap()))];
+        let Measured { lines, ended, .. } = run(&plan, &mut sides);
+        assert!(ended.is_some() && lines[0].is_measured() && lines[0].value(1).is_some());
+        assert!(lines[1].value(1).is_none());
+    }
+
+    /// A disk that fails in the middle.
+    struct NoUnpack(Native);
+
+    impl Side for NoUnpack {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn root(&self, place: Place) -> &std::path::Path {
+            self.0.root(place)
+        }
+
+        fn takes(&self, scenario: Scenario) -> Result<(), String> {
+            self.0.takes(scenario)
+        }
+
+        fn own_way(&mut self, scenario: Scenario, _bytes: u64) -> Option<Result<(f64, f64), Failure>> {
+            (scenario == Scenario::Unpack).then(|| Err(Failure::new("unpacking", "no")))
+        }
+
+        fn forget(&mut self, _state: State, _place: Place) -> Result<(), Failure> {
+            Ok(())
         }
     }
 

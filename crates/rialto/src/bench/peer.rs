@@ -6,13 +6,21 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::cost::{Role, Watched};
+use super::limit::{Breaker, kill_clients};
 use super::side::{Side, any_directory_takes, drop_caches};
-use super::{Place, Scenario, State};
+use super::{Place, Scenario, State, interrupts};
 use crate::failure::{Doing, Failure};
+
+/// How long a script may take: the slowest servers need two minutes to find their quorum.
+const VERB_MAX: Duration = Duration::from_secs(300);
+/// How often is looked whether it is done.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One peer.
 pub struct Peer {
@@ -47,17 +55,42 @@ impl Peer {
     }
 
     fn verb(&self, verb: &str) -> Result<String, Failure> {
-        let what = || format!("running '{} {verb}'", self.script.display());
-        let mut command = Command::new(&self.script);
-        let output = command.arg(verb).arg(&self.dir).stdin(Stdio::null()).output().doing(what)?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last =
-            said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim().to_owned();
-        Err(Failure::new(what(), last).mend(format!("'{} install' installs what it needs", self.script.display())))
+        run_verb(&self.script, verb, &self.dir)
     }
+}
+
+/// Runs the script, which says its last word in time or is killed. After Ctrl-C only what takes things away goes on.
+fn run_verb(script: &Path, verb: &str, dir: &Path) -> Result<String, Failure> {
+    let what = || format!("running '{} {verb}'", script.display());
+    // In files: a server that it left running may keep a pipe open for ever.
+    let (said, complained) = (dir.join("said"), dir.join("complained"));
+    let output = |path: &Path| fs::File::create(path).doing(what);
+    let mut command = Command::new(script);
+    command.arg(verb).arg(dir).stdin(Stdio::null()).stdout(output(&said)?).stderr(output(&complained)?);
+    let mut child = command.process_group(0).spawn().doing(what)?;
+    let takes_away = matches!(verb, "stop" | "purge" | "pids");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().doing(what)? {
+            break status;
+        }
+        let interrupted = interrupts::check().is_err() && !takes_away;
+        if interrupted || start.elapsed() > VERB_MAX {
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.wait();
+            return Err(Failure::new(what(), if interrupted { "interrupted" } else { "it takes too long" }));
+        }
+        std::thread::sleep(LOOK);
+    };
+    let text = |path: &Path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).doing(what);
+    if status.success() {
+        return text(&said);
+    }
+    let complained = text(&complained)?;
+    let last = complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it says nothing");
+    Err(Failure::new(what(), last).mend(format!("'{} install' installs what it needs", script.display())))
 }
 
 /// The peers that have a script in `scripts`, for a message.
@@ -117,6 +150,17 @@ impl Side for Peer {
 
     fn processes(&self) -> Vec<Watched> {
         self.verb("pids").map(|text| processes(&text)).unwrap_or_default()
+    }
+
+    fn breaker(&self) -> Option<Breaker> {
+        // The file behind the verb `pids`; that verb itself may be running in the thread that waits.
+        let pids = self.dir.join("pids");
+        Some(Box::new(move || kill_clients(&processes(&fs::read_to_string(&pids).unwrap_or_default()))))
+    }
+
+    fn revive(&mut self) -> Result<(), Failure> {
+        self.verb("stop")?;
+        self.start()
     }
 }
 

@@ -32,7 +32,7 @@ impl Grid {
 /// Medians and ratios.
 fn rates(lines: &[Line]) -> Grid {
     let names: Vec<String> = lines.first().map(|line| line.names().map(str::to_owned).collect()).unwrap_or_default();
-    let used = |side: &usize| lines.iter().any(|line| line.value(*side).is_some());
+    let used = |side: &usize| lines.iter().any(|line| line.value(*side).is_some() || line.is_over_limit(*side));
     let others: Vec<usize> = (1..names.len()).filter(used).collect();
     let mut header = vec!["scenario".to_owned(), "unit".to_owned(), "rialto".to_owned()];
     for side in &others {
@@ -40,7 +40,8 @@ fn rates(lines: &[Line]) -> Grid {
     }
     header.push("spread".to_owned());
     let row = |line: &Line| {
-        let value = |side| line.value(side).map_or_else(String::new, figure);
+        let late = |side| if line.is_over_limit(side) { "over limit".to_owned() } else { String::new() };
+        let value = |side| line.value(side).map_or_else(|| late(side), figure);
         let mut row = vec![line.scenario.name().to_owned(), unit(line.scenario), value(0)];
         for side in &others {
             let ratio = line.ratio_to(*side).map_or_else(String::new, |ratio| format!("{ratio:.2}"));
@@ -110,6 +111,8 @@ pub struct Circumstances<'a> {
     pub uncounted: Option<&'a str>,
     /// Which side was left out of what, and why.
     pub left_out: &'a [String],
+    /// Why it is not all that was asked for.
+    pub ended: Option<&'a str>,
 }
 
 /// For `bench/RESULTS.md`.
@@ -120,6 +123,9 @@ pub fn markdown(lines: &[Line], around: &Circumstances<'_>) -> String {
         around.machine.line(),
         around.how
     );
+    if let Some(why) = around.ended {
+        let _ = writeln!(text, "**Not all of it:** {why}.\n");
+    }
     text.push_str(&rates(lines).markdown());
     text.push_str("\n## What it costs\n\nRialto's mount (client) and server, for each GiB of a large file or for each operation. ");
     text.push_str("System calls and FUSE requests were counted in a round of their own.\n\n");
@@ -186,17 +192,26 @@ mod tests {
 
     #[test]
     fn sides_that_took_no_part_have_no_column() {
-        let mut line = Line::new(Scenario::DuCold, ["rialto", "native", "tcp", "gluster"].into_iter());
+        let mut line = Line::new(Scenario::DuCold, ["rialto", "native", "tcp", "gluster", "openafs"].into_iter());
         line.add(0, 2.0, Cost::default());
         line.add(1, 1.0, Cost::default());
         line.add(3, 4.0, Cost::default());
+        line.put_over_limit(4);
         let grid = rates(std::slice::from_ref(&line));
-        assert_eq!(grid.header, ["scenario", "unit", "rialto", "native", "ratio", "gluster", "ratio", "spread"]);
-        assert_eq!(grid.rows, [["du-cold", "s (less)", "2.00", "1.00", "2.00", "4.00", "0.50", "0 %"]]);
+        assert_eq!(
+            grid.header,
+            ["scenario", "unit", "rialto", "native", "ratio", "gluster", "ratio", "openafs", "ratio", "spread"]
+        );
+        assert_eq!(
+            grid.rows,
+            [["du-cold", "s (less)", "2.00", "1.00", "2.00", "4.00", "0.50", "over limit", "", "0 %"]]
+        );
         assert!(tables(&[line.clone()], Some("no perf")).contains("not available, no perf"));
         let machine = Machine::here(std::path::Path::new("/"));
-        let around = Circumstances { machine: &machine, how: "how", uncounted: None, left_out: &[] };
-        assert!(markdown(&[line], &around).contains("| du-cold | s (less) |"));
+        let around =
+            Circumstances { machine: &machine, how: "how", uncounted: None, left_out: &[], ended: Some("interrupted") };
+        let page = markdown(&[line], &around);
+        assert!(page.contains("| du-cold | s (less) |") && page.contains("**Not all of it:** interrupted."));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Line {
     /// What was measured.
     pub scenario: Scenario,
     sides: Vec<Figures>,
+    /// Sides whose time was over.
+    over_limit: Vec<usize>,
 }
 
 /// One side's figures.
@@ -32,13 +34,28 @@ impl Line {
     pub fn new<'a>(scenario: Scenario, names: impl Iterator<Item = &'a str>) -> Self {
         let figures =
             |name: &str| Figures { name: name.to_owned(), values: Vec::new(), costs: Vec::new(), counts: None };
-        Line { scenario, sides: names.map(figures).collect() }
+        Line { scenario, sides: names.map(figures).collect(), over_limit: Vec::new() }
     }
 
     /// One more figure of side `side`, and what it cost for each GiB or operation.
     pub fn add(&mut self, side: usize, value: f64, cost: Cost) {
         self.sides[side].values.push(value);
         self.sides[side].costs.push(cost);
+    }
+
+    /// Side `side` was not done in time.
+    pub fn put_over_limit(&mut self, side: usize) {
+        self.over_limit.push(side);
+    }
+
+    /// Whether it was not.
+    pub fn is_over_limit(&self, side: usize) -> bool {
+        self.over_limit.contains(&side)
+    }
+
+    /// Whether there is anything to show.
+    pub fn is_measured(&self) -> bool {
+        self.sides.iter().any(|side| !side.values.is_empty())
     }
 
     /// What was counted on side `side` for each GiB or operation.
@@ -118,6 +135,10 @@ impl Line {
         let measured = || self.sides.iter().enumerate().filter(|(_, side)| !side.values.is_empty());
         let spreads = measured().map(|(index, side)| (keyed(index, side), rounded(spread(&side.values))));
         put("spread", Value::Object(spreads.collect()));
+        let over: Vec<&str> = self.over_limit.iter().map(|side| self.sides[*side].name.as_str()).collect();
+        if !over.is_empty() {
+            put("over_limit", json!(over));
+        }
         put("per", json!(self.scenario.unit().per()));
         let costs = measured().filter_map(|(index, side)| Some((keyed(index, side), self.cost_json(index)?)));
         put("cost", Value::Object(costs.collect()));
@@ -208,7 +229,9 @@ mod tests {
         for (name, expected) in expected.as_object().unwrap() {
             assert_eq!(&value[name], expected, "{name}");
         }
-        assert!(value.get("null_mount").is_none(), "it took no part");
+        assert!(value.get("null_mount").is_none() && value.get("over_limit").is_none(), "it took no part");
+        line.put_over_limit(3);
+        assert_eq!(line.to_json()["over_limit"], json!(["null-mount"]));
         let cost = &value["cost"]["rialto"];
         assert_eq!((&cost["client_cpu_us"], &cost["client_switches"]), (&json!(1.5), &json!(4.0)));
         assert_eq!((&cost["client_syscalls"], &cost["fuse_requests"]), (&json!(7.0), &json!(2.0)));

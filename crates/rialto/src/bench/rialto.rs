@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 
 use super::cost::{Role, Watched};
+use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
 use super::{Place, Scenario, State, interrupts, work};
 use crate::ask::Asking;
@@ -172,15 +173,17 @@ impl Side for Rialto {
     }
 
     fn processes(&self) -> Vec<Watched> {
-        let (server, mounts) = (self.cell.join("server.pid"), MountRecords::of(&self.cell));
-        let mut files = vec![(Role::Server, server), (Role::Client, mounts.pid_file(&self.mount_point))];
+        let mut points = vec![self.mount_point.clone()];
         if self.remote {
-            files.push((Role::Client, mounts.pid_file(&self.remote_point)));
+            points.push(self.remote_point.clone());
         }
-        let watched = |(role, file): (Role, PathBuf)| {
-            Process::recorded(&file).ok().flatten().map(|process| Watched { role, pid: process.pid })
-        };
-        files.into_iter().filter_map(watched).collect()
+        let server = recorded(Role::Server, &self.cell.join("server.pid"));
+        server.into_iter().chain(clients(&self.cell, &points)).collect()
+    }
+
+    fn breaker(&self) -> Option<Breaker> {
+        let (cell, points) = (self.cell.clone(), [self.mount_point.clone(), self.remote_point.clone()]);
+        Some(Box::new(move || kill_clients(&clients(&cell, &points))))
     }
 
     /// Without the kernel, in chains of calls.
@@ -212,6 +215,16 @@ impl Side for Rialto {
     fn own_way(&mut self, scenario: Scenario, _file_bytes: u64) -> Option<Result<(f64, f64), Failure>> {
         (scenario == Scenario::Restart1m).then(|| self.restart())
     }
+}
+
+fn recorded(role: Role, file: &Path) -> Option<Watched> {
+    Process::recorded(file).ok().flatten().map(|process| Watched { role, pid: process.pid })
+}
+
+/// The mounts on `points`.
+fn clients(cell: &Path, points: &[PathBuf]) -> Vec<Watched> {
+    let mounts = MountRecords::of(cell);
+    points.iter().filter_map(|point| recorded(Role::Client, &mounts.pid_file(point))).collect()
 }
 
 fn volume_root(session: &Session) -> io::Result<Fid> {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::cost::Watched;
+use super::limit::Breaker;
 use super::{Place, Scenario, State, Unit, work};
 use crate::failure::{Doing, Failure};
 
@@ -43,6 +44,16 @@ pub trait Side {
     /// The processes behind it, as they are now.
     fn processes(&self) -> Vec<Watched> {
         Vec::new()
+    }
+
+    /// What frees those who wait for it should it hang: the processes behind its mount are killed. `None`: it cannot hang.
+    fn breaker(&self) -> Option<Breaker> {
+        None
+    }
+
+    /// Comes back after it was broken.
+    fn revive(&mut self) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// Makes the directory `name` in [`Place::Local`]'s root, with `count` empty files, in the quickest way.

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use crate::bench::{
-    Circumstances, Form, Given, Line, LoopDisk, Machine, Missing, Native, Null, Passthrough, Peer, Place, Plan,
-    Profile, Rialto, Room, Scenario, Side, Size, State, Stream, counters, interrupts, list, markdown, null, run,
+    Circumstances, Form, Given, Line, LoopDisk, Machine, Measured, Missing, Native, Null, Passthrough, Peer, Place,
+    Plan, Profile, Rialto, Room, Scenario, Side, Size, State, Stream, counters, interrupts, list, markdown, null, run,
     scripts, sizes, stream, tables, waits_for_trim,
 };
 use crate::failure::{Doing, Failure};
@@ -38,14 +39,15 @@ JSON
   and ratio_SIDE for each other side. Figures are medians over the runs; ratios are rialto
   divided by the other; spread is, for each side, (largest - smallest) / median. per and
   cost: for each side and GiB or op, processor time, context switches, system calls, FUSE
-  requests in all and by kind, and what the mount's memory grew by.
+  requests in all and by kind, and what the mount's memory grew by. over_limit: sides that
+  were not done in time, if any.
 
 Everything that it makes is removed in the end, also after Ctrl-C. What a killed one left:
 --clean removes it.
 
 EXIT CODES
     0  measured
-    1  something failed; nothing is reported then";
+    1  something failed, or Ctrl-C was pressed; what was measured till then is reported";
 
 /// Measures a mount against the disk below it.
 #[derive(Args, Debug)]
@@ -91,6 +93,9 @@ pub struct Bench {
     /// Measure on the disk as it is.
     #[arg(long)]
     no_loop: bool,
+    /// How long a peer may take for one scenario in one round, or to have its files prepared; then it is left out of that scenario.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
     #[arg(long)]
     no_count: bool,
@@ -124,6 +129,8 @@ struct Outcome {
     lines: Vec<Line>,
     left_out: Vec<String>,
     uncounted: Option<String>,
+    /// Why it is not all.
+    ended: Option<Failure>,
 }
 
 impl Bench {
@@ -206,7 +213,8 @@ impl Bench {
         let own_disk = disk.is_some();
         drop(disk);
         drop(work);
-        self.report(&outcome, &machine, own_disk)
+        self.report(&outcome, &machine, own_disk)?;
+        outcome.ended.map_or(Ok(()), Err)
     }
 
     fn disk(&self, work: &Path, room: Room) -> Result<Option<LoopDisk>, Failure> {
@@ -231,13 +239,18 @@ impl Bench {
             count: uncounted.is_none() && profile.is_none(),
             profile,
             size: self.size(),
+            limit: Duration::from_secs(self.limit),
             scratch: base.to_owned(),
             scenarios,
         };
-        let left_out = left_out(&plan.scenarios, &sides);
+        let mut left_out = left_out(&plan.scenarios, &sides);
         left_out.iter().for_each(|what| eprintln!("rialto bench: {what}"));
-        let lines = run(&plan, &mut sides)?;
-        Ok(Outcome { lines, left_out, uncounted })
+        let Measured { mut lines, left_out: on_the_way, ended } = run(&plan, &mut sides);
+        left_out.extend(on_the_way);
+        if ended.is_some() {
+            lines.retain(Line::is_measured);
+        }
+        Ok(Outcome { lines, left_out, uncounted, ended })
     }
 
     /// Rialto first, the disk second, then whatever was asked for.
@@ -275,7 +288,10 @@ impl Bench {
             println!("{}", dir.display());
             return Ok(());
         }
-        let Outcome { lines, left_out, uncounted } = outcome;
+        let Outcome { lines, left_out, uncounted, ended } = outcome;
+        if lines.is_empty() {
+            return Ok(());
+        }
         if self.json {
             lines.iter().for_each(|line| show::json(&line.to_json()));
         } else {
@@ -284,7 +300,9 @@ impl Bench {
         let Some(file) = &self.results else { return Ok(()) };
         let disk = if own_disk { "On a preallocated loop device without discard" } else { "On the disk as it is" };
         let how = format!("{}. {disk}; made by `make bench`.", sizes(self.size()));
-        let around = Circumstances { machine, how: &how, uncounted: uncounted.as_deref(), left_out };
+        let why = ended.as_ref().map(Failure::to_string);
+        let around =
+            Circumstances { machine, how: &how, uncounted: uncounted.as_deref(), left_out, ended: why.as_deref() };
         std::fs::write(file, markdown(lines, &around)).doing(|| format!("writing {}", file.display()))
     }
 }

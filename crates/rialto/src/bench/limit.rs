@@ -1,0 +1,100 @@
+//! How long one side may take.
+//!
+//! A file system that hangs keeps whoever waits for it, also from looking at a clock. So a thread of its own does that: when the time is over it breaks the
+//! side, which is to kill the processes behind the mount. The kernel then fails what waits for them, and whoever measures goes on and asks [`Limit::end`]. The
+//! same happens when somebody asked for the end ([`interrupts`]) and the side does not come back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::cost::{Role, Watched};
+use super::interrupts;
+
+/// Ends whatever waits for a side. Called again as long as somebody still does: the side may have been starting.
+pub type Breaker = Box<dyn Fn() + Send>;
+
+/// Ends the processes behind a mount, whose requests then fail.
+pub fn kill_clients(processes: &[Watched]) {
+    for client in processes.iter().filter(|process| process.role == Role::Client) {
+        if let Some(pid) = rustix::process::Pid::from_raw(client.pid) {
+            // Gone already, perhaps.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a side may take to come back by itself when the end is asked for, and until it is broken again.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A side's time runs.
+pub struct Limit {
+    over: Arc<AtomicBool>,
+    ended: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Limit {
+    /// From now on, for so long; `None`: until somebody asks for the end. Without a breaker nothing ever happens.
+    pub fn start(within: Option<Duration>, breaker: Option<Breaker>) -> Limit {
+        let (ended, end) = channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let look = move |breaker: Breaker| {
+            let mut next = within.map(|within| Instant::now() + within);
+            let mut asked = false;
+            while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                let now = Instant::now();
+                if !asked && interrupts::check().is_err() {
+                    asked = true;
+                    next = Some(next.map_or(now + GRACE, |next| next.min(now + GRACE)));
+                }
+                if next.is_some_and(|next| now >= next) {
+                    told.fetch_or(!asked, Ordering::SeqCst);
+                    breaker();
+                    next = Some(now + GRACE);
+                }
+            }
+        };
+        let thread = breaker.map(|breaker| std::thread::spawn(move || look(breaker)));
+        Limit { over, ended, thread }
+    }
+
+    /// The side is done. Whether it was broken because its time was over.
+    pub fn end(self) -> bool {
+        drop(self.ended);
+        if let Some(thread) = self.thread {
+            // It ends by a panic only if the breaker does; the side was over its time then as well.
+            let _ = thread.join();
+        }
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_ever_is_freed_when_the_time_is_over() {
+        let (free, waiting) = channel();
+        let limit = Limit::start(Some(Duration::from_millis(50)), Some(Box::new(move || drop(free.send(())))));
+        waiting.recv().unwrap();
+        assert!(limit.end());
+    }
+
+    #[test]
+    fn who_is_done_in_time_is_left_alone() {
+        let broken = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&broken);
+        let hour = Some(Duration::from_secs(3600));
+        let limit = Limit::start(hour, Some(Box::new(move || seen.store(true, Ordering::SeqCst))));
+        assert!(!limit.end());
+        assert!(!broken.load(Ordering::SeqCst));
+        assert!(!Limit::start(Some(Duration::ZERO), None).end(), "nothing to break, so nobody was kept");
+    }
+}
