@@ -133,9 +133,10 @@ impl Bodies {
         self.lent.lock().retain(|id| id.0 != tree);
     }
 
-    /// The bodies that [`Gate::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
-    pub(crate) fn unsettled(&self) -> Vec<BodyId> {
-        let gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
+    /// The bodies (of one tree, or all) that [`Gate::must_stay`] holds for, in order, so that a simulation repeats. Waits for writers at work.
+    pub(crate) fn unsettled(&self, tree: Option<VolumeId>) -> Vec<BodyId> {
+        let mut gates: Vec<_> = self.shards.iter().flat_map(|shard| shard.lock().snapshot()).collect();
+        gates.retain(|(id, _)| tree.is_none_or(|tree| id.0 == tree));
         let mut unsettled: Vec<_> =
             gates.into_iter().filter(|(_, gate)| gate.read().must_stay()).map(|(id, _)| id).collect();
         unsettled.sort_unstable();

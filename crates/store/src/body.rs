@@ -160,7 +160,10 @@ impl Volume {
                     update.set_inline(no, None);
                 }
                 update.forget_sums(no, 0);
-                update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation });
+                // What a sealed epoch shows goes with that.
+                if self.tree().owns(vnode) {
+                    update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation });
+                }
             }
         }
     }
@@ -193,9 +196,8 @@ impl Volume {
 
     /// Moves the body into a file, if it is in none.
     pub(crate) fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        if let Place::File { epoch, .. } = vnode.place {
-            // Copying a body on the first write after a seal comes with clones.
-            return if epoch > self.tree().floor { Ok(()) } else { Err(StoreError::Misuse("body of a sealed epoch")) };
+        if let Place::File { .. } = vnode.place {
+            return self.own_file(vnode, update);
         }
         let bytes = self.inline_bytes(vnode, update)?;
         self.trunk.media.room_for(BLOCK_BYTES)?;
@@ -543,7 +545,7 @@ impl Volume {
 }
 
 /// Puts a file's mark into the log; the number of its batch.
-fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
+pub(crate) fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
     let key = unstable_key(name);
     let mut batch = Batch::default();
     batch.put(&key, &record::encode_numbers(&key, &[]));

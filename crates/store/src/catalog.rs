@@ -31,7 +31,7 @@ impl Partition {
         if let Some(volume) = residents.volume(id) {
             return Ok(Some(volume));
         }
-        let volume = self.load(id, &residents)?;
+        let volume = self.load(id, &mut residents)?;
         if let Some(volume) = &volume {
             residents.add(volume);
         }
@@ -57,7 +57,7 @@ impl Partition {
         let Some(from) = after.0.checked_add(1) else { return Ok(Vec::new()) };
         let mut found = BTreeMap::new();
         self.each_head(from, max, &mut |id, header| {
-            drop(found.insert(id, VolumeInfo::of_head(id, header, Usage::default())))
+            drop(found.insert(id, VolumeInfo::of_head(id, header, Usage::default())));
         })?;
         self.each_view(from, max, &mut |id, header| drop(found.insert(id, VolumeInfo::of_view(id, header))))?;
         let mut found: Vec<VolumeInfo> = found.into_values().take(max).collect();
@@ -221,7 +221,7 @@ impl Partition {
     }
 
     /// Reads a volume that is not in memory.
-    fn load(&self, id: VolumeId, residents: &Residents) -> Result<Option<Arc<Volume>>> {
+    fn load(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<Volume>>> {
         let key = key::view(id);
         if let Some(value) = self.0.media.engine.get(&key)? {
             let header = ViewHeader::decode(&key, &value)?;
@@ -233,8 +233,13 @@ impl Partition {
         Ok(trunk.map(|trunk| Arc::new(Volume::head(trunk))))
     }
 
+    /// The tree with this number, whatever shows it.
+    pub(crate) fn tree_of(&self, id: VolumeId) -> Result<Option<Arc<Trunk>>> {
+        self.trunk(id, &mut self.0.residents.lock())
+    }
+
     /// A tree that may be in memory.
-    fn trunk(&self, id: VolumeId, residents: &Residents) -> Result<Option<Arc<Trunk>>> {
+    fn trunk(&self, id: VolumeId, residents: &mut Residents) -> Result<Option<Arc<Trunk>>> {
         if let Some(trunk) = residents.trunk(id) {
             return Ok(Some(trunk));
         }
@@ -245,7 +250,9 @@ impl Partition {
         let key = key::usage(id);
         let usage = engine.get(&key)?.ok_or_else(|| record::damaged("usage", &key))?;
         let usage = record::decode_usage(&key, &usage)?;
-        Ok(Some(Trunk::new(self.0.media.clone(), id, header, usage)))
+        let trunk = Trunk::new(self.0.media.clone(), id, header, usage);
+        residents.add_trunk(&trunk);
+        Ok(Some(trunk))
     }
 
     /// Up to `max` read-write volumes from number `from` on.

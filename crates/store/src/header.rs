@@ -38,7 +38,15 @@ pub(crate) struct TreeHeader {
     /// What is written now.
     pub(crate) epoch: u64,
     /// Epochs that volumes show, ascending.
-    pub(crate) sealed: Vec<u64>,
+    pub(crate) sealed: Vec<Sealed>,
+}
+
+/// A sealed epoch of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) epoch: u64,
+    /// How many volumes show it.
+    pub(crate) volumes: u32,
 }
 
 /// What a volume is that shows a sealed epoch, as `W` keeps it.
@@ -59,6 +67,30 @@ pub(crate) struct ViewHeader {
 type Result<T> = std::result::Result<T, StoreError>;
 
 impl TreeHeader {
+    /// The newest sealed epoch; 0: none.
+    pub(crate) fn floor(&self) -> u64 {
+        self.sealed.last().map_or(0, |sealed| sealed.epoch)
+    }
+
+    /// One volume more shows the epoch.
+    pub(crate) fn show(&mut self, epoch: u64) {
+        match self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) {
+            Ok(at) => self.sealed[at].volumes += 1,
+            Err(at) => self.sealed.insert(at, Sealed { epoch, volumes: 1 }),
+        }
+    }
+
+    /// One volume less shows the epoch; says whether that was the last one.
+    pub(crate) fn hide(&mut self, epoch: u64) -> bool {
+        let Ok(at) = self.sealed.binary_search_by_key(&epoch, |sealed| sealed.epoch) else { return false };
+        self.sealed[at].volumes -= 1;
+        let last = self.sealed[at].volumes == 0;
+        if last {
+            self.sealed.remove(at);
+        }
+        last
+    }
+
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
         let mut out = Out::with_version(120 + self.name.as_bytes().len(), TREE_VERSION);
         out.name(&self.name);
@@ -71,7 +103,10 @@ impl TreeHeader {
         out.u64(self.next_slot);
         out.u64(self.epoch);
         out.u32(u32::try_from(self.sealed.len()).expect("sealed epochs are far below 2^32"));
-        self.sealed.iter().for_each(|epoch| out.u64(*epoch));
+        for sealed in &self.sealed {
+            out.u64(sealed.epoch);
+            out.u32(sealed.volumes);
+        }
         out.seal(key)
     }
 
@@ -105,12 +140,13 @@ impl TreeHeader {
             sealed: Vec::new(),
         };
         for _ in 0..fields.u32()? {
-            header.sealed.push(fields.u64()?);
+            header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
         let known = flags & !(OFFLINE | HEADLESS) == 0;
-        let rising = header.sealed.windows(2).all(|pair| pair[0] < pair[1]);
-        let older = header.sealed.last().is_none_or(|last| *last < header.epoch);
-        fields.end(header).filter(|_| known && rising && older)
+        let rising = header.sealed.windows(2).all(|pair| pair[0].epoch < pair[1].epoch);
+        let older = header.sealed.last().is_none_or(|last| last.epoch < header.epoch);
+        let shown = header.sealed.iter().all(|sealed| sealed.volumes > 0);
+        fields.end(header).filter(|_| known && rising && older && shown)
     }
 }
 

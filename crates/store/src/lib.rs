@@ -5,11 +5,13 @@
 //! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
 //! The caller serialises the writers of one vnode; readers need no help.
 
+mod aside;
 mod blank;
 mod bodies;
 mod body;
 mod bucket;
 mod catalog;
+mod clone;
 mod disk;
 mod engine;
 mod error;
@@ -35,6 +37,7 @@ mod settle;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod tidy;
 mod tree;
 mod trunk;
 mod update;
@@ -43,6 +46,7 @@ mod vnode;
 mod volume;
 
 pub use blank::BlankName;
+pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use format::{FORMAT_VERSION, Format, check_format};
 pub use info::{VolumeFields, VolumeInfo};

@@ -117,7 +117,7 @@ impl Reader {
     fn read_blocks(&self, blocks: Range<u64>, sums: &Sums, buffer: &mut [u8]) -> Result<()> {
         let sum_of = |block: u64| sums[(block % GROUP_BLOCKS) as usize];
         let mut next = blocks.start;
-        let is_hole = |block: u64| sum_of(block) == 0 && !self.gate.lent;
+        let is_hole = |block: u64| sum_of(block) == 0 && !self.is_lent();
         while next < blocks.end {
             if is_hole(next) {
                 let at = ((next - blocks.start) * BLOCK_BYTES) as usize;
@@ -131,7 +131,7 @@ impl Reader {
             let run = &mut buffer[from..to];
             self.fill(next * BLOCK_BYTES, run)?;
             for (block, bytes) in (next..run_end).zip(run.chunks(BLOCK)) {
-                if !self.gate.doubtful() && sums::of_block(bytes) != sum_of(block) {
+                if !self.is_suspect() && sums::of_block(bytes) != sum_of(block) {
                     return Err(damaged_block(&self.vnode, block));
                 }
             }
@@ -165,7 +165,7 @@ impl Reader {
         if !matches!(self.vnode.place, Place::File { .. }) {
             return Ok(Some(if what == SeekWhat::Data { offset } else { size }));
         }
-        if self.gate.lent {
+        if self.is_lent() {
             return self.seek_lent(offset, what);
         }
         let first = offset / BLOCK_BYTES;
@@ -221,7 +221,7 @@ impl Reader {
     pub fn sums(&self, first: u64, count: u32) -> Result<Vec<u32>> {
         let blocks = self.vnode.status.size.div_ceil(BLOCK_BYTES);
         let end = first.saturating_add(u64::from(count)).min(blocks);
-        if !matches!(self.vnode.place, Place::File { .. }) || first >= end || self.gate.lent {
+        if !matches!(self.vnode.place, Place::File { .. }) || first >= end || self.is_lent() {
             return Ok(Vec::new());
         }
         let mut found = Vec::with_capacity((end - first) as usize);
@@ -258,15 +258,21 @@ impl Reader {
 
     /// Whether blocks may disagree with their sums, because of a crash or of a lend.
     pub fn is_suspect(&self) -> bool {
-        self.gate.doubtful()
+        self.tree.is_head() && self.gate.doubtful()
     }
 
-    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none.
+    /// Whether kernels write into the body. They never do into one of a sealed epoch, whatever the gate, which all epochs share, says of the head's.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.tree.is_head() && self.gate.lent
+    }
+
+    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none, or it is a sealed epoch's: the head may go
+    /// on in that file, when those who see the epoch get a copy.
     ///
     /// # Errors
     /// `Damaged` if the file is not there.
     pub fn open_body(&self) -> Result<Option<OwnedFd>> {
-        if !matches!(self.vnode.place, Place::File { .. }) {
+        if !matches!(self.vnode.place, Place::File { .. }) || !self.tree.is_head() {
             return Ok(None);
         }
         self.file()?.descriptor().map_err(|e| StoreError::from_io("second descriptor of a body", &e))
@@ -279,7 +285,7 @@ pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<d
     if let Some(file) = gate.file(&*tree.media.disk, name)? {
         return Ok(file);
     }
-    if !gate.doubtful() {
+    if !gate.doubtful() || !tree.is_head() {
         return Err(damaged_body(vnode, "has lost its file"));
     }
     tree.media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))

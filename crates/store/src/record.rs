@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
+use crate::key;
 use crate::sessions::{SessionRecord, StoredReply};
 use crate::vnode::{Place, Target, Vnode};
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
@@ -150,6 +151,8 @@ const INLINE: u8 = 1;
 const FILE: u8 = 2;
 const HAS_XATTR: u8 = 1;
 const HANDED: u8 = 2;
+/// In this record's epoch the body file belongs to the head alone, though an older epoch made it.
+const OWN: u8 = 4;
 
 pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     let mut out = Out::new(200);
@@ -157,7 +160,7 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     out.u64(status.fid.unique.0);
     out.u8(status.kind as u8);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.u8(flag(vnode.has_xattr, HAS_XATTR) | flag(vnode.handed, HANDED));
+    out.u8(flag(vnode.has_xattr, HAS_XATTR) | flag(vnode.handed, HANDED) | flag(vnode.own_since > 0, OWN));
     out.u16(status.mode);
     out.u32(status.uid);
     out.u32(status.gid);
@@ -191,17 +194,17 @@ pub(crate) fn decode_vnode(key: &[u8], volume: VolumeId, no: VnodeNo, value: &[u
     if fields.0.is_empty() {
         return Ok(None);
     }
-    vnode_fields(&mut fields, volume, no)
+    vnode_fields(&mut fields, volume, no, key::epoch_of(key))
         .and_then(|vnode| fields.end(vnode))
         .map(Some)
         .ok_or_else(|| damaged("vnode", key))
 }
 
-fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option<Vnode> {
+fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_epoch: u64) -> Option<Vnode> {
     let unique = Uniquifier(fields.u64()?);
     let kind = Kind::from_wire(fields.u8()?)?;
     let flags = fields.u8()?;
-    if flags & !(HAS_XATTR | HANDED) != 0 {
+    if flags & !(HAS_XATTR | HANDED | OWN) != 0 {
         return None;
     }
     let status = Status {
@@ -233,7 +236,8 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo) -> Option
     };
     let has = |flag: u8| flags & flag != 0;
     let (has_xattr, handed) = (has(HAS_XATTR), has(HANDED));
-    Some(Vnode { status, exclusive, parent, entries, place, generations, has_xattr, handed })
+    let own_since = if has(OWN) { record_epoch } else { 0 };
+    Some(Vnode { status, exclusive, parent, entries, place, generations, own_since, has_xattr, handed })
 }
 
 /// A value that says: gone since this epoch.

@@ -3,14 +3,22 @@
 //! The removal itself is one batch: the volume's header and name go, and a record says what is to be swept. From then on the number answers
 //! nothing. [`crate::Partition::sweep`] takes the rest, in steps; the record goes with the last of it, so a crash in between continues. Who had
 //! the volume when it was removed may finish what he does: nothing is swept while anybody has it.
+//!
+//! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is shown still, what the removed volume alone showed
+//! hangs on vnodes that were changed around its epoch: those are tidied (`tidy.rs`), found by what was noted of changes (`c` records).
 
 use std::collections::HashMap;
-use std::sync::Weak;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Weak};
 
-use types::VolumeId;
+use types::{VnodeNo, VolumeId};
 
-use crate::engine::{Batch, prefix_end};
+use crate::aside::is_named;
+use crate::engine::{Batch, Engine, prefix_end};
+use crate::header::TreeHeader;
 use crate::key::{self, kind};
+use crate::settle::body_of_key;
+use crate::trunk::{Trunk, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
@@ -19,13 +27,31 @@ pub(crate) struct Removals {
     /// There may be removals to sweep.
     waiting: bool,
     /// Volumes that were removed in this life, for as long as somebody may have them.
-    held: HashMap<VolumeId, Weak<Volume>>,
+    held: HashMap<VolumeId, Held>,
+    /// How far the sweep of one is: the last change that was looked at, by epoch and vnode.
+    reached: Option<(VolumeId, (u64, u64))>,
+}
+
+/// Who may have what was removed.
+enum Held {
+    Volume(Weak<Volume>),
+    /// Of a tree that nothing shows any more: whoever has any volume of it.
+    Tree(Weak<Trunk>),
+}
+
+impl Held {
+    fn by_anybody(&self) -> bool {
+        match self {
+            Held::Volume(volume) => volume.strong_count() > 0,
+            Held::Tree(trunk) => trunk.strong_count() > 0,
+        }
+    }
 }
 
 impl Default for Removals {
     fn default() -> Self {
         // An earlier life may have left some.
-        Removals { waiting: true, held: HashMap::new() }
+        Removals { waiting: true, held: HashMap::new(), reached: None }
     }
 }
 
@@ -34,9 +60,10 @@ impl Default for Removals {
 struct Removal {
     volume: VolumeId,
     tree: VolumeId,
+    /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
+    epoch: u64,
 }
 
-/// In the place of the epoch that the volume showed: nothing of the tree is shown any more.
 const WHOLE_TREE: u64 = 0;
 
 /// Kinds of a tree's records that go with it, each a range.
@@ -58,67 +85,106 @@ impl Partition {
     /// # Errors
     /// `NoVolume`, `Medium`.
     pub fn remove_volume(&self, id: VolumeId) -> Result<()> {
-        let media = &self.0.media;
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         let trunk = &volume.trunk;
         let nobody_writes = trunk.writers.write();
         let catalog = self.0.catalog.lock();
-        volume.writable()?;
+        volume.is_there()?;
+        let mut header = trunk.header.lock();
+        let mut tree = header.stored.clone();
         let mut batch = Batch::default();
-        batch.delete(&key::name(volume.name().as_bytes()));
-        batch.delete(&key::volume(id));
-        batch.delete(&key::usage(id));
-        let key = key::removal(id);
-        batch.put(&key, &record::encode_numbers(&key, &[id.0, WHOLE_TREE]));
-        media.apply(&batch)?;
-        volume.set_gone();
-        media.bodies.forget(id);
-        let mut residents = self.0.residents.lock();
-        let held = residents.remove(id);
-        residents.remove_trunk(id);
-        drop(residents);
-        let mut removals = self.0.removals.lock();
-        removals.waiting = true;
-        removals.held.extend(held.map(|held| (id, held)));
-        drop((removals, catalog, nobody_writes));
-        media.sync()
+        self.hide(&volume, &mut tree, &mut batch);
+        let whole = tree.headless && tree.sealed.is_empty();
+        if whole {
+            batch.delete(&key::volume(trunk.id));
+            batch.delete(&key::usage(trunk.id));
+            put_removal(id, trunk.id, WHOLE_TREE, &mut batch);
+        } else {
+            put_header(trunk.id, &tree, &mut batch);
+        }
+        self.0.media.apply(&batch)?;
+        header.stored = tree;
+        trunk.follow(&header.stored);
+        drop(header);
+        self.is_removed(&volume, whole);
+        drop((catalog, nobody_writes));
+        self.0.media.sync()
     }
 
-    /// Takes up to about `max` files or records of removed volumes; says how many, 0 if nothing is left that nobody has.
+    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now.
+    pub(crate) fn hide(&self, volume: &Volume, tree: &mut TreeHeader, batch: &mut Batch) {
+        match volume.view_header() {
+            Some(view) => {
+                let view = view.lock();
+                batch.delete(&key::view(volume.id()));
+                batch.delete(&key::name(view.name.as_bytes()));
+                if tree.hide(view.epoch) {
+                    put_removal(volume.id(), volume.tree_id(), view.epoch, batch);
+                }
+            }
+            None => {
+                batch.delete(&key::name(tree.name.as_bytes()));
+                tree.headless = true;
+                put_removal(volume.id(), volume.tree_id(), tree.epoch, batch);
+            }
+        }
+    }
+
+    /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more. Whoever calls holds the catalog.
+    pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
+        volume.set_gone();
+        if volume.is_writable() {
+            self.0.media.bodies.forget(volume.tree_id());
+        }
+        let mut residents = self.0.residents.lock();
+        residents.remove(volume.id());
+        if whole {
+            residents.remove_trunk(volume.tree_id());
+        }
+        drop(residents);
+        let held = if whole { Held::Tree(Arc::downgrade(&volume.trunk)) } else { Held::Volume(Arc::downgrade(volume)) };
+        let mut removals = self.0.removals.lock();
+        removals.waiting = true;
+        removals.held.insert(volume.id(), held);
+    }
+
+    /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is left that nobody has.
     pub(crate) fn sweep_removals(&self, max: usize) -> Result<usize> {
         let mut removals = self.0.removals.lock();
         if !removals.waiting {
             return Ok(0);
         }
-        removals.held.retain(|_, held| held.strong_count() > 0);
+        removals.held.retain(|_, held| held.by_anybody());
         let mut waits = false;
-        let next = self.removals()?.into_iter().find(|removal| {
+        let all = self.removals()?;
+        let next = all.iter().find(|removal| {
             let held = removals.held.contains_key(&removal.volume);
             waits |= held;
             !held
         });
         removals.waiting = waits || next.is_some();
+        let Some(next) = next else { return Ok(0) };
+        let reached = removals.reached.take().filter(|(of, _)| *of == next.volume).map(|(_, reached)| reached);
         drop(removals);
-        match next {
-            Some(removal) => self.sweep_removal(removal, max),
-            None => Ok(0),
+        if next.epoch == WHOLE_TREE {
+            return self.sweep_tree(*next, max);
         }
+        let alone = all.iter().filter(|removal| removal.tree == next.tree).count() == 1;
+        self.sweep_epoch(*next, alone, reached, max)
     }
 
     fn removals(&self) -> Result<Vec<Removal>> {
         let mut found = Vec::new();
         self.each(&[kind::REMOVAL], &mut |key, value| {
             let volume = key::number_at(key, 0).ok_or_else(|| record::damaged("removal", key))?;
-            let [tree, WHOLE_TREE] = record::decode_numbers(key, value)? else {
-                return Err(record::damaged("removal", key));
-            };
-            found.push(Removal { volume: VolumeId(volume), tree: VolumeId(tree) });
+            let [tree, epoch] = record::decode_numbers(key, value)?;
+            found.push(Removal { volume: VolumeId(volume), tree: VolumeId(tree), epoch });
             Ok(())
         })?;
         Ok(found)
     }
 
-    fn sweep_removal(&self, removal: Removal, max: usize) -> Result<usize> {
+    fn sweep_tree(&self, removal: Removal, max: usize) -> Result<usize> {
         let media = &self.0.media;
         // A crash must not bring back what names the files.
         media.sync()?;
@@ -135,4 +201,103 @@ impl Partition {
         media.apply(&batch)?;
         Ok(files + 1)
     }
+
+    /// One step of the sweep of what a tree had for one epoch alone. `alone`: no other removal of the tree waits.
+    fn sweep_epoch(&self, removal: Removal, alone: bool, reached: Option<(u64, u64)>, max: usize) -> Result<usize> {
+        let Some(trunk) = self.tree_of(removal.tree)? else {
+            // All of the tree went meanwhile.
+            return self.end_removal(removal, Batch::default()).map(|()| 1);
+        };
+        let header = trunk.header.lock().stored.clone();
+        let changes = changes_around(&trunk, &header, removal.epoch, reached, max)?;
+        for (_, vnode) in &changes {
+            match trunk.tidy(VnodeNo(*vnode)) {
+                // What cannot be read stays; scrub reports it.
+                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not swept"),
+                result => result?,
+            }
+        }
+        if let (true, Some(last)) = (changes.len() == max, changes.last()) {
+            self.0.removals.lock().reached = Some((removal.volume, *last));
+            return Ok(changes.len());
+        }
+        let mut batch = Batch::default();
+        if alone {
+            self.forget_changes(&trunk, &mut batch);
+        }
+        if header.headless {
+            self.drop_leavings(&trunk, &mut batch)?;
+        }
+        self.end_removal(removal, batch)?;
+        Ok(changes.len() + 1)
+    }
+
+    fn end_removal(&self, removal: Removal, mut batch: Batch) -> Result<()> {
+        batch.delete(&key::removal(removal.volume));
+        self.0.media.apply(&batch).map(drop)
+    }
+
+    /// Changes up to the oldest epoch that is shown tell nobody anything.
+    fn forget_changes(&self, trunk: &Trunk, batch: &mut Batch) {
+        let prefix = key::of_volume(kind::CHANGE, trunk.id);
+        let end = match trunk.header.lock().stored.sealed.first() {
+            Some(oldest) => key::changes(trunk.id, oldest.epoch + 1).to_vec(),
+            None => prefix_end(&prefix),
+        };
+        batch.delete_range(&prefix, &end);
+    }
+
+    /// What only the head knew of: files of updates that a crash cut off, and orphans.
+    fn drop_leavings(&self, trunk: &Trunk, batch: &mut Batch) -> Result<()> {
+        let media = &self.0.media;
+        let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+        batch.delete_range(&orphans, &prefix_end(&orphans));
+        let marks = key::of_volume(kind::UNSTABLE, trunk.id);
+        let mut marked = Vec::new();
+        media.engine.scan(&marks, &prefix_end(&marks), &mut |key, _| {
+            marked.extend(body_of_key(key).map(|name| (key.to_vec(), name)));
+            ControlFlow::Continue(())
+        })?;
+        for (mark, name) in marked {
+            if !is_named(media, name)? {
+                let garbage = key::garbage(name.volume, name.vnode, name.epoch, name.generation);
+                batch.put(&garbage, &record::encode_numbers(&garbage, &[]));
+                media.garbage.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+            batch.delete(&mark);
+        }
+        Ok(())
+    }
+}
+
+fn put_removal(volume: VolumeId, tree: VolumeId, epoch: u64, batch: &mut Batch) {
+    let key = key::removal(volume);
+    batch.put(&key, &record::encode_numbers(&key, &[tree.0, epoch]));
+}
+
+/// Up to `max` changes, by epoch and vnode, behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden
+/// from all that is shown behind it by one that is newer; or nothing is shown behind it.
+fn changes_around(
+    trunk: &Trunk,
+    header: &TreeHeader,
+    epoch: u64,
+    reached: Option<(u64, u64)>,
+    max: usize,
+) -> Result<Vec<(u64, u64)>> {
+    let head = (!header.headless).then_some(header.epoch);
+    let shown = || header.sealed.iter().map(|sealed| sealed.epoch).chain(head);
+    let (behind, up_to) = match shown().find(|shown| *shown > epoch) {
+        Some(next) => (epoch, next),
+        None => (shown().filter(|shown| *shown < epoch).max().unwrap_or(0), header.epoch),
+    };
+    let from = match reached {
+        Some((epoch, vnode)) => key::change(trunk.id, epoch, VnodeNo(vnode + 1)),
+        None => key::changes(trunk.id, behind + 1),
+    };
+    let mut found = Vec::new();
+    trunk.media.engine.scan(&from, &key::changes(trunk.id, up_to + 1), &mut |key, _| {
+        found.extend(key::number_at(key, 1).zip(key::number_at(key, 2)));
+        if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(found)
 }

@@ -39,17 +39,22 @@ impl Residents {
 
     /// The volume was just loaded or made.
     pub(crate) fn add(&mut self, volume: &Arc<Volume>) {
-        self.trunks.insert(volume.trunk.id, Arc::downgrade(&volume.trunk));
+        self.add_trunk(&volume.trunk);
         self.volumes.insert(volume.id(), Arc::downgrade(volume));
         self.recent.push_back(Arc::clone(volume));
         self.drop_old();
         self.clear();
     }
 
-    /// The volume is no more; says who may still have it.
-    pub(crate) fn remove(&mut self, id: VolumeId) -> Option<Weak<Volume>> {
+    /// The tree was just loaded or made.
+    pub(crate) fn add_trunk(&mut self, trunk: &Arc<Trunk>) {
+        self.trunks.insert(trunk.id, Arc::downgrade(trunk));
+    }
+
+    /// The volume is no more.
+    pub(crate) fn remove(&mut self, id: VolumeId) {
         self.recent.retain(|volume| volume.id() != id);
-        self.volumes.remove(&id)
+        self.volumes.remove(&id);
     }
 
     /// Nothing of the tree is shown any more.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
+use crate::aside::is_named;
 use crate::disk::{self, BodyName};
 use crate::engine::{Engine, prefix_end};
 use crate::header::{TreeHeader, ViewHeader};
@@ -160,6 +161,7 @@ impl Partition {
         let mut scrub = Scrub { partition: self, report: ScrubReport::default(), progress, cancel };
         scrub.records()?;
         scrub.volumes()?;
+        scrub.all_strays()?;
         scrub.report.cancelled = cancel.load(Ordering::Relaxed);
         Ok(scrub.report)
     }
@@ -222,10 +224,24 @@ impl Scrub<'_> {
                 // What was removed meanwhile is nobody's business, and damage of its header was found.
                 if let Ok(Some(volume)) = self.partition.volume(volume.id) {
                     self.bodies(&volume)?;
-                    self.strays(&volume)?;
                     self.tree(&volume)?;
                 }
             }
+        }
+    }
+
+    /// Of every tree, also those whose read-write volume was removed.
+    fn all_strays(&mut self) -> Result<()> {
+        let mut from = 0;
+        loop {
+            let mut trees = Vec::new();
+            self.partition.each_tree(from, VOLUMES_AT_ONCE, &mut |id, _| {
+                trees.push(id);
+                true
+            })?;
+            let Some(last) = trees.last() else { return Ok(()) };
+            from = last.0 + 1;
+            trees.into_iter().try_for_each(|tree| self.strays(tree))?;
         }
     }
 
@@ -299,7 +315,7 @@ impl Scrub<'_> {
         let found = sums_found(&*file, &reader.vnode, group, &stored)?;
         self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
-            if *stored != found && !reader.gate.doubtful() {
+            if *stored != found && !reader.is_suspect() {
                 let block = group * record::GROUP_BLOCKS + at as u64;
                 self.found(Finding::DamagedBlock { fid: reader.vnode.status.fid, block });
             }
@@ -308,39 +324,31 @@ impl Scrub<'_> {
     }
 
     /// Body files that nothing names: neither vnode, nor garbage record, nor mark.
-    fn strays(&mut self, volume: &Volume) -> Result<()> {
+    fn strays(&mut self, tree: VolumeId) -> Result<()> {
         let media = &self.partition.0.media;
         let mut names = Vec::new();
-        media
-            .disk
-            .list(volume.tree_id(), &mut |name| names.push(name))
-            .map_err(|e| StoreError::from_io("list of bodies", &e))?;
+        media.disk.list(tree, &mut |name| names.push(name)).map_err(|e| StoreError::from_io("list of bodies", &e))?;
         for name in names {
             let stray = match name {
-                Ok(name) => (!self.is_named(volume, name)?).then(|| disk::file_name(name)),
+                Ok(name) => (!self.belongs(name)?).then(|| disk::file_name(name)),
                 Err(text) => Some(text),
             };
             if let Some(file) = stray {
-                self.found(Finding::StrayBody { volume: volume.id(), file });
+                self.found(Finding::StrayBody { volume: tree, file });
             }
         }
         Ok(())
     }
 
-    fn is_named(&self, volume: &Volume, name: BodyName) -> Result<bool> {
+    fn belongs(&self, name: BodyName) -> Result<bool> {
         let media = &self.partition.0.media;
         let garbage = key::garbage(name.volume, name.vnode, name.epoch, name.generation);
-        let place = Place::File { epoch: name.epoch, generation: name.generation };
         // In the order in which a body goes from hand to hand, so that it cannot slip through.
         if media.engine.get(&unstable_key(name))?.is_some() {
             return Ok(true);
         }
-        match volume.vnode(name.vnode) {
-            Ok(Some(vnode)) if vnode.place == place => return Ok(true),
-            Ok(_) => {}
-            // Nobody knows what a damaged vnode names.
-            Err(StoreError::Damaged(_)) => return Ok(true),
-            Err(error) => return Err(error),
+        if is_named(media, name)? {
+            return Ok(true);
         }
         if media.engine.get(&garbage)?.is_some() {
             return Ok(true);

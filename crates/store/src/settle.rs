@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use types::{VnodeNo, VolumeId};
 
-use crate::bodies::Gate;
+use crate::bodies::{BodyId, Gate};
 use crate::disk::{BodyFile, BodyName};
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
@@ -14,6 +14,7 @@ use crate::reader::{body_name, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::tree::Tree;
+use crate::trunk::Trunk;
 use crate::update::unstable_key;
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
@@ -31,8 +32,9 @@ impl Volume {
     /// `Medium`; from then on every change is refused (DU-3).
     pub fn sync_body(&self, vnode: &Vnode) -> Result<()> {
         match body_name(&self.tree(), vnode) {
-            Some(name) => sync_one(&self.trunk.media, name),
-            None => self.trunk.media.usable(),
+            // Those of sealed epochs are on disk.
+            Some(name) if self.is_writable() => sync_one(&self.trunk.media, name),
+            _ => self.trunk.media.usable(),
         }
     }
 
@@ -160,13 +162,24 @@ fn settle(gate: &mut Gate, name: BodyName, writes: u64, batch: &mut Batch) -> bo
 
 /// Every body is on disk and unmarked, but for those written meanwhile; then the log is synced.
 pub(crate) fn sync_all(media: &Arc<Media>, volume: &FindVolume<'_>) -> Result<()> {
+    let resum = |id: BodyId| volume(id.0)?.map_or(Ok(()), |volume| volume.resum(id.1));
+    settle_bodies(media, media.bodies.unsettled(None), &resum)?;
+    media.sync()
+}
+
+/// The same for the bodies of one tree; the log is not synced.
+pub(crate) fn settle_tree(trunk: &Trunk, resum: &dyn Fn(VnodeNo) -> Result<()>) -> Result<()> {
+    settle_bodies(&trunk.media, trunk.media.bodies.unsettled(Some(trunk.id)), &|id| resum(id.1))
+}
+
+fn settle_bodies(media: &Arc<Media>, bodies: Vec<BodyId>, resum: &dyn Fn(BodyId) -> Result<()>) -> Result<()> {
     media.usable()?;
     let mut settling = Vec::new();
-    for id in media.bodies.unsettled() {
+    for id in bodies {
         let gate = media.bodies.gate(id);
         // A damaged record keeps one body in doubt, not the others.
         if gate.read().suspect
-            && let Err(error) = volume(id.0).and_then(|volume| volume.map_or(Ok(()), |volume| volume.resum(id.1)))
+            && let Err(error) = resum(id)
         {
             media.usable()?;
             tracing::warn!(%error, volume = id.0.0, vnode = id.1.0, "body stays in doubt");
@@ -178,19 +191,18 @@ pub(crate) fn sync_all(media: &Arc<Media>, volume: &FindVolume<'_>) -> Result<()
         }
     }
     if settling.len() <= SYNC_EACH_MAX {
-        settling.iter().try_for_each(|(name, _)| sync_one(media, *name))?;
-    } else {
-        media.sync_disk(|| media.disk.sync_all())?;
-        for (name, writes) in settling {
-            let gate = media.bodies.gate((name.volume, name.vnode));
-            let mut gate = gate.write();
-            let mut batch = Batch::default();
-            if settle(&mut gate, name, writes, &mut batch) {
-                media.apply(&batch)?;
-            }
+        return settling.iter().try_for_each(|(name, _)| sync_one(media, *name));
+    }
+    media.sync_disk(|| media.disk.sync_all())?;
+    for (name, writes) in settling {
+        let gate = media.bodies.gate((name.volume, name.vnode));
+        let mut gate = gate.write();
+        let mut batch = Batch::default();
+        if settle(&mut gate, name, writes, &mut batch) {
+            media.apply(&batch)?;
         }
     }
-    media.sync()
+    Ok(())
 }
 
 /// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.

@@ -16,13 +16,14 @@ use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 use types::{VnodeNo, VolumeId};
 
+use crate::disk::BodyName;
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::FIRST_EPOCH;
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
-use crate::vnode::Vnode;
-use crate::{Entry, StoreError};
+use crate::update::unstable_key;
+use crate::{Entry, Place, StoreError, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -79,9 +80,82 @@ impl Tree {
         self.floor > 0
     }
 
+    /// Whether the head alone sees the vnode's body file, or there is none.
+    pub(crate) fn owns(&self, vnode: &Vnode) -> bool {
+        match vnode.place {
+            Place::File { epoch, .. } => epoch.max(vnode.own_since) > self.floor,
+            Place::None | Place::Inline => true,
+        }
+    }
+
+    /// Whether it is what is written.
+    pub(crate) fn is_head(&self) -> bool {
+        self.shown == self.id
+    }
+
+    /// Puts a vnode's record.
+    pub(crate) fn put_vnode(&self, vnode: &Vnode, batch: &mut Batch) -> Result<()> {
+        let prefix = key::of_vnode(kind::VNODE, self.id, vnode.no());
+        if self.has_gap() {
+            self.discard_covered(vnode.no(), Some(vnode.place), batch)?;
+            self.remove_covered(&prefix, batch)?;
+        }
+        let key = prefix.epoch(self.epoch);
+        let value = if (1..=self.floor).contains(&vnode.own_since) {
+            // It was read before the last seal, and shares its file since.
+            record::encode_vnode(&key, &Vnode { own_since: 0, ..vnode.clone() })
+        } else {
+            record::encode_vnode(&key, vnode)
+        };
+        batch.put(&key, &value);
+        Ok(())
+    }
+
+    /// Takes a vnode's record away.
+    pub(crate) fn erase_vnode(&self, no: VnodeNo, batch: &mut Batch) -> Result<()> {
+        if self.has_gap() {
+            self.discard_covered(no, None, batch)?;
+        }
+        self.erase(&key::of_vnode(kind::VNODE, self.id, no), batch)
+    }
+
+    /// Body files of a vnode's records that the head alone sees and that are about to go, unless the new record, or one that stays, names them: copies
+    /// that were made for a sealed epoch whose volume was removed since.
+    fn discard_covered(&self, no: VnodeNo, new: Option<Place>, batch: &mut Batch) -> Result<()> {
+        let mut gone = Vec::new();
+        let prefix = key::of_vnode(kind::VNODE, self.id, no);
+        self.media.engine.scan(&prefix.epoch(self.epoch - 1), &prefix_end(&prefix), &mut |key, value| {
+            let place = record::decode_vnode(key, self.id, no, value).ok().flatten().map(|vnode| vnode.place);
+            if key::epoch_of(key) > self.floor {
+                gone.extend(place);
+                return ControlFlow::Continue(());
+            }
+            // Older ones name this file, or older files.
+            gone.retain(|gone| Some(*gone) != place);
+            ControlFlow::Break(())
+        })?;
+        gone.iter().filter(|gone| Some(**gone) != new).for_each(|gone| self.discard(no, *gone, batch));
+        Ok(())
+    }
+
+    /// A body file that no record names any more is removed in the background.
+    pub(crate) fn discard(&self, vnode: VnodeNo, place: Place, batch: &mut Batch) {
+        if let Place::File { epoch, generation } = place {
+            let name = BodyName { volume: self.id, vnode, epoch, generation };
+            let key = key::garbage(name.volume, name.vnode, epoch, generation);
+            batch.put(&key, &record::encode_numbers(&key, &[]));
+            batch.delete(&unstable_key(name));
+        }
+    }
+
+    /// Whether there may be records of other epochs than the head's own that the head alone sees.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.is_layered() && self.epoch > self.floor + 1
+    }
+
     /// Before a record is put under `prefix`: those that it takes the place of, in other epochs, go.
     pub(crate) fn make_way(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
-        if self.is_layered() && self.epoch > self.floor + 1 {
+        if self.has_gap() {
             self.remove_covered(prefix, batch)?;
         }
         Ok(())

@@ -65,6 +65,11 @@ impl Trunk {
         Arc::clone(&self.head.read())
     }
 
+    /// The header has other epochs now: the head follows. Nobody writes.
+    pub(crate) fn follow(&self, header: &TreeHeader) {
+        *self.head.write() = Arc::new(head_of(&self.media, self.id, header));
+    }
+
     /// The caller writes. Whoever writes already may come again, also while somebody waits for all to be done: he holds what others who are to
     /// be done may need.
     pub(crate) fn write(&self) -> WriteGuard {
@@ -111,8 +116,7 @@ impl Trunk {
 }
 
 fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader) -> Tree {
-    let floor = header.sealed.last().copied().unwrap_or(0);
-    Tree { media: media.clone(), id, shown: id, epoch: header.epoch, floor, hash_key: header.hash_key }
+    Tree { media: media.clone(), id, shown: id, epoch: header.epoch, floor: header.floor(), hash_key: header.hash_key }
 }
 
 pub(crate) fn put_header(id: VolumeId, header: &TreeHeader, batch: &mut Batch) {

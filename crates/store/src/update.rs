@@ -279,14 +279,9 @@ impl Update {
     /// Every change of the volume's records; usage and header are the volume's.
     pub(crate) fn fill(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, vnode) in &self.vnodes {
-            let prefix = key::of_vnode(kind::VNODE, tree.id, *no);
             match vnode {
-                Some(vnode) => {
-                    tree.make_way(&prefix, batch)?;
-                    let key = prefix.epoch(tree.epoch);
-                    batch.put(&key, &record::encode_vnode(&key, vnode));
-                }
-                None => tree.erase(&prefix, batch)?,
+                Some(vnode) => tree.put_vnode(vnode, batch)?,
+                None => tree.erase_vnode(*no, batch)?,
             }
             if tree.is_sealed() {
                 tree.note_change(*no, batch);

@@ -35,6 +35,9 @@ pub struct Vnode {
     pub place: Place,
     /// How many body files this vnode has had.
     pub generations: u32,
+    /// The epoch in which an older one's body file became the head's alone, because the sealed epochs got a copy (`aside.rs`); 0: never. Kept
+    /// by body operations.
+    pub own_since: u64,
     /// Whether there are extended attributes.
     pub has_xattr: bool,
     /// The body's file was handed to a kernel, which may have it for as long as the vnode lives (PT-4). The caller's.
@@ -69,6 +72,7 @@ impl Vnode {
             entries: 0,
             place: Place::None,
             generations: 0,
+            own_since: 0,
             has_xattr: false,
             handed: false,
         }

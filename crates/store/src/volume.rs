@@ -112,6 +112,14 @@ impl Volume {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
         }
+        self.is_there()
+    }
+
+    /// Whether it is a volume still.
+    ///
+    /// # Errors
+    /// `NoVolume` if it was removed; `Medium` after a failed sync.
+    pub(crate) fn is_there(&self) -> Result<()> {
         if self.gone.load(Ordering::SeqCst) {
             return Err(StoreError::NoVolume(self.id));
         }
@@ -373,7 +381,8 @@ impl Volume {
             media.room_for_records()?;
         }
         let mut batch = Batch::default();
-        update.fill(&self.tree(), &mut batch)?;
+        let tree = self.tree();
+        update.fill(&tree, &mut batch)?;
         let delta = [update.bytes_delta, update.files_delta];
         if delta != [0, 0] {
             batch.add(&key::usage(self.id), &delta);
@@ -392,7 +401,7 @@ impl Volume {
         usage[0] += delta[0];
         usage[1] += delta[1];
         drop(usage);
-        if update.has_garbage() {
+        if update.has_garbage() || tree.has_gap() {
             media.garbage.store(true, Ordering::SeqCst);
         }
         update.committed();

@@ -98,6 +98,20 @@ impl Disk for Files {
         file.ok_or_else(|| io::Error::other(format!("{} is gone", self.dir(name).display())))
     }
 
+    fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>> {
+        let source = fs::File::open(self.path(from))?;
+        let made = self.create(to)?;
+        let target = fs::OpenOptions::new().write(true).open(self.path(to))?;
+        match rustix::fs::ioctl_ficlone(&target, &source) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV | Errno::INVAL | Errno::NOSYS) => {
+                copy_data(&source, &target)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(made)
+    }
+
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
         open_as(self.path(name), OFlags::empty())
     }
@@ -255,6 +269,32 @@ impl Disk for Files {
     }
 }
 
+/// Copies what is no hole, and the length.
+fn copy_data(source: &fs::File, target: &fs::File) -> io::Result<()> {
+    let mut at = 0;
+    while let Some(run) = data_at(source, at)? {
+        let (mut from, mut to) = (run.start, run.start);
+        while from < run.end {
+            let count = usize::try_from(run.end - from).unwrap_or(usize::MAX);
+            if rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), count)? == 0 {
+                break;
+            }
+        }
+        at = run.end;
+    }
+    Ok(rustix::fs::ftruncate(target, source.metadata()?.len())?)
+}
+
+/// The next run of bytes at or behind `from` that are no hole.
+fn data_at(file: &fs::File, from: u64) -> io::Result<Option<Range<u64>>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(start..rustix::fs::seek(file, SeekFrom::Hole(start))?))
+}
+
 struct HostFile {
     file: fs::File,
     path: PathBuf,
@@ -328,12 +368,7 @@ impl BodyFile for HostFile {
     }
 
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(Some(start..rustix::fs::seek(&self.file, SeekFrom::Hole(start))?))
+        data_at(&self.file, from)
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {

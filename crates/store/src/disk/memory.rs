@@ -174,6 +174,21 @@ impl Disk for MemDisk {
         Ok(self.handle(id))
     }
 
+    fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>> {
+        let copy = self.create(to)?;
+        let mut machine = self.0.lock();
+        let files = &mut machine.files;
+        let (Some(from), Some(to)) = (files.names.get(&from).copied(), files.names.get(&to).copied()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let source = files.files.get(&from).cloned().unwrap_or_default();
+        let target = files.files.get_mut(&to).expect("it was just made");
+        source.pages.into_iter().for_each(|(index, page)| target.set_page(index, Some(page)));
+        target.set_length(source.length);
+        drop(machine);
+        Ok(copy)
+    }
+
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
         let id = self.0.lock().files.names.get(&name).copied();
         Ok(id.map(|id| self.handle(id)))

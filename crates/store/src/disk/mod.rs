@@ -42,6 +42,9 @@ pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
 pub(crate) trait Disk: Send + Sync {
     /// Makes an empty body file; what has that name (from an update that never committed) is emptied.
     fn create(&self, name: BodyName) -> io::Result<Arc<dyn BodyFile>>;
+    /// Makes a body file with the bytes and holes of another, in place of what has that name (from an update that never committed). Neither it nor
+    /// its name need be on disk.
+    fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>>;
     /// Opens a body file; `None` if there is none.
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
     /// Removes a body file; fine if there is none.

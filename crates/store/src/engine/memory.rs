@@ -56,6 +56,11 @@ impl MemLog {
     }
 
     #[cfg(test)]
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
+        self.current.iter()
+    }
+
+    #[cfg(test)]
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.current.keys()
     }

@@ -70,7 +70,7 @@ impl Past {
         prop_assert_eq!(world.scrub(), []);
         world.partition.sync_all().unwrap();
         prop_assert_eq!(world.found(), found);
-        world.partition.sweep(100).unwrap();
+        while world.partition.sweep(100).unwrap() > 0 {}
         let findings = world.scrub_all();
         prop_assert!(findings.iter().all(|found| strays.contains(found)), "left behind: {:?}", findings);
         Ok(())
@@ -133,11 +133,18 @@ impl Past {
                     self.states.drain(..self.states.len() - 1);
                 }
             }
-            Op::SyncAll => {
+            Op::SyncAll | Op::Clone(_) => {
                 self.versions.values_mut().for_each(stable);
                 self.states.drain(..self.states.len() - 1);
             }
             Op::Sync => drop(self.states.drain(..self.states.len() - 1)),
+            // If there is none, nothing is done, and nothing synced.
+            Op::RemoveClone(_) | Op::RenameClone(..) if self.states.len() > 1 => {
+                let before = &self.states[self.states.len() - 2];
+                if before.clones != self.world.model.clones {
+                    self.states.drain(..self.states.len() - 1);
+                }
+            }
             _ => {}
         }
     }
@@ -166,6 +173,7 @@ impl Past {
     /// Whether `found` is what `state` and the versions of bodies allow.
     fn is_state(&self, world: &World, found: &Model, state: &Model) -> bool {
         found.names == state.names
+            && found.clones == state.clones
             && found.files.iter().all(|(no, file)| {
                 let known = &state.files[no];
                 let exact = file.bytes == known.bytes;

@@ -6,14 +6,19 @@ use types::{Fid, Kind, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{World, name};
 use crate::engine::Batch;
-use crate::header::TreeHeader;
+use crate::header::{Sealed, TreeHeader};
 use crate::trunk::Trunk;
 use crate::{Update, Vnode, Volume};
 
 /// The world's volume as one that sealed epoch 1 and now writes epoch 2.
 fn sealed(world: &World) -> Arc<Volume> {
     let old = &world.volume.trunk;
-    let header = TreeHeader { next_slot: 1000, epoch: 2, sealed: vec![1], ..old.header.lock().stored.clone() };
+    let header = TreeHeader {
+        next_slot: 1000,
+        epoch: 2,
+        sealed: vec![Sealed { epoch: 1, volumes: 1 }],
+        ..old.header.lock().stored.clone()
+    };
     let usage = *old.usage.lock();
     Arc::new(Volume::head(Trunk::new(old.media.clone(), old.id, header, usage)))
 }

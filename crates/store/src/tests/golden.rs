@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
-use crate::header::{TreeHeader, ViewHeader};
+use crate::header::{Sealed, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
 use crate::{Place, Quota, SessionRecord, StoredReply, Target, Usage, Vnode};
 
@@ -47,6 +47,7 @@ fn vnode() -> Vnode {
         entries: 0,
         place: Place::File { epoch: 1, generation: 9 },
         generations: 9,
+        own_since: 0,
         has_xattr: true,
         handed: false,
     }
@@ -91,7 +92,12 @@ fn vnodes() {
         let vnode = Vnode { place, has_xattr: false, ..vnode() };
         assert_eq!(decode(&record::encode_vnode(KEY, &vnode)).unwrap().unwrap(), vnode);
     }
+    let own = Vnode { own_since: u64::MAX, ..vnode() };
+    let value = record::encode_vnode(KEY, &own);
+    assert_eq!(value[10], 5);
+    assert_eq!(decode(&value).unwrap().unwrap(), own, "since the record's epoch");
     check("01SUM", &record::tombstone(KEY));
+    assert!(record::is_tombstone(&record::tombstone(KEY)));
 }
 
 fn bucket() -> [BucketEntry; 2] {
@@ -144,7 +150,7 @@ fn header() -> TreeHeader {
         headless: true,
         next_slot: 5,
         epoch: 9,
-        sealed: vec![1, 8],
+        sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
     }
 }
 
@@ -165,14 +171,18 @@ fn trees() {
         "0900000000000000",
         "02000000",
         "0100000000000000",
+        "01000000",
         "0800000000000000",
+        "03000000",
         "SUM"
     );
     check(golden, &value);
     assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), header);
     no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
-    let wrong = TreeHeader { sealed: vec![9], ..header }.encode(KEY);
-    assert!(TreeHeader::decode(KEY, &wrong).is_err());
+    for wrong in [Sealed { epoch: 9, volumes: 1 }, Sealed { epoch: 8, volumes: 0 }] {
+        let wrong = TreeHeader { sealed: vec![wrong], ..header.clone() }.encode(KEY);
+        assert!(TreeHeader::decode(KEY, &wrong).is_err());
+    }
 }
 
 /// The first layout of a header, under any key.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
-use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo};
+use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use crate::{BLOCK_BYTES, Finding, MemMachine, NewRoot, OpenOptions, Partition, Place, Quota, Update, Vnode, Volume};
+use crate::{
+    BLOCK_BYTES, Finding, MemMachine, NewClone, NewRoot, OpenOptions, Partition, Place, Quota, Update, Vnode, Volume,
+};
 
 /// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the first MiB.
 pub(crate) fn offset() -> impl Strategy<Value = u64> {
@@ -54,6 +56,10 @@ pub(crate) enum Op {
         byte: u8,
     },
     Commit(u8),
+    /// A clone under this number, in place of what has it.
+    Clone(u8),
+    RemoveClone(u8),
+    RenameClone(u8, u8),
     Sync,
     SyncAll,
     Sweep,
@@ -81,6 +87,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => (file.clone(), offset(), length, 1..=255_u8)
             .prop_map(|(file, offset, length, byte)| Op::Abandon { file, offset, length, byte }),
         3 => file.prop_map(Op::Commit),
+        2 => (0..4_u8).prop_map(Op::Clone),
+        1 => (0..4_u8).prop_map(Op::RemoveClone),
+        1 => (0..4_u8, 0..4_u8).prop_map(|(from, to)| Op::RenameClone(from, to)),
         1 => Just(Op::Sync),
         1 => Just(Op::SyncAll),
         1 => Just(Op::Sweep),
@@ -101,6 +110,8 @@ pub(crate) struct File {
 pub(crate) struct Model {
     pub(crate) names: BTreeMap<Vec<u8>, VnodeNo>,
     pub(crate) files: BTreeMap<VnodeNo, File>,
+    /// Whole copies.
+    pub(crate) clones: BTreeMap<Vec<u8>, Model>,
 }
 
 pub(crate) struct World {
@@ -121,6 +132,10 @@ pub(crate) fn new_root() -> NewRoot {
 
 pub(crate) fn name(number: u8) -> Name {
     Name::new(format!("f{number}").as_bytes()).unwrap()
+}
+
+fn clone_name(number: u8) -> Name {
+    Name::new(format!("c{number}").as_bytes()).unwrap()
 }
 
 const MODES: [AllocateMode; 5] = [
@@ -215,7 +230,55 @@ impl World {
                 }
                 None
             }
+            Op::Clone(number) => {
+                let copy = Model { clones: BTreeMap::new(), ..model.clone() };
+                model.clones.insert(clone_name(number).as_bytes().to_vec(), copy);
+                None
+            }
+            Op::RemoveClone(number) => {
+                model.clones.remove(clone_name(number).as_bytes());
+                None
+            }
+            Op::RenameClone(from, to) => {
+                let (from, to) = (clone_name(from), clone_name(to));
+                if !model.clones.contains_key(to.as_bytes())
+                    && let Some(copy) = model.clones.remove(from.as_bytes())
+                {
+                    model.clones.insert(to.as_bytes().to_vec(), copy);
+                }
+                None
+            }
             _ => None,
+        }
+    }
+
+    /// The number of the clone with this name.
+    pub(crate) fn clone_id(&self, number: u8) -> Option<VolumeId> {
+        self.partition.volume_named(clone_name(number).as_bytes()).unwrap().map(|volume| volume.id())
+    }
+
+    /// Does `op` on clones in the store.
+    fn apply_clones(&self, op: &Op) {
+        let now = Timestamp::new(5, 5);
+        match *op {
+            Op::Clone(number) => {
+                let replaces = self.clone_id(number);
+                let new = NewClone { id: None, name: clone_name(number), kind: VolumeKind::Snapshot, now, replaces };
+                self.partition.clone_volume(self.volume.id(), &new).unwrap();
+            }
+            Op::RemoveClone(number) => {
+                if let Some(id) = self.clone_id(number) {
+                    self.partition.remove_volume(id).unwrap();
+                }
+            }
+            Op::RenameClone(from, to) => {
+                let taken = self.clone_id(to).is_some();
+                if let Some(id) = self.clone_id(from) {
+                    let renamed = self.partition.rename_volume(id, &clone_name(to), now);
+                    assert_eq!(renamed.is_err(), taken && from != to, "{renamed:?}");
+                }
+            }
+            _ => unreachable!("{op:?} is none on clones"),
         }
     }
 
@@ -309,6 +372,7 @@ impl World {
                 }
                 return;
             }
+            Op::Clone(_) | Op::RemoveClone(_) | Op::RenameClone(..) => return self.apply_clones(op),
             Op::Sync => return self.partition.sync().unwrap(),
             Op::SyncAll => return self.partition.sync_all().unwrap(),
             Op::Sweep => {
@@ -320,21 +384,15 @@ impl World {
         volume.commit(update).unwrap();
     }
 
-    /// What the store shows of the root directory and its files.
+    /// What the store shows of the root directory and its files, and in all clones.
     pub(crate) fn found(&self) -> Model {
-        let mut found = Model::default();
-        let (entries, end) = self.volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
-        assert!(end);
-        for entry in entries {
-            let no = entry.target.vnode;
-            let vnode = self.vnode(no);
-            let bytes = self.volume.read(&vnode, 0, 1 << 30).unwrap().to_vec();
-            assert_eq!(bytes.len() as u64, vnode.status.size);
-            let value = |name: &[u8]| self.volume.xattr(&vnode, name).unwrap().unwrap().to_vec();
-            let xattrs = self.volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
-            assert_eq!(self.volume.lookup(VnodeNo::ROOT, entry.name.as_bytes()).unwrap().unwrap(), entry);
-            found.names.insert(entry.name.as_bytes().to_vec(), no);
-            found.files.insert(no, File { bytes, xattrs });
+        let mut found = contents(&self.volume);
+        for listed in self.partition.list(VolumeId(0), 100).unwrap() {
+            if listed.kind != VolumeKind::ReadWrite {
+                let volume = self.partition.volume(listed.id).unwrap().unwrap();
+                assert_eq!(volume.info(), listed);
+                found.clones.insert(listed.name.as_bytes().to_vec(), contents(&volume));
+            }
         }
         found
     }
@@ -355,6 +413,26 @@ impl World {
     pub(crate) fn scrub_all(&self) -> Vec<Finding> {
         self.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
     }
+}
+
+/// What a volume shows.
+pub(crate) fn contents(volume: &Volume) -> Model {
+    let mut found = Model::default();
+    let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+    assert!(end);
+    for entry in entries {
+        let no = entry.target.vnode;
+        let vnode = volume.vnode(no).unwrap().unwrap();
+        assert_eq!(vnode.status.fid.volume, volume.id());
+        let bytes = volume.read(&vnode, 0, 1 << 30).unwrap().to_vec();
+        assert_eq!(bytes.len() as u64, vnode.status.size);
+        let value = |name: &[u8]| volume.xattr(&vnode, name).unwrap().unwrap().to_vec();
+        let xattrs = volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
+        assert_eq!(volume.lookup(VnodeNo::ROOT, entry.name.as_bytes()).unwrap().unwrap(), entry);
+        found.names.insert(entry.name.as_bytes().to_vec(), no);
+        found.files.insert(no, File { bytes, xattrs });
+    }
+    found
 }
 
 fn put(bytes: &mut Vec<u8>, offset: u64, length: u64, byte: u8) {

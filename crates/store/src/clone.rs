@@ -1,0 +1,149 @@
+//! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and nothing changes any more (VO-1).
+//!
+//! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body is never in doubt. Then nobody writes for
+//! the time of one batch: the head's epoch goes up by one, and the volume, its name and its number are there. Bodies that kernels write into
+//! must be back by then. How many files there are makes no difference.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use crate::catalog::put_view;
+use crate::engine::{Batch, Engine};
+use crate::header::{TreeHeader, ViewHeader};
+use crate::settle::settle_tree;
+use crate::volume::Result;
+use crate::{Partition, StoreError, Volume, key};
+
+/// The volume that shows what is sealed.
+#[derive(Clone, Debug)]
+pub struct NewClone {
+    /// Its number; `None`: the next one that this partition did not have.
+    pub id: Option<VolumeId>,
+    /// Its name.
+    pub name: Name,
+    /// What it is called; not read-write.
+    pub kind: VolumeKind,
+    /// When it was made.
+    pub now: Timestamp,
+    /// A volume of the same tree that it takes the place of: that one is removed in the same step, and the name may be its.
+    pub replaces: Option<VolumeId>,
+}
+
+impl Partition {
+    /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
+    ///
+    /// # Errors
+    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` while a body of the tree is lent, if the kind is read-write, or if what is to be
+    /// replaced is no other clone of the same tree; `NoSpace`, `Medium`.
+    pub fn clone_volume(&self, of: VolumeId, new: &NewClone) -> Result<Arc<Volume>> {
+        if new.kind == VolumeKind::ReadWrite {
+            return Err(StoreError::Misuse("a clone is read-only"));
+        }
+        self.0.media.room_for_records()?;
+        let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
+        if of.is_writable() {
+            settle_tree(&of.trunk, &|no| of.resum(no))?;
+        }
+        let nobody_writes = of.trunk.writers.write();
+        if of.is_writable() {
+            self.nothing_is_lent(of.trunk.id)?;
+            settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
+        }
+        let volume = self.seal(&of, new)?;
+        drop(nobody_writes);
+        self.0.media.sync()?;
+        Ok(volume)
+    }
+
+    fn nothing_is_lent(&self, tree: VolumeId) -> Result<()> {
+        if self.0.media.bodies.lent.lock().iter().any(|(of, _)| *of == tree) {
+            return Err(StoreError::Misuse("a body of the volume is lent"));
+        }
+        Ok(())
+    }
+
+    /// The batch. Nobody writes the tree.
+    fn seal(&self, of: &Volume, new: &NewClone) -> Result<Arc<Volume>> {
+        let catalog = self.0.catalog.lock();
+        of.is_there()?;
+        let trunk = &of.trunk;
+        let replaced = new.replaces.map(|id| self.replaced(of, id)).transpose()?;
+        let mut batch = Batch::default();
+        let id = self.take_number(&catalog, new.id, &mut batch)?;
+        let mut header = trunk.header.lock();
+        let mut tree = header.stored.clone();
+        let epoch = match of.view_header() {
+            Some(view) => view.lock().epoch,
+            None => {
+                tree.epoch += 1;
+                header.stored.epoch
+            }
+        };
+        tree.show(epoch);
+        if let Some(replaced) = &replaced {
+            self.hide(replaced, &mut tree, &mut batch);
+        }
+        match &replaced {
+            Some(replaced) if replaced.name() == new.name => put_name(&new.name, id, &mut batch),
+            _ => self.take_name(&catalog, &new.name, id, &mut batch)?,
+        }
+        let view = ViewHeader {
+            kind: new.kind,
+            name: new.name.clone(),
+            tree: trunk.id,
+            epoch,
+            created: new.now,
+            updated: new.now,
+            usage: of.usage(),
+            offline: false,
+        };
+        put_view(id, &view, &mut batch);
+        trunk.change(&mut header, tree, batch)?;
+        trunk.follow(&header.stored);
+        drop(header);
+        let volume = Arc::new(Volume::view(id, Arc::clone(trunk), view));
+        if let Some(replaced) = replaced {
+            self.is_removed(&replaced, false);
+        }
+        self.0.residents.lock().add(&volume);
+        Ok(volume)
+    }
+
+    /// The volume that a clone of `of` takes the place of.
+    fn replaced(&self, of: &Volume, id: VolumeId) -> Result<Arc<Volume>> {
+        let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
+        if volume.is_writable() || volume.tree_id() != of.tree_id() || volume.id() == of.id() {
+            return Err(StoreError::Misuse("only another clone of the same volume can be replaced"));
+        }
+        Ok(volume)
+    }
+}
+
+fn put_name(name: &Name, id: VolumeId, batch: &mut Batch) {
+    let key = key::name(name.as_bytes());
+    batch.put(&key, &crate::record::encode_numbers(&key, &[id.0]));
+}
+
+impl Volume {
+    /// Visits the vnodes that were changed, made or removed in epochs behind `from` up to `to`, which volumes of this tree show (`to` may be the head's).
+    /// In no certain order; one that was changed in several of the epochs comes several times.
+    ///
+    /// # Errors
+    /// `Misuse` if no volume shows the epochs any more; `Medium`.
+    pub fn each_change(&self, from: u64, to: u64, visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>) -> Result<()> {
+        let shown = |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
+        let header = self.trunk.header.lock();
+        let known = shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
+        drop(header);
+        if !known || from > to {
+            return Err(StoreError::Misuse("no volume shows these epochs"));
+        }
+        let (first, end) = (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
+        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match key::number_at(key, 2) {
+            Some(no) => visit(VnodeNo(no)),
+            None => ControlFlow::Continue(()),
+        })
+    }
+}

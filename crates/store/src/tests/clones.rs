@@ -1,0 +1,399 @@
+//! Volumes of sealed epochs: what they show stays (VO-1), and what nothing shows any more goes, all of it and nothing else (VO-3).
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use super::world::{Model, Op, World, contents, name, new_root, op};
+use crate::key::{self, kind};
+use crate::{BLOCK_BYTES, NewClone, OpenOptions, Partition, Place, StoreError, Update, Vnode, Volume, record};
+
+fn clone_of(of: &Volume, text: &str) -> NewClone {
+    let name = Name::new(text.as_bytes()).unwrap();
+    assert!(of.is_writable());
+    NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None }
+}
+
+fn create(volume: &Volume, number: u8, length: u64) -> Vnode {
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    volume.write(&mut vnode, 0, &vec![number; length as usize], &mut update).unwrap();
+    volume.put_entry(&mut dir, &name(number), vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    vnode
+}
+
+fn write(volume: &Volume, no: VnodeNo, offset: u64, data: &[u8]) -> Vnode {
+    let mut vnode = volume.vnode(no).unwrap().unwrap();
+    let mut update = Update::new();
+    volume.write(&mut vnode, offset, data, &mut update).unwrap();
+    update.put_vnode(&vnode);
+    volume.commit(update).unwrap();
+    vnode
+}
+
+fn sweep(partition: &Partition) {
+    while partition.sweep(7).unwrap() > 0 {}
+}
+
+fn changed(volume: &Volume, from: u64, to: u64) -> Vec<u64> {
+    let mut found = Vec::new();
+    let visit = &mut |no: VnodeNo| {
+        found.push(no.0);
+        ControlFlow::Continue(())
+    };
+    volume.each_change(from, to, visit).unwrap();
+    found
+}
+
+/// Every record of trees is seen by somebody, no tombstone hides nothing, and changes are known of no other epochs than are of use.
+fn nothing_needless(world: &World) {
+    let header = world.volume.trunk.header.lock().stored.clone();
+    let shown: Vec<u64> = header.sealed.iter().map(|sealed| sealed.epoch).chain([u64::MAX]).collect();
+    let oldest = header.sealed.first().map_or(u64::MAX, |sealed| sealed.epoch);
+    let machine = world.machine.0.lock();
+    let mut versions: BTreeMap<Vec<u8>, Vec<(u64, bool)>> = BTreeMap::new();
+    for (key, value) in machine.log.records() {
+        if b"veisx".contains(&key[0]) {
+            let (prefix, _) = key.split_at(key.len() - key::EPOCH_BYTES);
+            versions.entry(prefix.to_vec()).or_default().push((key::epoch_of(key), record::is_tombstone(value)));
+        }
+        assert!(key[0] != kind::CHANGE || key::number_at(key, 1).unwrap() > oldest, "{}", key.escape_ascii());
+        assert!(key[0] != kind::REMOVAL, "{}", key.escape_ascii());
+    }
+    for (prefix, mut versions) in versions {
+        versions.sort_unstable();
+        let seen = |at: usize| {
+            let next = versions.get(at + 1).map_or(u64::MAX, |(epoch, _)| epoch - 1);
+            let last = at + 1 == versions.len();
+            shown.iter().any(|shown| if *shown == u64::MAX { last } else { (versions[at].0..=next).contains(shown) })
+        };
+        for (at, version) in versions.iter().enumerate() {
+            assert!(seen(at), "{version:?} of {} is seen by none of {shown:?}", prefix.escape_ascii());
+        }
+        assert!(!versions[0].1, "the tombstone of {} hides nothing", prefix.escape_ascii());
+    }
+    let files = machine.files.names();
+    let vnodes: Vec<VnodeNo> = machine
+        .log
+        .keys()
+        .filter(|key| key[0] == kind::VNODE)
+        .map(|key| VnodeNo(key::number_at(key, 1).unwrap()))
+        .collect();
+    drop(machine);
+    let mut named: Vec<_> = Vec::new();
+    for volume in world.partition.list(VolumeId(0), 100).unwrap() {
+        let volume = world.partition.volume(volume.id).unwrap().unwrap();
+        let tree = volume.tree();
+        for no in vnodes.iter().copied() {
+            named.extend(volume.vnode(no).unwrap().and_then(|vnode| crate::reader::body_name(&tree, &vnode)));
+        }
+    }
+    named.sort_unstable();
+    named.dedup();
+    assert_eq!(files, named);
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(op().prop_filter("leaves files behind", |op| !matches!(op, Op::PowerLoss(_))), 1..60)
+}
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+impl World {
+    fn step(&mut self, op: &Op) {
+        if matches!(op, Op::Kill) {
+            self.reopen(self.machine.clone());
+        }
+        let made = if matches!(op, Op::Create(_)) { self.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+        let earlier = self.model.clone();
+        self.apply_model(op, made);
+        self.apply_store(op, &earlier, made);
+        if let Op::Abandon { .. } = op {
+            self.model = self.found();
+        }
+    }
+
+    /// Sweeps to the end, and looks whether anything is left that should not be.
+    fn sweep_all(&mut self) {
+        self.partition.sync_all().unwrap();
+        sweep(&self.partition);
+        nothing_needless(self);
+        assert_eq!(self.found(), self.model);
+        assert_eq!(self.scrub_all(), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_is_shown_stays_and_all_else_goes(ops in ops(), order in prop::collection::vec(0..4_u8, 8)) {
+        let mut world = World::new();
+        for op in &ops {
+            world.step(op);
+            prop_assert_eq!(world.found(), world.model.clone(), "after {:?}", op);
+            if matches!(op, Op::Sweep) {
+                world.sweep_all();
+            }
+        }
+        for number in order.into_iter().chain(0..4) {
+            world.step(&Op::RemoveClone(number));
+            world.step(&Op::Remove(number));
+            world.sweep_all();
+        }
+        // As if there never had been any; but the tree knows that its records may be of other epochs.
+        prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| b"Wcdgu".contains(&key[0])).count(), 0);
+        let id = world.volume.id();
+        world.partition.remove_volume(id).unwrap();
+        let World { machine, partition, volume, .. } = world;
+        drop(volume);
+        sweep(&partition);
+        prop_assert!(machine.0.lock().log.keys().all(|key| key[0] == kind::PARTITION));
+        prop_assert_eq!(machine.0.lock().files.names(), []);
+    }
+
+    /// The read-write volume goes first: its clones stay whole, and the last of them takes all with it.
+    #[test]
+    fn clones_outlive_the_volume_that_they_were_made_of(ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
+        let mut world = World::new();
+        ops.iter().for_each(|op| world.step(op));
+        let World { machine, partition, volume, mut model } = world;
+        partition.remove_volume(volume.id()).unwrap();
+        prop_assert!(partition.volume(volume.id()).unwrap().is_none());
+        drop(volume);
+        for number in order.into_iter().chain(0..4) {
+            sweep(&partition);
+            let found: BTreeMap<Vec<u8>, Model> = partition.list(VolumeId(0), 100).unwrap().iter().map(|listed| {
+                (listed.name.as_bytes().to_vec(), contents(&partition.volume(listed.id).unwrap().unwrap()))
+            }).collect();
+            prop_assert_eq!(&found, &model.clones);
+            let findings = partition.scrub(&mut |_| {}, &false.into()).unwrap().findings;
+            prop_assert_eq!(findings, []);
+            let name = format!("c{number}").into_bytes();
+            if let Some(volume) = partition.volume_named(&name).unwrap() {
+                partition.remove_volume(volume.id()).unwrap();
+                model.clones.remove(&name);
+            }
+        }
+        sweep(&partition);
+        prop_assert!(machine.0.lock().log.keys().all(|key| key[0] == kind::PARTITION));
+        prop_assert_eq!(machine.0.lock().files.names(), []);
+    }
+}
+
+/// Kernels may have the head's file as long as the vnode lives (PT-4): the clone gets the copy.
+#[test]
+fn the_head_goes_on_in_its_file_and_the_clone_gets_a_copy() {
+    let world = World::new();
+    let (volume, partition) = (&world.volume, &world.partition);
+    let changed_later = create(volume, 1, 5 * BLOCK_BYTES);
+    let untouched = create(volume, 2, 3 * BLOCK_BYTES);
+    let clone = partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap();
+    let files = || world.machine.0.lock().files.names().len();
+    assert_eq!(files(), 2);
+    let now = write(volume, changed_later.no(), BLOCK_BYTES, b"new");
+    assert_eq!((now.place, files()), (changed_later.place, 3));
+    write(volume, changed_later.no(), 0, b"again");
+    assert_eq!(files(), 3, "once an epoch");
+    let old = clone.vnode(changed_later.no()).unwrap().unwrap();
+    assert_ne!(old.place, now.place);
+    assert_eq!(clone.read(&old, 0, 1 << 20).unwrap(), vec![1; 5 * BLOCK_BYTES as usize]);
+    assert_eq!(clone.vnode(untouched.no()).unwrap().unwrap().place, untouched.place);
+    // A second clone shares the file with the head again, and the first one keeps its copy.
+    let second = partition.clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
+    write(volume, changed_later.no(), 0, b"third");
+    assert_eq!(files(), 4);
+    assert_eq!(clone.vnode(changed_later.no()).unwrap().unwrap(), old);
+    let middle = second.vnode(changed_later.no()).unwrap().unwrap();
+    assert_eq!(second.read(&middle, 0, 6).unwrap(), &b"again\x01"[..]);
+    // To be cut to nothing takes no copy where no kernel has the file.
+    let mut cut = volume.vnode(untouched.no()).unwrap().unwrap();
+    let mut update = Update::new();
+    volume.truncate(&mut cut, 0, &mut update).unwrap();
+    update.put_vnode(&cut);
+    volume.commit(update).unwrap();
+    assert_eq!(files(), 4);
+    assert_eq!(clone.read(&untouched_in(&clone, untouched.no()), 0, 1).unwrap(), [2][..]);
+    assert_eq!(world.scrub_all(), []);
+}
+
+fn untouched_in(volume: &Volume, no: VnodeNo) -> Vnode {
+    volume.vnode(no).unwrap().unwrap()
+}
+
+#[test]
+fn a_clone_refuses_changes_and_hands_nothing_out() {
+    let world = World::new();
+    let file = create(&world.volume, 1, 2 * BLOCK_BYTES);
+    let clone = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "clone")).unwrap();
+    let mut vnode = clone.vnode(file.no()).unwrap().unwrap();
+    let mut update = Update::new();
+    let read_only = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::ReadOnly(_))));
+    read_only(clone.write(&mut vnode, 0, b"x", &mut update));
+    read_only(clone.truncate(&mut vnode, 0, &mut update));
+    read_only(clone.lend(&mut vnode, &mut update));
+    read_only(clone.allocate(false).map(drop));
+    update.put_vnode(&vnode);
+    read_only(clone.commit(update));
+    assert!(clone.reader(file.no()).unwrap().unwrap().open_body().unwrap().is_none());
+    assert_eq!((clone.kind(), clone.is_writable(), clone.tree_id()), (VolumeKind::Snapshot, false, world.volume.id()));
+    assert_eq!(clone.usage(), world.volume.usage());
+}
+
+#[test]
+fn a_seal_waits_for_what_is_lent_and_for_who_writes() {
+    let world = World::new();
+    let (volume, partition) = (&world.volume, &world.partition);
+    let mut file = create(volume, 1, 2 * BLOCK_BYTES);
+    let mut update = Update::new();
+    volume.lend(&mut file, &mut update).unwrap();
+    update.put_vnode(&file);
+    volume.commit(update).unwrap();
+    let refused = partition.clone_volume(volume.id(), &clone_of(volume, "clone"));
+    assert!(matches!(refused, Err(StoreError::Misuse(_))));
+    assert!(volume.end_lend(file.no()).unwrap());
+    // An update that holds a body is wholly before the seal or behind it.
+    let mut update = Update::new();
+    volume.write(&mut file, 0, b"before", &mut update).unwrap();
+    update.put_vnode(&file);
+    let clone = std::thread::scope(|scope| {
+        let sealing = scope.spawn(|| partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap());
+        // Whichever comes first: it waits for the body, or has not begun.
+        std::thread::yield_now();
+        volume.commit(update).unwrap();
+        sealing.join().unwrap()
+    });
+    write(volume, file.no(), 0, b"behind");
+    let sealed = clone.vnode(file.no()).unwrap().unwrap();
+    assert_eq!(clone.read(&sealed, 0, 6).unwrap(), &b"before"[..]);
+    assert_eq!(world.scrub_all(), []);
+}
+
+#[test]
+fn clones_of_clones_and_in_the_place_of_others() {
+    let world = World::new();
+    let (volume, partition) = (&world.volume, &world.partition);
+    let file = create(volume, 1, 100);
+    let first = partition.clone_volume(volume.id(), &clone_of(volume, "backup")).unwrap();
+    write(volume, file.no(), 0, b"x");
+    let twin = partition.clone_volume(first.id(), &clone_of(volume, "twin")).unwrap();
+    assert_eq!((twin.epoch(), contents(&twin)), (first.epoch(), contents(&first)));
+    let taken = partition.clone_volume(volume.id(), &clone_of(volume, "backup"));
+    assert!(matches!(taken, Err(StoreError::Taken("name"))));
+    let replaces = Some(first.id());
+    let again = NewClone { replaces, kind: VolumeKind::Backup, ..clone_of(volume, "backup") };
+    let second = partition.clone_volume(volume.id(), &again).unwrap();
+    assert!(partition.volume(first.id()).unwrap().is_none());
+    assert_eq!(partition.volume_named(b"backup").unwrap().unwrap().id(), second.id());
+    for wrong in [volume.id(), VolumeId(99)] {
+        let wrong = NewClone { replaces: Some(wrong), ..clone_of(volume, "other") };
+        assert!(partition.clone_volume(volume.id(), &wrong).is_err());
+    }
+    drop(first);
+    sweep(partition);
+    // The twin showed the same epoch.
+    let old = twin.vnode(file.no()).unwrap().unwrap();
+    assert_eq!(twin.read(&old, 0, 1).unwrap(), [1][..]);
+    assert_eq!(world.scrub_all(), []);
+}
+
+#[test]
+fn what_was_changed_between_two_clones_is_known() {
+    let world = World::new();
+    let (volume, partition) = (&world.volume, &world.partition);
+    let files: Vec<Vnode> = (0..10).map(|number| create(volume, number, 10)).collect();
+    let first = partition.clone_volume(volume.id(), &clone_of(volume, "first")).unwrap();
+    write(volume, files[3].no(), 0, b"x");
+    write(volume, files[3].no(), 0, b"y");
+    let second = partition.clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
+    let new = create(volume, 20, 10);
+    assert_eq!(changed(volume, first.epoch(), second.epoch()), [files[3].no().0]);
+    assert_eq!(changed(volume, second.epoch(), volume.epoch()), [VnodeNo::ROOT.0, new.no().0]);
+    assert_eq!(changed(&second, first.epoch(), volume.epoch()).len(), 3);
+    partition.remove_volume(second.id()).unwrap();
+    drop(second);
+    sweep(partition);
+    assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
+    let nobody = volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(nobody, Err(StoreError::Misuse(_))));
+}
+
+/// Each step of the removal of a clone, with power lost at each sync: it is there whole, or what it alone had goes.
+#[test]
+fn removals_go_on_after_a_loss_of_power() {
+    let mut world = World::new();
+    for file in 0..4 {
+        world.step(&Op::Create(file));
+        world.step(&Op::Write { file, offset: 0, length: 2 * BLOCK_BYTES, byte: 1 });
+    }
+    for number in 0..3 {
+        world.step(&Op::Clone(number));
+        world.step(&Op::Write { file: number, offset: 5, length: 9, byte: 7 });
+        world.step(&Op::Remove(3 - number));
+    }
+    world.partition.sync_all().unwrap();
+    let before = world.model.clone();
+    world.machine.keep_images();
+    world.step(&Op::RemoveClone(1));
+    while world.partition.sweep(1).unwrap() > 0 {
+        world.partition.sync().unwrap();
+    }
+    for (seed, image) in world.machine.images().into_iter().enumerate() {
+        let mut found = World::new();
+        found.reopen(image.power_loss(seed as u64));
+        let shows = found.found();
+        assert!(shows == before || shows == world.model, "image {seed}");
+        found.model = shows;
+        found.step(&Op::RemoveClone(1));
+        found.sweep_all();
+    }
+}
+
+#[test]
+fn on_real_files_a_copy_keeps_holes_and_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let partition = Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default()).unwrap();
+    let volume = partition.create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
+    let file = create(&volume, 1, 2 * BLOCK_BYTES);
+    write(&volume, file.no(), 1 << 30, b"far");
+    let clone = partition.clone_volume(volume.id(), &clone_of(&volume, "clone")).unwrap();
+    let now = write(&volume, file.no(), 3, b"new");
+    let old = clone.vnode(file.no()).unwrap().unwrap();
+    assert_ne!(old.place, now.place);
+    assert!(matches!(old.place, Place::File { .. }));
+    assert_eq!(clone.read(&old, 0, 8).unwrap(), [1; 8][..]);
+    assert_eq!(clone.read(&old, 1 << 30, 8).unwrap(), &b"far"[..]);
+    assert_eq!(volume.read(&now, 0, 8).unwrap(), &b"\x01\x01\x01new\x01\x01"[..]);
+    let of = |place| match place {
+        Place::File { epoch, generation } => {
+            path.join(format!("bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}", (file.no().0 >> 1) & 0xff, file.no().0))
+        }
+        _ => unreachable!(),
+    };
+    use std::os::unix::fs::MetadataExt;
+    let copy = std::fs::metadata(of(old.place)).unwrap();
+    assert_eq!(copy.len(), (1 << 30) + 3);
+    assert!(copy.blocks() * 512 < 1 << 20, "holes are kept");
+    let findings = partition.scrub(&mut |_| {}, &false.into()).unwrap().findings;
+    assert_eq!(findings, []);
+    drop((clone, volume));
+    let partition = {
+        drop(partition);
+        Partition::open(&path, OpenOptions::default()).unwrap()
+    };
+    let clone = partition.volume_named(b"clone").unwrap().unwrap();
+    assert_eq!(clone.read(&clone.vnode(file.no()).unwrap().unwrap(), 0, 8).unwrap(), [1; 8][..]);
+}
