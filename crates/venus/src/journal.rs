@@ -27,11 +27,11 @@ use crate::file::File;
 const CHAIN_MEMBERS_MAX: usize = 63;
 /// Written bytes of one chain, but one write always fits.
 const CHAIN_BYTES_MAX: usize = 2 << 20;
-/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits for about a tenth of a second.
-const FLUSH_ENTRIES: usize = 4096;
-const FLUSH_BYTES: usize = 16 << 20;
-/// Who adds waits at so many entries or bytes.
-const ENTRIES_MAX: usize = 8192;
+/// A flush begins at so many entries or bytes: who waits for all of them (fsync, a recall) waits for a fifth of a second.
+const FLUSH_ENTRIES: usize = 8192;
+const FLUSH_BYTES: usize = 32 << 20;
+/// Who adds waits at so many entries or bytes. With a chain that flies these are fewer files than the server sets aside for a session.
+const ENTRIES_MAX: usize = 16_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(FLUSH_ENTRIES < ENTRIES_MAX && FLUSH_BYTES < BYTES_MAX, "who adds goes on while a flush begins");
 /// The flusher looks up so many times in the age at which entries are sent; what was not added to between two looks is sent.
