@@ -54,8 +54,13 @@ kill_server() { kill -9 "$(server_pid)"; }
 kill_mount() {
     local pid; pid=$(mount_pid "$1") || { echo "no process serves $1" >&2; return 1; }
     kill -9 "$pid"
-    within 30 "$RIALTO" umount --lazy --dir "$CELL" "$1"
+    within 30 "$RIALTO" umount --lazy --dir "$CELL" "$1" || return 1
+    # A loaded machine takes a moment to end it, and until then its identity is in use.
+    until is_over "$pid"; do sleep 0.05; done
 }
+
+# Whether a process is over, though its parent may not have asked for its end yet.
+is_over() { [ ! -e "/proc/$1" ] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2> /dev/null; }
 
 # Parts that need more than a directory say so and end well.
 needs_cell() {
