@@ -390,6 +390,7 @@ fn names_a_file(call: &Call) -> bool {
             | Call::Scrub { .. }
             | Call::LendBlank { .. }
             | Call::Volume(_)
+            | Call::Cell(_)
     )
 }
 
@@ -407,6 +408,7 @@ fn is_question(call: &Call) -> bool {
                 | Call::Return { .. }
                 | Call::Scrub { .. }
         )
+        && !matches!(call, Call::Cell(call) if call.changes())
 }
 
 fn check_open(core: &Core) -> Result<(), CallError> {

@@ -293,7 +293,42 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("volume-examine", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(0x0102)) })),
         ("volume-examine-name", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("home.a")) })),
         ("partitions", Call::Volume(VolumeCall::Partitions)),
+        ("cell-group", Call::Cell(CellCall::Group { volume: WhichVolume::Name(name("home.a")) })),
+        ("cell-groups", Call::Cell(CellCall::Groups { after: VolumeId(0x0102), max: 500 })),
+        ("cell-put-group", Call::Cell(CellCall::PutGroup { group: Box::new(group()), expected: Revision(0x0304) })),
+        (
+            "cell-remove-group",
+            Call::Cell(CellCall::RemoveGroup { read_write: VolumeId(0x0102), expected: Revision(0x0304) }),
+        ),
+        ("cell-take-numbers", Call::Cell(CellCall::TakeNumbers { count: 3 })),
+        ("cell-servers", Call::Cell(CellCall::Servers)),
+        ("cell-put-server", Call::Cell(CellCall::PutServer { server: server(), expected: Revision(0x0304) })),
+        ("cell-remove-server", Call::Cell(CellCall::RemoveServer { id: ServerId(0x0506), expected: Revision(0x0304) })),
+        ("cell-changes", Call::Cell(CellCall::Changes { since: Revision(0x0304), max: 100 })),
     ]
+}
+
+fn group() -> VolumeGroup {
+    let site = |server, partition: &str, kind, epoch| Site {
+        server: ServerId(server),
+        partition: partition.into(),
+        kind,
+        epoch,
+    };
+    VolumeGroup {
+        name: name("home.a"),
+        read_write: VolumeId(0x0102),
+        read_only: Some(VolumeId(0x0103)),
+        backup: None,
+        sites: vec![site(0x0506, "/vicepa", SiteKind::ReadWrite, 0), site(0x0607, "/b", SiteKind::ReadOnly, 9)],
+        released_epoch: 9,
+        busy: Some(Busy { operation: "release".into(), by: "admin".into(), since_secs: -2 }),
+    }
+}
+
+fn server() -> ServerInfo {
+    let addresses = vec![([192, 0, 2, 1], 7620).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 7621).into()];
+    ServerInfo { id: ServerId(0x0506), name: "one".into(), addresses }
 }
 
 fn volume() -> VolumeInfo {
@@ -375,6 +410,21 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("lock-free", Answer::LockTest(None)),
         ("report", Answer::Report("{\"sessions\":1}".into())),
         ("volumes", Answer::Volumes { volumes: vec![volume()], end: true }),
+        ("groups", Answer::Groups { groups: vec![Seen { record: group(), revision: Revision(0x0304) }], end: false }),
+        ("servers", Answer::Servers(vec![Seen { record: server(), revision: Revision(0x0304) }])),
+        ("revision", Answer::Revision(Revision(0x0304))),
+        ("number", Answer::Number(VolumeId(0x0102))),
+        (
+            "changes",
+            Answer::Changes {
+                at: Revision(0x0305),
+                changes: Some(vec![
+                    (Revision(0x0304), Changed::Group(VolumeId(0x0102))),
+                    (Revision(0x0305), Changed::Server(ServerId(0x0506))),
+                ]),
+            },
+        ),
+        ("changes-forgotten", Answer::Changes { at: Revision(0x0305), changes: None }),
         (
             "partitions",
             Answer::Partitions(vec![PartitionInfo {

@@ -7,10 +7,11 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, CreateHow,
-    DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo,
-    PartitionNo, RenameMode, SeekWhat, SessionId, SetTime, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall,
-    VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
+    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner,
+    Name, NewKind, PartitionInfo, PartitionNo, RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId,
+    SetTime, Site, SiteKind, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -135,7 +136,15 @@ fn lock_mode() -> impl Strategy<Value = LockMode> {
 
 /// Any call outside a chain.
 pub fn call() -> impl Strategy<Value = Call> {
-    prop_oneof![name_calls(), file_calls(), data_calls(), lock_calls(), delegation_calls(), volume_calls()]
+    prop_oneof![
+        name_calls(),
+        file_calls(),
+        data_calls(),
+        lock_calls(),
+        delegation_calls(),
+        volume_calls(),
+        cell_calls()
+    ]
 }
 
 fn delegation_calls() -> impl Strategy<Value = Call> {
@@ -195,6 +204,72 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         Just(VolumeCall::Partitions),
     ]
     .prop_map(Call::Volume)
+}
+
+fn revision() -> impl Strategy<Value = Revision> {
+    any::<u64>().prop_map(Revision)
+}
+
+fn server_id() -> impl Strategy<Value = ServerId> {
+    any::<u128>().prop_map(ServerId)
+}
+
+fn group() -> impl Strategy<Value = VolumeGroup> {
+    let kind = prop_oneof![Just(SiteKind::ReadWrite), Just(SiteKind::ReadOnly)];
+    let site = (server_id(), ".{0,20}", kind, any::<u64>()).prop_map(|(server, partition, kind, epoch)| Site {
+        server,
+        partition,
+        kind,
+        epoch,
+    });
+    let busy =
+        (".{0,20}", ".{0,20}", any::<i64>()).prop_map(|(operation, by, since_secs)| Busy { operation, by, since_secs });
+    (name(), volume_id(), [of(volume_id()), of(volume_id())], vec(site, 0..5), any::<u64>(), of(busy)).prop_map(
+        |(name, read_write, [read_only, backup], sites, released_epoch, busy)| VolumeGroup {
+            name,
+            read_write,
+            read_only,
+            backup,
+            sites,
+            released_epoch,
+            busy,
+        },
+    )
+}
+
+fn server() -> impl Strategy<Value = ServerInfo> {
+    // An address of the one family in clothes of the other has a second form.
+    let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(|(ip, port)| (ip.to_canonical(), port).into());
+    (server_id(), ".{0,40}", vec(address, 0..4)).prop_map(|(id, name, addresses)| ServerInfo { id, name, addresses })
+}
+
+fn cell_calls() -> impl Strategy<Value = Call> {
+    let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
+    prop_oneof![
+        which.prop_map(|volume| CellCall::Group { volume }),
+        (any::<u64>(), any::<u32>()).prop_map(|(after, max)| CellCall::Groups { after: VolumeId(after), max }),
+        (group(), revision()).prop_map(|(group, expected)| CellCall::PutGroup { group: Box::new(group), expected }),
+        (volume_id(), revision()).prop_map(|(read_write, expected)| CellCall::RemoveGroup { read_write, expected }),
+        any::<u32>().prop_map(|count| CellCall::TakeNumbers { count }),
+        Just(CellCall::Servers),
+        (server(), revision()).prop_map(|(server, expected)| CellCall::PutServer { server, expected }),
+        (server_id(), revision()).prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),
+        (revision(), any::<u32>()).prop_map(|(since, max)| CellCall::Changes { since, max }),
+    ]
+    .prop_map(Call::Cell)
+}
+
+fn cell_answers() -> impl Strategy<Value = Answer> {
+    let seen_group = (group(), revision()).prop_map(|(record, revision)| Seen { record, revision });
+    let seen_server = (server(), revision()).prop_map(|(record, revision)| Seen { record, revision });
+    let changed = prop_oneof![volume_id().prop_map(Changed::Group), server_id().prop_map(Changed::Server)];
+    prop_oneof![
+        (vec(seen_group, 0..4), any::<bool>()).prop_map(|(groups, end)| Answer::Groups { groups, end }),
+        vec(seen_server, 0..4).prop_map(Answer::Servers),
+        revision().prop_map(Answer::Revision),
+        volume_id().prop_map(Answer::Number),
+        (revision(), of(vec((revision(), changed), 0..5))).prop_map(|(at, changes)| Answer::Changes { at, changes }),
+    ]
 }
 
 fn volume_info() -> impl Strategy<Value = VolumeInfo> {
@@ -365,7 +440,7 @@ fn verifier() -> impl Strategy<Value = BootVerifier> {
 
 /// Any answer.
 pub fn answer() -> impl Strategy<Value = Answer> {
-    prop_oneof![Just(Answer::Done), status_answers(), data_answers(), volume_answers()]
+    prop_oneof![Just(Answer::Done), status_answers(), data_answers(), volume_answers(), cell_answers()]
 }
 
 fn status_answers() -> impl Strategy<Value = Answer> {

@@ -142,7 +142,8 @@ impl Tree {
             | Call::Return { .. }
             | Call::ServerReport
             | Call::Scrub { .. }
-            | Call::Volume(_) => Err(Fault::Unsupported),
+            | Call::Volume(_)
+            | Call::Cell(_) => Err(Fault::Unsupported),
         }
     }
 

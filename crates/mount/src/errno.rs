@@ -37,6 +37,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Expired => Errno::IO,
         Fault::NoVolume => Errno::NODEV,
         Fault::Offline => Errno::NOMEDIUM,
+        Fault::Conflict => Errno::AGAIN,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -104,6 +105,7 @@ mod tests {
             (Fault::NameTooLong, Errno::NAMETOOLONG),
             (Fault::NotDelegated, Errno::IO),
             (Fault::Offline, Errno::NOMEDIUM),
+            (Fault::Conflict, Errno::AGAIN),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

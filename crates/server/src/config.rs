@@ -3,8 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fabric::Options;
+use fabric::{Endpoint, Options};
 use store::OpenOptions;
+
+/// Where the cell's database is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CellPlace {
+    /// This server has it, in this directory; made if it does not exist.
+    Here(PathBuf),
+    /// This one has it.
+    At(Endpoint),
+}
 
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
@@ -16,6 +25,8 @@ pub struct ServerConfig {
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`. Everybody who can connect is trusted to say who asks.
     pub tcp_listen: Option<String>,
+    /// Who has the cell's database; `None`: nobody, so this server knows of no other.
+    pub cell: Option<CellPlace>,
     /// How connections are kept.
     pub options: Options,
     /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
@@ -50,6 +61,7 @@ impl ServerConfig {
             partitions: vec![("/vicepa".to_owned(), partition.into())],
             unix_socket: None,
             tcp_listen: None,
+            cell: None,
             options: Options::default(),
             workers: 0,
             pool_threads: POOL_THREADS,

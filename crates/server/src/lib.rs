@@ -4,6 +4,7 @@
 //! may wait for the disk, a thread that lets time pass for leases, and one that makes changes stable in the background. What leads to
 //! what is in `house`. [`Loopback`] runs the same service with clients in the same process, without sockets.
 
+mod cell;
 mod config;
 mod house;
 mod join;
@@ -12,12 +13,14 @@ mod loopback;
 mod poll;
 mod pool;
 mod process;
+mod remote_cell;
 mod report;
 mod scrub;
 mod seat;
 mod server;
 mod worker;
 
-pub use config::{ServerConfig, WORKERS_MAX};
+pub use config::{CellPlace, ServerConfig, WORKERS_MAX};
 pub use loopback::{Loopback, LoopbackSession};
+pub use remote_cell::RemoteCell;
 pub use server::{Server, StartError};

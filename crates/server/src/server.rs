@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use celldb::CellError;
 use client::{Endpoint, clock};
 use dafs::ChannelId;
 use fabric::{Connection, Listener};
@@ -20,6 +21,7 @@ use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
 use crate::ServerConfig;
+use crate::cell;
 use crate::house::{Agenda, House};
 use crate::loopback::wall;
 use crate::poll::Poll;
@@ -54,6 +56,9 @@ pub enum StartError {
     /// Its records cannot be read.
     #[error("sessions of the earlier life cannot be read: {0}")]
     Records(#[from] StoreError),
+    /// The cell's database cannot be used.
+    #[error("{0}")]
+    Cell(#[from] CellError),
     /// It cannot listen there.
     #[error("cannot listen at {endpoint}: {error}")]
     Listen {
@@ -95,6 +100,10 @@ impl Server {
         let listeners = listen(config)?;
         let partitions = open_partitions(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
+        let endpoints: Vec<Endpoint> = listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
+        if let Some(place) = &config.cell {
+            vice.has_cell(cell::open(place, &partitions, &endpoints)?);
+        }
         let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
@@ -113,7 +122,7 @@ impl Server {
             workers: Vec::new(),
             others: Vec::new(),
             stop: Arc::new(stop),
-            endpoints: listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect(),
+            endpoints,
         };
         server.start_threads(config, &house, listeners)?;
         for (_, path) in &config.partitions {

@@ -4,7 +4,10 @@
 
 use bytes::Bytes;
 
-use crate::{BootVerifier, Fid, Kind, LockConflict, Name, PartitionInfo, Status, VnodeSlots, VolumeInfo};
+use crate::{
+    BootVerifier, Changed, Fid, Kind, LockConflict, Name, PartitionInfo, Revision, Seen, ServerInfo, Status,
+    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+};
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,16 @@ pub enum Answer {
     Volumes { volumes: Vec<VolumeInfo>, end: bool },
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
+    /// Groups of volumes; `end`: no more behind the last.
+    Groups { groups: Vec<Seen<VolumeGroup>>, end: bool },
+    /// Servers of the cell.
+    Servers(Vec<Seen<ServerInfo>>),
+    /// The cell's database is at this revision now.
+    Revision(Revision),
+    /// A number for a volume.
+    Number(VolumeId),
+    /// What was changed up to the revision `at` and fits; `None`: it is forgotten, so everything may have changed.
+    Changes { at: Revision, changes: Option<Vec<(Revision, Changed)>> },
 }
 
 impl Answer {

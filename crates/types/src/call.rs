@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{ByteRange, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp, VolumeCall};
+use crate::{ByteRange, CellCall, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp, VolumeCall};
 
 /// What `Make` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,6 +250,8 @@ pub enum Call {
 
     /// Administration of volumes. Answers: see [`VolumeCall`].
     Volume(VolumeCall),
+    /// The cell's database. Answers: see [`CellCall`].
+    Cell(CellCall),
 
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
@@ -276,6 +278,8 @@ impl Call {
             | Call::SettleBody { .. }
             | Call::AdoptBody { .. } => true,
             Call::Volume(call) => call.changes(),
+            // What it changes is no partition's, so no partition has a record of it: its records have revisions instead.
+            Call::Cell(_) => false,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -357,9 +361,12 @@ impl Call {
             | Call::Delegate { fid } => vec![fid],
             Call::Delegated { call, .. } => call.fids_mut(),
             Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => fids.iter_mut().collect(),
-            Call::Root { .. } | Call::ReclaimDone | Call::ServerReport | Call::Scrub { .. } | Call::Volume(_) => {
-                Vec::new()
-            }
+            Call::Root { .. }
+            | Call::ReclaimDone
+            | Call::ServerReport
+            | Call::Scrub { .. }
+            | Call::Volume(_)
+            | Call::Cell(_) => Vec::new(),
         }
     }
 }

@@ -103,11 +103,14 @@ pub enum Fault {
     /// The volume was taken off by an administrator.
     #[error("volume is offline")]
     Offline = 33,
+    /// The record is not as the caller read it: read it again. Never reaches an application.
+    #[error("changed by somebody else meanwhile")]
+    Conflict = 34,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 34] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -141,6 +144,7 @@ impl Fault {
         Fault::NameTooLong,
         Fault::NotDelegated,
         Fault::Offline,
+        Fault::Conflict,
     ];
 
     /// The fault with the given wire value.
@@ -160,6 +164,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(34), None);
+        assert_eq!(Fault::from_wire(35), None);
     }
 }

@@ -7,6 +7,7 @@ mod answer;
 pub mod buffer;
 mod call;
 mod caller;
+mod cell;
 mod fault;
 mod fid;
 pub mod limits;
@@ -22,6 +23,9 @@ pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
 };
 pub use caller::Caller;
+pub use cell::{
+    Busy, CellCall, Changed, Revision, Seen, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
+};
 pub use fault::Fault;
 pub use fid::{Fid, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};

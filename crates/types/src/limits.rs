@@ -6,6 +6,14 @@ use std::time::Duration;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes in a partition's name: a path that people type.
 pub const PARTITION_NAME_BYTES_MAX: usize = 255;
+/// Bytes in a server's name: a host's. Source: RFC 1035.
+pub const SERVER_NAME_BYTES_MAX: usize = 253;
+/// Addresses of a server.
+pub const ADDRESSES_MAX: usize = 16;
+/// Sites of a group of volumes.
+pub const SITES_MAX: usize = 1000;
+/// Bytes of what [`crate::Busy`] says.
+pub const BUSY_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.

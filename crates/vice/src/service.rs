@@ -11,8 +11,9 @@
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use celldb::CellDb;
 use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
 use parking_lot::Mutex;
 use store::{Partition, SessionRecord, StoreError};
@@ -57,6 +58,7 @@ pub struct Vice {
     pub(crate) counters: Counters,
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     pub(crate) volumes: Known,
+    pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
     attaching: Mutex<()>,
@@ -157,6 +159,7 @@ impl Vice {
             counters: Counters::default(),
             scrub: Mutex::new(None),
             volumes: Known::default(),
+            cell: OnceLock::new(),
             naming: Mutex::new(()),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),
@@ -374,7 +377,8 @@ impl Vice {
             | Call::LendBlank { .. }
             | Call::AdoptBody { .. }
             | Call::Scrub { .. }
-            | Call::Volume(_) => true,
+            | Call::Volume(_)
+            | Call::Cell(_) => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
             Call::ReadSums { count, .. } => *count > FEW_SUMS,

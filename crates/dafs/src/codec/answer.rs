@@ -3,8 +3,11 @@
 use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use types::{Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Status, VnodeSlots, VolumeStatus};
+use types::{
+    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Revision, Status, VnodeSlots, VolumeId, VolumeStatus,
+};
 
+use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
 use super::status::{STATUS_BYTES, get_status, put_status};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
@@ -95,6 +98,15 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
         Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
         Answer::Partitions(partitions) => put_partitions(to, partitions),
+        Answer::Groups { groups, end } => put_groups(to, groups, *end),
+        Answer::Servers(servers) => put_servers(to, servers),
+        Answer::Revision(revision) => {
+            to.u64(revision.0);
+        }
+        Answer::Number(number) => {
+            to.u64(number.0);
+        }
+        Answer::Changes { at, changes } => put_changes(to, *at, changes.as_ref()),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -206,6 +218,11 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
         AnswerKind::Volumes => get_volumes(from)?,
         AnswerKind::Partitions => get_partitions(from)?,
+        AnswerKind::Groups => get_groups(from)?,
+        AnswerKind::Servers => get_servers(from)?,
+        AnswerKind::Revision => Answer::Revision(Revision(from.u64()?)),
+        AnswerKind::Number => Answer::Number(VolumeId(from.u64()?)),
+        AnswerKind::Changes => get_changes(from)?,
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
             Answer::Report(from.text(length)?)

@@ -7,6 +7,7 @@ use types::limits::{
 };
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
 
+use super::cell::{get_cell_call, put_cell_call};
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
@@ -121,6 +122,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         Call::ReclaimDone | Call::ServerReport => to,
         Call::Scrub { start } => to.bool(*start),
         Call::Volume(call) => put_volume_call(to, call),
+        Call::Cell(call) => put_cell_call(to, call),
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
@@ -221,6 +223,15 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::VolumeList
         | Procedure::VolumeExamine
         | Procedure::Partitions => Call::Volume(get_volume_call(from, procedure)?),
+        Procedure::CellGroup
+        | Procedure::CellGroups
+        | Procedure::CellPutGroup
+        | Procedure::CellRemoveGroup
+        | Procedure::CellTakeNumbers
+        | Procedure::CellServers
+        | Procedure::CellPutServer
+        | Procedure::CellRemoveServer
+        | Procedure::CellChanges => Call::Cell(get_cell_call(from, procedure)?),
     })
 }
 
@@ -481,7 +492,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::ReclaimDone
         | Call::ServerReport
         | Call::Scrub { .. }
-        | Call::Volume(_) => [None, None],
+        | Call::Volume(_)
+        | Call::Cell(_) => [None, None],
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod answer;
 mod call;
+mod cell;
 pub(crate) mod choice;
 mod procedure;
 mod status;

@@ -1,6 +1,6 @@
 //! The numbers of calls and of kinds of answers. Wire values: never renumber.
 
-use types::{Answer, Call, VolumeCall};
+use types::{Answer, Call, CellCall, VolumeCall};
 
 /// Declares an enum of wire values with its way back from the wire.
 macro_rules! wire_numbers {
@@ -76,6 +76,15 @@ wire_numbers! {
         VolumeList = 45,
         VolumeExamine = 46,
         Partitions = 47,
+        CellGroup = 64,
+        CellGroups = 65,
+        CellPutGroup = 66,
+        CellRemoveGroup = 67,
+        CellTakeNumbers = 68,
+        CellServers = 69,
+        CellPutServer = 70,
+        CellRemoveServer = 71,
+        CellChanges = 72,
     }
 }
 
@@ -106,6 +115,11 @@ wire_numbers! {
         Blank = 21,
         Volumes = 22,
         Partitions = 23,
+        Groups = 32,
+        Servers = 33,
+        Revision = 34,
+        Number = 35,
+        Changes = 36,
     }
 }
 
@@ -157,6 +171,7 @@ impl Procedure {
             Call::Delegated { call, .. } => Procedure::of(call),
             Call::Return { .. } => Procedure::Return,
             Call::Volume(call) => Procedure::of_volume(call),
+            Call::Cell(call) => Procedure::of_cell(call),
         }
     }
 
@@ -170,6 +185,20 @@ impl Procedure {
             VolumeCall::List { .. } => Procedure::VolumeList,
             VolumeCall::Examine { .. } => Procedure::VolumeExamine,
             VolumeCall::Partitions => Procedure::Partitions,
+        }
+    }
+
+    const fn of_cell(call: &CellCall) -> Procedure {
+        match call {
+            CellCall::Group { .. } => Procedure::CellGroup,
+            CellCall::Groups { .. } => Procedure::CellGroups,
+            CellCall::PutGroup { .. } => Procedure::CellPutGroup,
+            CellCall::RemoveGroup { .. } => Procedure::CellRemoveGroup,
+            CellCall::TakeNumbers { .. } => Procedure::CellTakeNumbers,
+            CellCall::Servers => Procedure::CellServers,
+            CellCall::PutServer { .. } => Procedure::CellPutServer,
+            CellCall::RemoveServer { .. } => Procedure::CellRemoveServer,
+            CellCall::Changes { .. } => Procedure::CellChanges,
         }
     }
 
@@ -214,6 +243,14 @@ impl Procedure {
                 AnswerKind::Volumes
             }
             Procedure::Partitions => AnswerKind::Partitions,
+            Procedure::CellGroup | Procedure::CellGroups => AnswerKind::Groups,
+            Procedure::CellPutGroup
+            | Procedure::CellRemoveGroup
+            | Procedure::CellPutServer
+            | Procedure::CellRemoveServer => AnswerKind::Revision,
+            Procedure::CellTakeNumbers => AnswerKind::Number,
+            Procedure::CellServers => AnswerKind::Servers,
+            Procedure::CellChanges => AnswerKind::Changes,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }
@@ -247,6 +284,11 @@ impl AnswerKind {
             Answer::Blank(_) => AnswerKind::Blank,
             Answer::Volumes { .. } => AnswerKind::Volumes,
             Answer::Partitions(_) => AnswerKind::Partitions,
+            Answer::Groups { .. } => AnswerKind::Groups,
+            Answer::Servers(_) => AnswerKind::Servers,
+            Answer::Revision(_) => AnswerKind::Revision,
+            Answer::Number(_) => AnswerKind::Number,
+            Answer::Changes { .. } => AnswerKind::Changes,
         }
     }
 
@@ -275,7 +317,12 @@ impl AnswerKind {
             | AnswerKind::LockTest
             | AnswerKind::Report
             | AnswerKind::Volumes
-            | AnswerKind::Partitions => false,
+            | AnswerKind::Partitions
+            | AnswerKind::Groups
+            | AnswerKind::Servers
+            | AnswerKind::Revision
+            | AnswerKind::Number
+            | AnswerKind::Changes => false,
         }
     }
 }

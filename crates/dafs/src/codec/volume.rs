@@ -42,8 +42,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             .u8(change.state.map_or(0, |state| state as u8))
             .u8(u8::from(change.quota_bytes.is_some()) | u8::from(change.quota_files.is_some()) << 1),
         VolumeCall::List { partition, after, max } => to.u64(after.0).u32(partition.0).u32(*max),
-        VolumeCall::Examine { volume: WhichVolume::Id(id) } => to.require(id.0 != 0, "volume", 0).u64(id.0).u16(0),
-        VolumeCall::Examine { volume: WhichVolume::Name(name) } => to.u64(0).name_length(name).name(name),
+        VolumeCall::Examine { volume } => put_which(to, volume),
         VolumeCall::Partitions => to,
     }
 }
@@ -80,7 +79,14 @@ fn get_name(from: &mut Reader<'_>) -> Result<Name, WireError> {
     from.name(length)
 }
 
-fn get_which(from: &mut Reader<'_>) -> Result<WhichVolume, WireError> {
+pub(super) fn put_which<'w>(to: &'w mut Writer, which: &WhichVolume) -> &'w mut Writer {
+    match which {
+        WhichVolume::Id(id) => to.require(id.0 != 0, "volume", 0).u64(id.0).u16(0),
+        WhichVolume::Name(name) => to.u64(0).name_length(name).name(name),
+    }
+}
+
+pub(super) fn get_which(from: &mut Reader<'_>) -> Result<WhichVolume, WireError> {
     let id = from.u64()?;
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     match (id, length) {

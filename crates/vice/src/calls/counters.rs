@@ -58,6 +58,7 @@ call_names! {
     Delegated => "delegated",
     Return => "return",
     Volume => "volume",
+    Cell => "cell",
 }
 
 /// Calls begun, by kind; repetitions count too.

@@ -86,6 +86,7 @@ impl Vice {
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),
+            Call::Cell(call) => self.ask_cell(ask, call),
             Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
             Call::Scrub { start } => self.scrub_report(ask, *start),
         }

@@ -1,0 +1,313 @@
+//! The database in a directory of one server: RocksDB, every change one synced batch.
+//!
+//! RocksDB because the store has it already: one engine to know. Changes are rare and small here; a batch holds the record, the pointers to it by name and
+//! numbers, what its revision changed, and the counters, so that after a crash all of it is there or nothing.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rocksdb::{DB, DBCompressionType, Direction, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions};
+use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
+
+use crate::record::{self, Counters};
+use crate::{CellDb, CellError, key};
+
+type Result<T> = std::result::Result<T, CellError>;
+
+/// Sees a record; says whether it wants another.
+type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
+
+/// Changes that are remembered. Who remembers records asks each few seconds.
+const CHANGES_KEPT: u64 = 1 << 16;
+/// Room on the disk below which nothing is added: RocksDB ends the process when its log finds none.
+const ROOM_BYTES_MIN: u64 = 32 << 20;
+
+/// See the head of the file.
+pub struct Embedded {
+    db: DB,
+    path: PathBuf,
+    /// Held while a change is made.
+    counters: Mutex<Counters>,
+    changes_kept: u64,
+    /// Where RocksDB tells what it does, which nobody reads.
+    _diary: Option<tempfile::TempDir>,
+}
+
+impl Embedded {
+    /// Opens the database in `path`, or makes it.
+    ///
+    /// # Errors
+    /// `Medium` if another process has it open, or the disk fails; `Damaged`.
+    pub fn open(path: &Path) -> Result<Embedded> {
+        Self::open_with(path, CHANGES_KEPT)
+    }
+
+    fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
+        let diary = tempfile::tempdir().ok();
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_max_background_jobs(2);
+        options.set_max_open_files(256);
+        options.set_log_level(LogLevel::Error);
+        if let Some(diary) = &diary {
+            options.set_db_log_dir(diary.path());
+        }
+        let db = DB::open(&options, path)
+            .map_err(|error| CellError::Medium(format!("{}: {error} (is another server using it?)", path.display())))?;
+        let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
+        let counters = match stored {
+            Some(value) => record::decode_counters(key::COUNTERS, &value)?,
+            None => Counters { next_number: 1, ..Counters::default() },
+        };
+        Ok(Embedded { db, path: path.to_owned(), counters: Mutex::new(counters), changes_kept, _diary: diary })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.db.get(key).map_err(|error| medium(&error))
+    }
+
+    fn group(&self, read_write: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+        let key = key::group(read_write);
+        self.get(&key)?.map(|value| record::decode_group(&key, &value)).transpose()
+    }
+
+    fn server(&self, id: ServerId) -> Result<Option<Seen<ServerInfo>>> {
+        let key = key::server(id);
+        self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
+    }
+
+    /// Where a name or number points to.
+    fn pointer(&self, key: &[u8]) -> Result<Option<VolumeId>> {
+        self.get(key)?.map(|value| record::decode_pointer(key, &value)).transpose()
+    }
+
+    /// Visits records from `from` on in the order of their keys, as long as it is told to go on.
+    fn scan(&self, from: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        for found in self.db.iterator(IteratorMode::From(from, Direction::Forward)) {
+            let (key, value) = found.map_err(|error| medium(&error))?;
+            if !visit(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a change: what `fill` puts into the batch, with its revision.
+    fn change(
+        &self,
+        counters: &mut Counters,
+        changed: Changed,
+        fill: impl FnOnce(Revision, &mut Counters, &mut WriteBatch),
+    ) -> Result<Revision> {
+        let mut next = Counters { revision: counters.revision + 1, ..*counters };
+        let revision = Revision(next.revision);
+        let mut batch = WriteBatch::default();
+        fill(revision, &mut next, &mut batch);
+        let key = key::change(revision);
+        batch.put(&key, record::encode_change(&key, revision, changed));
+        while next.revision - next.oldest_change > self.changes_kept {
+            next.oldest_change += 1;
+            batch.delete(key::change(Revision(next.oldest_change)));
+        }
+        self.write(batch, counters, next)?;
+        Ok(revision)
+    }
+
+    fn write(&self, mut batch: WriteBatch, counters: &mut Counters, next: Counters) -> Result<()> {
+        batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, next));
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        self.db.write_opt(batch, &options).map_err(|error| medium(&error))?;
+        *counters = next;
+        Ok(())
+    }
+
+    fn need_room(&self) -> Result<()> {
+        let about = rustix::fs::statvfs(&self.path).map_err(|error| CellError::Medium(error.to_string()))?;
+        if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
+            return Err(CellError::Medium(format!("no room is left where {} lies", self.path.display())));
+        }
+        Ok(())
+    }
+
+    /// Name and numbers are no other group's.
+    fn need_free(&self, group: &VolumeGroup) -> Result<()> {
+        let mine = group.read_write;
+        let name = String::from_utf8_lossy(group.name.as_bytes()).into_owned();
+        let names = [(key::name(&group.name), format!("the name {name}"))];
+        let numbers = group.numbers().map(|number| (key::number(number), format!("the number {}", number.0)));
+        for (key, what) in names.into_iter().chain(numbers) {
+            if let Some(by) = self.pointer(&key)?.filter(|by| *by != mine) {
+                return Err(CellError::Taken { what, by });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn medium(error: &rocksdb::Error) -> CellError {
+    if error.kind() == rocksdb::ErrorKind::Corruption {
+        return CellError::Damaged(error.to_string());
+    }
+    CellError::Medium(error.to_string())
+}
+
+fn need_seen(expected: Revision, found: Revision) -> Result<()> {
+    if expected == found { Ok(()) } else { Err(CellError::Conflict { expected, found }) }
+}
+
+fn revision_of<T>(seen: Option<&Seen<T>>) -> Revision {
+    seen.map_or(Revision::default(), |seen| seen.revision)
+}
+
+/// Whether it can be anybody's record.
+fn need_sound(group: &VolumeGroup) -> Result<()> {
+    let numbers: Vec<VolumeId> = group.numbers().collect();
+    let twice = |at: usize| numbers[..at].contains(&numbers[at]);
+    if numbers.iter().any(|number| number.0 == 0) || (0..numbers.len()).any(twice) {
+        return Err(CellError::Misuse("the numbers of a group differ and are not 0".to_owned()));
+    }
+    if group.sites.iter().filter(|site| site.kind == SiteKind::ReadWrite).count() > 1 {
+        return Err(CellError::Misuse("a group has one read-write site".to_owned()));
+    }
+    let place = |at: usize| (group.sites[at].server, &group.sites[at].partition, group.sites[at].kind);
+    if (0..group.sites.len()).any(|at| (0..at).any(|before| place(before) == place(at))) {
+        return Err(CellError::Misuse("a group has a site once".to_owned()));
+    }
+    Ok(())
+}
+
+/// Takes the pointers to a group away.
+fn forget(group: &VolumeGroup, batch: &mut WriteBatch) {
+    batch.delete(key::name(&group.name));
+    group.numbers().for_each(|number| batch.delete(key::number(number)));
+}
+
+impl CellDb for Embedded {
+    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+        // Between two gets the group may be renamed or removed: its own record says.
+        let Some(read_write) = self.pointer(&key::name(name))? else { return Ok(None) };
+        Ok(self.group(read_write)?.filter(|seen| seen.record.name == *name))
+    }
+
+    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+        let Some(read_write) = self.pointer(&key::number(number))? else { return Ok(None) };
+        Ok(self.group(read_write)?.filter(|seen| seen.record.numbers().any(|of| of == number)))
+    }
+
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
+        let mut groups = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(groups) };
+        let from = key::group(VolumeId(first));
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() || groups.len() == max {
+                return Ok(false);
+            }
+            groups.push(record::decode_group(key, value)?);
+            Ok(true)
+        })?;
+        Ok(groups)
+    }
+
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
+        need_sound(group)?;
+        let mut counters = self.counters.lock();
+        self.need_room()?;
+        let before = self.group(group.read_write)?;
+        need_seen(expected, revision_of(before.as_ref()))?;
+        self.need_free(group)?;
+        self.change(&mut counters, Changed::Group(group.read_write), |revision, next, batch| {
+            if let Some(before) = &before {
+                forget(&before.record, batch);
+            }
+            let key = key::group(group.read_write);
+            batch.put(&key, record::encode_group(&key, revision, group));
+            let numbers = group.numbers().map(key::number);
+            for key in numbers.chain([key::name(&group.name)]) {
+                batch.put(&key, record::encode_pointer(&key, group.read_write));
+            }
+            // A group that came from elsewhere brings its numbers.
+            let highest = group.numbers().map(|number| number.0).max().unwrap_or(0);
+            next.next_number = next.next_number.max(highest.saturating_add(1));
+        })
+    }
+
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision> {
+        let mut counters = self.counters.lock();
+        let before = self.group(read_write)?;
+        need_seen(expected, revision_of(before.as_ref()))?;
+        self.change(&mut counters, Changed::Group(read_write), |_, _, batch| {
+            if let Some(before) = &before {
+                forget(&before.record, batch);
+            }
+            batch.delete(key::group(read_write));
+        })
+    }
+
+    fn take_numbers(&self, count: u32) -> Result<VolumeId> {
+        let mut counters = self.counters.lock();
+        self.need_room()?;
+        let first = counters.next_number;
+        let end = first.checked_add(u64::from(count)).filter(|end| *end < u64::MAX);
+        let next_number = end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
+        let next = Counters { next_number, ..*counters };
+        self.write(WriteBatch::default(), &mut counters, next)?;
+        Ok(VolumeId(first))
+    }
+
+    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+        let from = key::server(ServerId(0));
+        let mut servers = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() {
+                return Ok(false);
+            }
+            servers.push(record::decode_server(key, value)?);
+            Ok(true)
+        })?;
+        Ok(servers)
+    }
+
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
+        let mut counters = self.counters.lock();
+        self.need_room()?;
+        need_seen(expected, revision_of(self.server(server.id)?.as_ref()))?;
+        self.change(&mut counters, Changed::Server(server.id), |revision, _, batch| {
+            let key = key::server(server.id);
+            batch.put(&key, record::encode_server(&key, revision, server));
+        })
+    }
+
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
+        let mut counters = self.counters.lock();
+        need_seen(expected, revision_of(self.server(id)?.as_ref()))?;
+        self.change(&mut counters, Changed::Server(id), |_, _, batch| batch.delete(key::server(id)))
+    }
+
+    fn revision(&self) -> Result<Revision> {
+        Ok(Revision(self.counters.lock().revision))
+    }
+
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
+        // Held, so that what is told of is not forgotten meanwhile.
+        let counters = self.counters.lock();
+        let oldest = Revision(counters.oldest_change);
+        if since < oldest {
+            return Err(CellError::Forgotten { oldest });
+        }
+        let mut changes = Vec::new();
+        if since.0 >= counters.revision {
+            return Ok(changes);
+        }
+        self.scan(&key::change(Revision(since.0 + 1)), &mut |key, value| {
+            let Some(revision) = key::revision_of(key).filter(|_| changes.len() < max) else { return Ok(false) };
+            changes.push((revision, record::decode_change(key, value)?));
+            Ok(true)
+        })?;
+        Ok(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Against a model that keeps everything in maps, opened again now and then.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use types::{Busy, Site};
+
+use super::*;
+const KEPT: u64 = 8;
+
+fn name(n: u8) -> Name {
+    // One of them is no UTF-8.
+    let last = if n == 0 { 0xff } else { b'a' + n };
+    Name::new(&[&b"volume-"[..], &[last]].concat()).unwrap()
+}
+
+fn site(n: u8, kind: SiteKind) -> Site {
+    Site { server: ServerId(u128::from(n)), partition: "vicepa".to_owned(), kind, epoch: u64::from(n) }
+}
+
+fn group(number: u64, named: u8) -> VolumeGroup {
+    VolumeGroup::new(name(named), VolumeId(number), site(named, SiteKind::ReadWrite))
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put { number: u64, named: u8, read_only: Option<u64>, backup: Option<u64>, stale: bool },
+    Remove { number: u64, stale: bool },
+    Take(u32),
+    PutServer { id: u8, stale: bool },
+    RemoveServer { id: u8, stale: bool },
+    Reopen,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let number = || 1..9_u64;
+    let stale = || prop::bool::weighted(0.2);
+    prop_oneof![
+        6 => (number(), 0..5_u8, prop::option::of(number()), prop::option::of(number()), stale())
+            .prop_map(|(number, named, read_only, backup, stale)| Op::Put { number, named, read_only, backup, stale }),
+        2 => (number(), stale()).prop_map(|(number, stale)| Op::Remove { number, stale }),
+        1 => (1..5_u32).prop_map(Op::Take),
+        2 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::PutServer { id, stale }),
+        1 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::RemoveServer { id, stale }),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+/// The obvious database.
+#[derive(Default)]
+struct Model {
+    groups: BTreeMap<u64, Seen<VolumeGroup>>,
+    servers: BTreeMap<u128, Seen<ServerInfo>>,
+    changes: Vec<Changed>,
+    highest: u64,
+}
+
+impl Model {
+    fn next(&mut self, changed: Changed) -> Revision {
+        self.changes.push(changed);
+        Revision(self.changes.len() as u64)
+    }
+
+    /// What may be refused is refused for one of these reasons.
+    fn is_taken(&self, group: &VolumeGroup) -> bool {
+        let others = self.groups.values().filter(|other| other.record.read_write != group.read_write);
+        let mut clash = others.map(|other| &other.record);
+        clash.any(|other| other.name == group.name || other.numbers().any(|of| group.numbers().any(|mine| mine == of)))
+    }
+}
+
+fn seen(stale: bool, revision: Revision) -> Revision {
+    if stale { Revision(revision.0 + 1) } else { revision }
+}
+
+fn step(db: &Embedded, model: &mut Model, op: &Op) {
+    match *op {
+        Op::Put { number, named, read_only, backup, stale } => {
+            let mut new = group(number, named);
+            new.read_only = read_only.map(VolumeId);
+            new.backup = backup.map(VolumeId);
+            new.busy = stale.then(|| Busy { operation: "move".to_owned(), by: "me".to_owned(), since_secs: 7 });
+            let found = revision_of(model.groups.get(&number));
+            let numbers: Vec<_> = new.numbers().collect();
+            let sound = (0..numbers.len()).all(|at| !numbers[..at].contains(&numbers[at]));
+            match db.put_group(&new, seen(stale, found)) {
+                Ok(revision) => {
+                    assert!(sound && !stale && !model.is_taken(&new));
+                    assert_eq!(revision, model.next(Changed::Group(new.read_write)));
+                    model.highest = model.highest.max(numbers.iter().map(|number| number.0).max().unwrap());
+                    model.groups.insert(number, Seen { record: new, revision });
+                }
+                Err(CellError::Misuse(_)) => assert!(!sound),
+                Err(CellError::Conflict { .. }) => assert!(stale),
+                Err(CellError::Taken { .. }) => assert!(model.is_taken(&new)),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        Op::Remove { number, stale } => {
+            let found = revision_of(model.groups.get(&number));
+            // What is not there can be removed at revision 0: nothing happens but a revision.
+            let expected = seen(stale, found);
+            match db.remove_group(VolumeId(number), expected) {
+                Ok(revision) => {
+                    assert!(!stale);
+                    assert_eq!(revision, model.next(Changed::Group(VolumeId(number))));
+                    model.groups.remove(&number);
+                }
+                Err(error) => assert_eq!((stale, error), (true, CellError::Conflict { expected, found })),
+            }
+        }
+        Op::Take(count) => {
+            let first = db.take_numbers(count).unwrap();
+            assert!(first.0 > model.highest, "{first:?} was given before");
+            model.highest = first.0 + u64::from(count) - 1;
+        }
+        Op::PutServer { id, stale } => {
+            let server = ServerInfo {
+                id: ServerId(u128::from(id)),
+                name: format!("server-{id}"),
+                addresses: vec![([127, 0, 0, 1], 7000 + u16::from(id)).into()],
+            };
+            let found = revision_of(model.servers.get(&server.id.0));
+            match db.put_server(&server, seen(stale, found)) {
+                Ok(revision) => {
+                    assert!(!stale);
+                    assert_eq!(revision, model.next(Changed::Server(server.id)));
+                    model.servers.insert(server.id.0, Seen { record: server, revision });
+                }
+                Err(error) => assert!(stale, "{error}"),
+            }
+        }
+        Op::RemoveServer { id, stale } => {
+            let id = ServerId(u128::from(id));
+            let found = revision_of(model.servers.get(&id.0));
+            match db.remove_server(id, seen(stale, found)) {
+                Ok(revision) => {
+                    assert!(!stale);
+                    assert_eq!(revision, model.next(Changed::Server(id)));
+                    model.servers.remove(&id.0);
+                }
+                Err(error) => assert!(stale, "{error}"),
+            }
+        }
+        Op::Reopen => {}
+    }
+}
+
+fn check(db: &Embedded, model: &Model) {
+    let groups: Vec<_> = model.groups.values().cloned().collect();
+    assert_eq!(db.groups(VolumeId(0), 100).unwrap(), groups);
+    assert_eq!(db.servers().unwrap(), model.servers.values().cloned().collect::<Vec<_>>());
+    for named in 0..5 {
+        let wanted = groups.iter().find(|seen| seen.record.name == name(named)).cloned();
+        assert_eq!(db.group_named(&name(named)).unwrap(), wanted);
+    }
+    for number in 1..9 {
+        let wanted = groups.iter().find(|seen| seen.record.numbers().any(|of| of.0 == number)).cloned();
+        assert_eq!(db.group_of(VolumeId(number)).unwrap(), wanted);
+    }
+    let all = model.changes.len() as u64;
+    assert_eq!(db.revision().unwrap(), Revision(all));
+    let known = all.saturating_sub(KEPT);
+    let wanted: Vec<_> = (known..all).map(|at| (Revision(at + 1), model.changes[at as usize])).collect();
+    assert_eq!(db.changes(Revision(known), 100).unwrap(), wanted);
+    if known > 0 {
+        assert_eq!(db.changes(Revision(known - 1), 1), Err(CellError::Forgotten { oldest: Revision(known) }));
+    }
+    assert_eq!(db.changes(Revision(all), 100).unwrap(), vec![]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(48), ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_what_maps_would_be(ops in prop::collection::vec(op(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut db = Embedded::open_with(dir.path(), KEPT).unwrap();
+        let mut model = Model::default();
+        for op in &ops {
+            step(&db, &mut model, op);
+            if matches!(op, Op::Reopen) {
+                drop(db);
+                db = Embedded::open_with(dir.path(), KEPT).unwrap();
+            }
+            check(&db, &model);
+        }
+    }
+}
+
+#[test]
+fn groups_come_in_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Embedded::open(dir.path()).unwrap();
+    for number in [3, 5, 8] {
+        db.put_group(&group(number, number as u8), Revision(0)).unwrap();
+    }
+    let numbers = |after, max| -> Vec<u64> {
+        db.groups(VolumeId(after), max).unwrap().iter().map(|seen| seen.record.read_write.0).collect()
+    };
+    assert_eq!(numbers(0, 2), [3, 5]);
+    assert_eq!(numbers(5, 2), [8]);
+    assert_eq!(numbers(8, 2), [0; 0]);
+    assert_eq!(numbers(u64::MAX, 2), [0; 0]);
+}
+
+#[test]
+fn what_no_record_can_hold_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Embedded::open(dir.path()).unwrap();
+    let mut two_writers = group(1, 1);
+    two_writers.sites.push(site(2, SiteKind::ReadWrite));
+    let mut one_site_twice = group(1, 1);
+    one_site_twice.sites.extend([site(3, SiteKind::ReadOnly), site(3, SiteKind::ReadOnly)]);
+    for bad in [two_writers, one_site_twice, group(0, 1)] {
+        assert!(matches!(db.put_group(&bad, Revision(0)), Err(CellError::Misuse(_))), "{bad:?}");
+    }
+    assert_eq!(db.revision().unwrap(), Revision(0));
+}
+
+#[test]
+fn only_one_process_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let _db = Embedded::open(dir.path()).unwrap();
+    assert!(matches!(Embedded::open(dir.path()), Err(CellError::Medium(_))));
+}
+
+#[test]
+fn a_damaged_record_is_not_believed() {
+    let key = key::group(VolumeId(7));
+    let whole = record::encode_group(&key, Revision(9), &group(7, 1));
+    assert_eq!(record::decode_group(&key, &whole).unwrap(), Seen { record: group(7, 1), revision: Revision(9) });
+    for at in 0..whole.len() {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x20;
+        assert!(matches!(record::decode_group(&key, &bad), Err(CellError::Damaged(_))), "byte {at}");
+        assert!(record::decode_group(&key, &whole[..at]).is_err());
+    }
+    assert!(record::decode_group(&key::group(VolumeId(8)), &whole).is_err(), "under another key");
+}

@@ -1,0 +1,87 @@
+//! The cell's shared records: volume locations, servers, and the numbers of volumes.
+//!
+//! Model. A cell has one database, and every change of it has a *revision*, the next number. A record carries the revision of its last change, and
+//! who changes it says which one it read: somebody who changed it meanwhile is found out, and nothing is overwritten unseen (`Conflict`). What
+//! changed since a revision can be asked for, so that servers and clients that remember records learn what to forget. That much etcd has too, so a
+//! cell of many machines can have it in etcd's place of [`Embedded`]; there is no consensus of our own.
+//!
+//! A change is on disk before its call returns. Names and numbers are unique in the cell: a change that would give one twice is refused.
+
+mod embedded;
+mod error;
+mod key;
+mod record;
+
+pub use embedded::Embedded;
+pub use error::CellError;
+
+use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId};
+
+/// What every engine does. Thread-safe.
+pub trait CellDb: Send + Sync {
+    /// The group with this base name.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`; so for every reading method.
+    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError>;
+
+    /// The group that this number belongs to, as read-write, read-only or backup volume.
+    ///
+    /// # Errors
+    /// As `group_named`.
+    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError>;
+
+    /// Up to `max` groups whose read-write numbers are above `after`, in their order.
+    ///
+    /// # Errors
+    /// As `group_named`.
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError>;
+
+    /// Makes (`expected` 0) or changes a group; its new revision. The read-write number says which.
+    ///
+    /// # Errors
+    /// `Conflict` if it is not at `expected`; `Taken` if another group has its name or one of its numbers; `Medium`.
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError>;
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// `Conflict`, `Medium`.
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError>;
+
+    /// The first of `count` numbers that follow each other and that no volume ever had or will be given again.
+    ///
+    /// # Errors
+    /// `Medium`.
+    fn take_numbers(&self, count: u32) -> Result<VolumeId, CellError>;
+
+    /// Every server, by its id.
+    ///
+    /// # Errors
+    /// As `group_named`.
+    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError>;
+
+    /// Makes (`expected` 0) or changes a server.
+    ///
+    /// # Errors
+    /// `Conflict`, `Medium`.
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError>;
+
+    /// Removes a server.
+    ///
+    /// # Errors
+    /// `Conflict`, `Medium`.
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError>;
+
+    /// The revision of the last change.
+    ///
+    /// # Errors
+    /// As `group_named`.
+    fn revision(&self) -> Result<Revision, CellError>;
+
+    /// What was changed after `since`, the oldest first, up to `max` of it; each once for each of its changes.
+    ///
+    /// # Errors
+    /// `Forgotten` if that is so long ago that nobody knows any more: then everything may have changed; `Medium`.
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError>;
+}

@@ -1,0 +1,225 @@
+//! Values of records: JSON with the form's version, so that later programs can add fields, and behind it the crc32c of key and JSON.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use types::{
+    Busy, Changed, Name, Revision, Seen, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+};
+
+use crate::CellError;
+
+/// Of all records.
+const VERSION: u32 = 1;
+const SUM_BYTES: usize = 4;
+
+/// Around every record.
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    version: u32,
+    revision: u64,
+    record: T,
+}
+
+/// Bytes of a name that are no UTF-8 travel as a list of numbers.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Plain(String),
+    Bytes(Vec<u8>),
+}
+
+/// As people write it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+struct IdForm(ServerId);
+
+impl From<IdForm> for String {
+    fn from(id: IdForm) -> String {
+        id.0.to_string()
+    }
+}
+
+impl TryFrom<String> for IdForm {
+    type Error = ServerIdError;
+    fn try_from(text: String) -> Result<Self, ServerIdError> {
+        text.parse().map(IdForm)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KindForm {
+    ReadWrite,
+    ReadOnly,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SiteForm {
+    server: IdForm,
+    partition: String,
+    kind: KindForm,
+    epoch: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BusyForm {
+    operation: String,
+    by: String,
+    since_secs: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GroupForm {
+    name: Text,
+    read_write: u64,
+    read_only: Option<u64>,
+    backup: Option<u64>,
+    sites: Vec<SiteForm>,
+    released_epoch: u64,
+    busy: Option<BusyForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ServerForm {
+    id: IdForm,
+    name: String,
+    addresses: Vec<std::net::SocketAddr>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) revision: u64,
+    pub(crate) next_number: u64,
+    /// Changes after this revision are remembered.
+    pub(crate) oldest_change: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ChangeForm {
+    Group(u64),
+    Server(IdForm),
+}
+
+fn encode<T: Serialize>(key: &[u8], revision: Revision, record: T) -> Vec<u8> {
+    let envelope = Envelope { version: VERSION, revision: revision.0, record };
+    let mut bytes = serde_json::to_vec(&envelope).expect("these forms are plain data with string keys");
+    let sum = crc32c::crc32c_append(crc32c::crc32c(key), &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn decode<T: DeserializeOwned>(what: &str, key: &[u8], value: &[u8]) -> Result<Seen<T>, CellError> {
+    let damaged = |why: &str| CellError::Damaged(format!("{what} {} ({why})", key.escape_ascii()));
+    let (json, sum) = value.split_last_chunk::<SUM_BYTES>().ok_or_else(|| damaged("too short"))?;
+    if crc32c::crc32c_append(crc32c::crc32c(key), json) != u32::from_le_bytes(*sum) {
+        return Err(damaged("checksum"));
+    }
+    let envelope: Envelope<T> = serde_json::from_slice(json).map_err(|error| damaged(&error.to_string()))?;
+    if envelope.version != VERSION {
+        return Err(damaged("made by a later version"));
+    }
+    Ok(Seen { record: envelope.record, revision: Revision(envelope.revision) })
+}
+
+fn site_form(site: &Site) -> SiteForm {
+    let kind = match site.kind {
+        SiteKind::ReadWrite => KindForm::ReadWrite,
+        SiteKind::ReadOnly => KindForm::ReadOnly,
+    };
+    SiteForm { server: IdForm(site.server), partition: site.partition.clone(), kind, epoch: site.epoch }
+}
+
+fn site_of(form: SiteForm) -> Site {
+    let kind = match form.kind {
+        KindForm::ReadWrite => SiteKind::ReadWrite,
+        KindForm::ReadOnly => SiteKind::ReadOnly,
+    };
+    Site { server: form.server.0, partition: form.partition, kind, epoch: form.epoch }
+}
+
+fn busy_form(busy: &Busy) -> BusyForm {
+    BusyForm { operation: busy.operation.clone(), by: busy.by.clone(), since_secs: busy.since_secs }
+}
+
+fn busy_of(form: BusyForm) -> Busy {
+    Busy { operation: form.operation, by: form.by, since_secs: form.since_secs }
+}
+
+pub(crate) fn encode_group(key: &[u8], revision: Revision, group: &VolumeGroup) -> Vec<u8> {
+    let bytes = group.name.as_bytes();
+    let form = GroupForm {
+        name: match std::str::from_utf8(bytes) {
+            Ok(text) => Text::Plain(text.to_owned()),
+            Err(_) => Text::Bytes(bytes.to_vec()),
+        },
+        read_write: group.read_write.0,
+        read_only: group.read_only.map(|number| number.0),
+        backup: group.backup.map(|number| number.0),
+        sites: group.sites.iter().map(site_form).collect(),
+        released_epoch: group.released_epoch,
+        busy: group.busy.as_ref().map(busy_form),
+    };
+    encode(key, revision, form)
+}
+
+pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Seen<VolumeGroup>, CellError> {
+    let Seen { record: form, revision } = decode::<GroupForm>("group", key, value)?;
+    let name = match &form.name {
+        Text::Plain(text) => Name::new(text.as_bytes()),
+        Text::Bytes(bytes) => Name::new(bytes),
+    };
+    let name = name.map_err(|error| CellError::Damaged(format!("group {} ({error})", key.escape_ascii())))?;
+    let group = VolumeGroup {
+        name,
+        read_write: VolumeId(form.read_write),
+        read_only: form.read_only.map(VolumeId),
+        backup: form.backup.map(VolumeId),
+        sites: form.sites.into_iter().map(site_of).collect(),
+        released_epoch: form.released_epoch,
+        busy: form.busy.map(busy_of),
+    };
+    Ok(Seen { record: group, revision })
+}
+
+pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo) -> Vec<u8> {
+    let form = ServerForm { id: IdForm(server.id), name: server.name.clone(), addresses: server.addresses.clone() };
+    encode(key, revision, form)
+}
+
+pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Seen<ServerInfo>, CellError> {
+    let Seen { record: form, revision } = decode::<ServerForm>("server", key, value)?;
+    Ok(Seen { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses }, revision })
+}
+
+pub(crate) fn encode_pointer(key: &[u8], to: VolumeId) -> Vec<u8> {
+    encode(key, Revision(0), to.0)
+}
+
+pub(crate) fn decode_pointer(key: &[u8], value: &[u8]) -> Result<VolumeId, CellError> {
+    decode::<u64>("pointer", key, value).map(|seen| VolumeId(seen.record))
+}
+
+pub(crate) fn encode_counters(key: &[u8], counters: Counters) -> Vec<u8> {
+    encode(key, Revision(counters.revision), counters)
+}
+
+pub(crate) fn decode_counters(key: &[u8], value: &[u8]) -> Result<Counters, CellError> {
+    decode("counters", key, value).map(|seen| seen.record)
+}
+
+pub(crate) fn encode_change(key: &[u8], revision: Revision, changed: Changed) -> Vec<u8> {
+    let form = match changed {
+        Changed::Group(number) => ChangeForm::Group(number.0),
+        Changed::Server(id) => ChangeForm::Server(IdForm(id)),
+    };
+    encode(key, revision, form)
+}
+
+pub(crate) fn decode_change(key: &[u8], value: &[u8]) -> Result<Changed, CellError> {
+    Ok(match decode("change", key, value)?.record {
+        ChangeForm::Group(number) => Changed::Group(VolumeId(number)),
+        ChangeForm::Server(id) => Changed::Server(id.0),
+    })
+}

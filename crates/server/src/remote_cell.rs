@@ -1,0 +1,201 @@
+//! The cell's database when another server has it: every call goes there.
+//!
+//! The session begins with the first call, so that servers start in any order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use celldb::{CellDb, CellError};
+use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use parking_lot::Mutex;
+use types::{
+    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
+    WhichVolume,
+};
+
+type Result<T> = std::result::Result<T, CellError>;
+
+/// How long one call may take: an administrator waits for it.
+const CALL_WITHIN: Duration = Duration::from_secs(30);
+
+/// The database at another server.
+pub struct RemoteCell {
+    endpoint: Endpoint,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+impl RemoteCell {
+    /// At this server, where root's sessions may make changes.
+    pub fn at(endpoint: Endpoint) -> Self {
+        RemoteCell { endpoint, session: Mutex::default() }
+    }
+
+    fn session(&self) -> std::result::Result<Arc<Session>, CallError> {
+        let mut session = self.session.lock();
+        if let Some(session) = &*session {
+            return Ok(Arc::clone(session));
+        }
+        let mut config = SessionConfig::new(self.endpoint.clone(), Identity::fleeting());
+        config.call_within = Some(CALL_WITHIN);
+        Ok(Arc::clone(session.insert(Arc::new(Session::connect(config)?))))
+    }
+
+    fn ask(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
+        let called = self.session().and_then(|session| session.call(&Caller::ROOT, Call::Cell(call), None));
+        called.map(|reply| reply.answer).map_err(|error| match error {
+            CallError::Fault(fault) => fault,
+            error => {
+                tracing::warn!(%error, endpoint = %self.endpoint, "the server of the cell's database cannot be asked");
+                Fault::Expired
+            }
+        })
+    }
+
+    /// A question, or a change that is refused for no reason that has words of its own.
+    fn answer<T>(&self, call: CellCall, take: impl FnOnce(Answer) -> Option<T>) -> Result<T> {
+        let answer = self.ask(call).map_err(CellError::Away)?;
+        // The session took only an answer of the kind that belongs to the call.
+        take(answer).ok_or(CellError::Away(Fault::Invalid))
+    }
+
+    /// A change of the record that is at `expected`; the reasons to refuse it as they are for who is beside the database.
+    fn change(
+        &self,
+        call: CellCall,
+        expected: Revision,
+        found: impl FnOnce() -> Result<Revision>,
+        taken: impl FnOnce() -> Result<Option<CellError>>,
+    ) -> Result<Revision> {
+        match self.ask(call) {
+            Ok(Answer::Revision(revision)) => Ok(revision),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(Fault::Conflict) => Err(CellError::Conflict { expected, found: found()? }),
+            Err(Fault::Exists) => Err(taken()?.unwrap_or(CellError::Away(Fault::Exists))),
+            Err(Fault::Invalid) => Err(CellError::Misuse("no such record can be".to_owned())),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn group(&self, volume: WhichVolume) -> Result<Option<Seen<VolumeGroup>>> {
+        match self.ask(CellCall::Group { volume }) {
+            Ok(Answer::Groups { mut groups, .. }) => Ok(groups.pop()),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(Fault::NoVolume) => Ok(None),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn found_group(&self, read_write: VolumeId) -> Result<Revision> {
+        let found = self.group_of(read_write)?.filter(|seen| seen.record.read_write == read_write);
+        Ok(found.map(|seen| seen.revision).unwrap_or_default())
+    }
+
+    fn found_server(&self, id: ServerId) -> Result<Revision> {
+        let found = self.servers()?.into_iter().find(|seen| seen.record.id == id);
+        Ok(found.map(|seen| seen.revision).unwrap_or_default())
+    }
+
+    /// Whose the name or a number of the group is.
+    fn taken(&self, group: &VolumeGroup) -> Result<Option<CellError>> {
+        let other = |seen: Option<Seen<VolumeGroup>>| {
+            seen.map(|seen| seen.record.read_write).filter(|by| *by != group.read_write)
+        };
+        if let Some(by) = other(self.group_named(&group.name)?) {
+            let what = format!("the name {}", String::from_utf8_lossy(group.name.as_bytes()));
+            return Ok(Some(CellError::Taken { what, by }));
+        }
+        for number in group.numbers() {
+            if let Some(by) = other(self.group_of(number)?) {
+                return Ok(Some(CellError::Taken { what: format!("the number {}", number.0), by }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl CellDb for RemoteCell {
+    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+        self.group(WhichVolume::Name(name.clone()))
+    }
+
+    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+        if number.0 == 0 {
+            return Ok(None);
+        }
+        self.group(WhichVolume::Id(number))
+    }
+
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
+        let mut all: Vec<Seen<VolumeGroup>> = Vec::new();
+        while all.len() < max {
+            let after = all.last().map_or(after, |seen| seen.record.read_write);
+            let left = u32::try_from(max - all.len()).unwrap_or(u32::MAX);
+            let (groups, end) = self.answer(CellCall::Groups { after, max: left }, |answer| match answer {
+                Answer::Groups { groups, end } => Some((groups, end)),
+                _ => None,
+            })?;
+            let empty = groups.is_empty();
+            all.extend(groups);
+            if end || empty {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
+        let call = CellCall::PutGroup { group: Box::new(group.clone()), expected };
+        self.change(call, expected, || self.found_group(group.read_write), || self.taken(group))
+    }
+
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision> {
+        let call = CellCall::RemoveGroup { read_write, expected };
+        self.change(call, expected, || self.found_group(read_write), || Ok(None))
+    }
+
+    fn take_numbers(&self, count: u32) -> Result<VolumeId> {
+        self.answer(CellCall::TakeNumbers { count }, |answer| match answer {
+            Answer::Number(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+        self.answer(CellCall::Servers, |answer| match answer {
+            Answer::Servers(servers) => Some(servers),
+            _ => None,
+        })
+    }
+
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
+        let call = CellCall::PutServer { server: server.clone(), expected };
+        self.change(call, expected, || self.found_server(server.id), || Ok(None))
+    }
+
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
+        let call = CellCall::RemoveServer { id, expected };
+        self.change(call, expected, || self.found_server(id), || Ok(None))
+    }
+
+    fn revision(&self) -> Result<Revision> {
+        // Nothing is so late.
+        self.changed(Revision(u64::MAX), 0).map(|(at, _)| at)
+    }
+
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
+        let (at, changes) = self.changed(since, u32::try_from(max).unwrap_or(u32::MAX))?;
+        changes.ok_or(CellError::Forgotten { oldest: at })
+    }
+}
+
+/// Up to which revision, and what was changed.
+type News = (Revision, Option<Vec<(Revision, Changed)>>);
+
+impl RemoteCell {
+    fn changed(&self, since: Revision, max: u32) -> Result<News> {
+        self.answer(CellCall::Changes { since, max }, |answer| match answer {
+            Answer::Changes { at, changes } => Some((at, changes)),
+            _ => None,
+        })
+    }
+}
