@@ -74,6 +74,12 @@ impl Agenda {
     }
 }
 
+/// Whether the call may wait for the disk, if nobody has looked into the body for long. A chain of such calls holds up nobody, and
+/// several chains wait together: read-ahead sends them. One alone has a reader who waits for it, mostly not for the disk.
+fn looks_into_body(call: &Call) -> bool {
+    matches!(call, Call::Read { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
+}
+
 impl House {
     pub fn new(vice: Arc<Vice>, pool: Pool, door: Pool, lease: std::time::Duration) -> Self {
         House {
@@ -167,11 +173,11 @@ impl House {
     fn work(self: &Arc<Self>, seat: &Arc<Seat>, work: ServerOutput, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
         let now = clock::now();
         match work {
-            ServerOutput::Execute { origin, caller, call, .. } => {
+            ServerOutput::Execute { origin, caller, call, chained, .. } => {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
                 }
-                self.execute(origin, caller, call, agenda);
+                self.execute(origin, caller, call, chained, agenda);
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
             ServerOutput::Acknowledged { id, held } => self.vice.ack(now, seat.id, id, &held, &mut agenda.effects),
@@ -193,15 +199,18 @@ impl House {
         }
     }
 
-    fn execute(self: &Arc<Self>, origin: Origin, caller: Caller, call: Call, agenda: &mut Agenda) {
+    fn execute(self: &Arc<Self>, origin: Origin, caller: Caller, call: Call, chained: bool, agenda: &mut Agenda) {
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        if agenda.may_wait && matches!(call, Call::Read { .. }) {
-            // The next read of a chain: no other thread is woken for it, and what was read leaves first.
-            agenda.flush();
+        let may_block = self.vice.may_block(&call);
+        if agenda.may_wait && looks_into_body(&call) {
+            // The next read of a chain: no other thread is woken for it, and before a long one what was read leaves.
+            if may_block {
+                agenda.flush();
+            }
             self.perform(origin, &caller, call, agenda);
-        } else if self.vice.may_block(&call) {
+        } else if may_block || chained && looks_into_body(&call) {
             let house = Arc::clone(self);
             self.pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };

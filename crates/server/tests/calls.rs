@@ -127,6 +127,39 @@ fn long_reads_of_a_chain_come_in_order_up_to_the_first_that_is_refused() {
 }
 
 #[test]
+fn short_reads_of_several_chains_and_single_ones_are_answered_beside_each_other() {
+    let cell = Cell::new();
+    for endpoint in cell.both() {
+        let session = connect(endpoint);
+        let dir = root(&session);
+        let lengths = [10, 5000, 20_000, 60_000];
+        let files = lengths.map(|length| {
+            let file = status(&ask(&session, Call::MakeUnnamed { dir, mode: 0o644 })).fid;
+            write(&session, file, 0, vec![length as u8; length]);
+            file
+        });
+        let read = |n: usize| Call::Read { fid: files[n % 4], offset: 0, length: 64 << 10 };
+        let check = |n: usize, answer: &Answer| match answer {
+            Answer::Data { data, .. } => assert!(data[..] == vec![lengths[n % 4] as u8; lengths[n % 4]], "{n}"),
+            other => panic!("{other:?}"),
+        };
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let (session, read, check) = (&session, &read, &check);
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let calls = (first..first + 16).map(read).collect();
+                        let results = session.chain(&Caller::ROOT, calls);
+                        (first..).zip(results).for_each(|(n, result)| check(n, &result.unwrap().answer));
+                        check(first + round, &ask(session, read(first + round)));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn many_threads_share_a_session() {
     let cell = Cell::new();
     for endpoint in cell.both() {

@@ -465,7 +465,7 @@ impl Server {
                 up.conns.remove(&ConnId(channel.0));
                 ground.close(ConnId(channel.0), Side::Server);
             }
-            ServerOutput::Execute { origin, caller, call, repeated } => {
+            ServerOutput::Execute { origin, caller, call, repeated, .. } => {
                 // Some requests wait for a worker, and others overtake them.
                 let delay = match ground.rng.random_range(0..8) {
                     0 => ground.between(Duration::from_micros(10), Duration::from_millis(20)),

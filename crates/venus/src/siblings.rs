@@ -305,6 +305,9 @@ impl Core {
             };
             wanted.into_iter().filter(begin).collect()
         };
+        // In the order in which they were made: so they lie on the server's disk. They are ahead of their reader, who need not have the first one first.
+        let mut wanted = wanted;
+        wanted.sort_unstable_by_key(|status| status.fid);
         let life = self.life.load(Ordering::Acquire);
         let mut rest = &wanted[..];
         while !rest.is_empty() {

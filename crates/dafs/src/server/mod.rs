@@ -139,6 +139,8 @@ pub enum ServerOutput {
         call: Call,
         /// The client sent it before.
         repeated: bool,
+        /// It is a member of a chain.
+        chained: bool,
     },
     /// The client takes back a call in progress, which is answered all the same (with `Cancelled` if that came in time).
     Cancel(Origin),

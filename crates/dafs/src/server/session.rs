@@ -389,7 +389,8 @@ impl ServerSession {
         let request = slot.last.expect("a request that came has set its slot's number");
         let origin = Origin { session: self.setup.session, slot: member.slot, request };
         let repeated = member.arrival == Arrival::Repeat;
-        out.push(ServerOutput::Execute { origin, caller: member.caller, call: member.call, repeated });
+        let chained = slot.chain.is_some();
+        out.push(ServerOutput::Execute { origin, caller: member.caller, call: member.call, repeated, chained });
     }
 
     /// Answers a request that is not executed.

@@ -179,7 +179,8 @@ fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()) };
     rig.say(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
-    let execute = ServerOutput::Execute { origin: origin(3, 1), caller, call: get(FID), repeated: false };
+    let (repeated, chained) = (false, false);
+    let execute = ServerOutput::Execute { origin: origin(3, 1), caller, call: get(FID), repeated, chained };
     assert_eq!(out, [execute]);
     let out = rig.answer(3, 1, Ok(status_of(FID)));
     assert_eq!(replies(&out), [(1, 3, 1, Ok(status_of(FID)))]);
