@@ -167,7 +167,7 @@ impl Core {
         let snapshot = self.begin();
         let asked = Instant::now();
         self.remote.chain_each(caller, calls, &mut |at, result| {
-            if at == 0 {
+            if at == 0 && result.is_ok() {
                 file.data.lock().reads.began_after(asked.elapsed());
             }
             let answer = match result.map(|reply| reply.answer) {
