@@ -1,4 +1,5 @@
 //! The cell's database through a server: from another server's side, and over its restart.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
