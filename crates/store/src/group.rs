@@ -10,7 +10,7 @@ use crate::volume::Result;
 use crate::{Partition, StoreError};
 
 impl Partition {
-    /// The volumes that show this tree, in the order of their numbers. Costs nothing of the kind where it has no sealed epochs; otherwise the
+    /// The volumes that show the tree of this one, in the order of their numbers. Costs nothing of the kind where it has no sealed epochs; otherwise the
     /// volumes of sealed epochs are looked through until all of its are found.
     ///
     /// # Errors
@@ -18,9 +18,8 @@ impl Partition {
     pub fn group(&self, id: VolumeId) -> Result<Vec<VolumeInfo>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         let tree = volume.tree_id();
-        let sealed = volume.trunk.header.lock().stored.sealed.len();
         let mut group: Vec<VolumeInfo> = self.volume(tree)?.iter().map(|head| head.info()).collect();
-        let mut left = sealed;
+        let mut left: u32 = volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
             return Ok(group);
         }

@@ -217,3 +217,171 @@ fn fields_that_are_not_named_stay() {
         Call::Make { dir: root, name: name("g"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
     assert_eq!(rig.call(0, &Caller::ROOT, more), Err(Fault::QuotaExceeded));
 }
+
+fn clone(rig: &mut Rig, of: VolumeId, called: &str, kind: VolumeKind, replace: bool) -> Result<VolumeInfo, Fault> {
+    match administer(rig, VolumeCall::Clone { of, name: name(called), kind, replace })? {
+        Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same file as another volume of the group shows it.
+fn in_volume(fid: Fid, volume: VolumeId) -> Fid {
+    Fid { volume, ..fid }
+}
+
+#[test]
+fn a_clone_goes_on_showing_what_was_there() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    rig.add_partition();
+    let made = create_on(&mut rig, 1, "home.a").unwrap();
+    let root = rig.root_of(0, "home.a").unwrap();
+    let (short, long, gone) = (rig.file(root, "short"), rig.file(root, "long"), rig.file(root, "gone"));
+    for (file, bytes) in [(short, &b"short"[..]), (long, &[7; 100_000]), (gone, b"gone")] {
+        rig.call(0, &Caller::ROOT, write(file, Some(0), bytes)).unwrap();
+    }
+    let before = clone(&mut rig, made.id, "home.a.snapshot.before", VolumeKind::Snapshot, false).unwrap();
+    assert_eq!((before.tree, before.partition, before.kind), (made.id, PartitionNo(1), VolumeKind::Snapshot));
+
+    rig.call(0, &Caller::ROOT, write(short, Some(0), b"SHORTER")).unwrap();
+    rig.call(0, &Caller::ROOT, write(long, Some(50_000), b"new")).unwrap();
+    rig.call(0, &Caller::ROOT, common::remove(root, "gone")).unwrap();
+    rig.file(root, "later");
+    for round in 0..2 {
+        assert_eq!(rig.root_of(1, "home.a.snapshot.before"), Ok(in_volume(root, before.id)));
+        let old = |fid| in_volume(fid, before.id);
+        assert_eq!(read(&mut rig, 1, old(short)).unwrap(), "short", "VO-1, round {round}");
+        assert_eq!(read(&mut rig, 1, old(long)).unwrap(), vec![7; 100_000]);
+        assert_eq!(read(&mut rig, 1, old(gone)).unwrap(), "gone");
+        assert_eq!(rig.look(1, old(root), "later"), Err(Fault::NotFound));
+        assert_eq!(rig.look(1, old(root), "gone"), Ok(old(gone)));
+        assert_eq!(read(&mut rig, 1, short).unwrap(), "SHORTER");
+        assert_eq!(rig.look(1, root, "gone"), Err(Fault::NotFound));
+        rig.restart();
+        (0..2).for_each(|who| rig.reclaim(who));
+    }
+}
+
+#[test]
+fn nobody_changes_what_is_sealed() {
+    let mut rig = Rig::new(Ground::disk(), 1);
+    let root = rig.root();
+    let file = rig.file(root, "f");
+    rig.call(0, &Caller::ROOT, write(file, Some(0), b"kept")).unwrap();
+    let cell = examine(&mut rig, "root.cell").unwrap().remove(0).id;
+    let kept = clone(&mut rig, cell, "kept", VolumeKind::Snapshot, false).unwrap();
+    let (root, file) = (in_volume(root, kept.id), in_volume(file, kept.id));
+    let make =
+        Call::Make { dir: root, name: name("g"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    let size = types::StatusChange { size: Some(1), ..types::StatusChange::default() };
+    let xattr = Call::XattrSet {
+        fid: file,
+        name: Bytes::from_static(b"user.a"),
+        value: Bytes::new(),
+        mode: types::XattrMode::Either,
+    };
+    let rename = Call::Rename {
+        from_dir: root,
+        from: name("f"),
+        to_dir: root,
+        to: name("g"),
+        mode: RenameMode::Replace,
+        hold: false,
+    };
+    for call in [
+        make,
+        Call::MakeUnnamed { dir: root, mode: 0o600 },
+        Call::Link { fid: file, dir: root, name: name("g") },
+        common::remove(root, "f"),
+        rename,
+        Call::SetStatus { fid: file, change: size },
+        xattr,
+        Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") },
+        write(file, Some(0), b"x"),
+        Call::Allocate { fid: file, offset: 0, length: 1, mode: types::AllocateMode::Extend },
+        Call::SetQuota { fid: root, bytes: 1, files: 1 },
+        Call::Delegate { fid: root },
+        Call::LendBlank { fid: root },
+    ] {
+        assert_eq!(rig.call(0, &Caller::ROOT, call.clone()), Err(Fault::ReadOnly), "{call:?}");
+    }
+    for how in [types::Lending::Read, types::Lending::Write] {
+        let lend = Call::LendBody { fid: file, how };
+        assert_eq!(rig.call(0, &Caller::ROOT, lend), Err(Fault::Unsupported), "the file may be the head's too");
+    }
+    assert_eq!(clone(&mut rig, kept.id, "again", VolumeKind::Snapshot, false), Err(Fault::ReadOnly));
+    assert_eq!(read(&mut rig, 0, file).unwrap(), "kept");
+}
+
+#[test]
+fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let other = create_on(&mut rig, 0, "home.b").unwrap();
+    let root = rig.root_of(0, "home.a").unwrap();
+    let backup = |rig: &mut Rig, replace| clone(rig, made.id, "home.a.backup", VolumeKind::Backup, replace);
+    let first = backup(&mut rig, true).unwrap();
+    let seen = rig.root_of(1, "home.a.backup").unwrap();
+    rig.file(root, "later");
+    assert_eq!(backup(&mut rig, false), Err(Fault::Exists));
+    let second = backup(&mut rig, true).unwrap();
+    assert_ne!(first.id, second.id);
+    assert!(rig.clients[1].broken.iter().any(|item| item.fid == seen), "CB-1: whoever saw the old one is told");
+    assert_eq!(rig.status(1, seen), Err(Fault::NoVolume));
+    let now = rig.root_of(1, "home.a.backup").unwrap();
+    assert!(rig.look(1, now, "later").is_ok());
+    let group: Vec<_> = examine(&mut rig, "home.a").unwrap().iter().map(|one| one.id).collect();
+    assert_eq!(group, [made.id, second.id], "VO-2");
+
+    let wrong = clone(&mut rig, other.id, "home.a.backup", VolumeKind::Backup, true);
+    assert_eq!(wrong, Err(Fault::Exists), "another volume's");
+    assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::Snapshot, true), Err(Fault::Exists));
+    assert_eq!(clone(&mut rig, made.id, "home.a.copy", VolumeKind::ReadWrite, false), Err(Fault::Invalid));
+    assert_eq!(clone(&mut rig, made.id, "home.a.copy", VolumeKind::Backup, false), Err(Fault::Invalid));
+}
+
+#[test]
+fn what_is_delegated_is_in_the_clone() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(1, "home.a").unwrap();
+    let dir = rig.make(1, &Caller::ROOT, root, "d", NewKind::Directory, 0o755);
+    let Ok(Answer::Delegation { slots, .. }) = rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }) else {
+        panic!("not delegated")
+    };
+    let call = VolumeCall::Clone { of: made.id, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
+    let cloning = rig.start(0, &Caller::ROOT, Call::Volume(call));
+    assert_eq!(rig.reply(cloning), None);
+    // Client 1 has answered its applications already: they know of this file.
+    let make = Call::Make { dir, name: name("f"), kind: NewKind::File, mode: 0o644, how: types::CreateHow::Guarded };
+    let at = types::Timestamp::new(5, 0);
+    let delegated = Call::Delegated { at, slot: slots.first, call: Box::new(make) };
+    assert!(rig.call_in(1, 1, &Caller::ROOT, delegated).is_ok());
+    assert_eq!(rig.call_in(1, 1, &Caller::ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
+    let Some(Ok(Answer::Volumes { volumes, .. })) = rig.reply(cloning) else { panic!("not cloned") };
+    assert!(rig.look(0, in_volume(dir, volumes[0].id), "f").is_ok(), "DE-2");
+    assert!(matches!(rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }), Err(Fault::Busy) | Ok(_)));
+}
+
+#[test]
+fn a_snapshot_outlives_its_volume_and_goes_alone() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(0, "home.a").unwrap();
+    let file = rig.file(root, "f");
+    rig.call(0, &Caller::ROOT, write(file, Some(0), b"kept")).unwrap();
+    let one = clone(&mut rig, made.id, "one", VolumeKind::Snapshot, false).unwrap();
+    rig.call(0, &Caller::ROOT, write(file, Some(0), b"KEPT")).unwrap();
+    let two = clone(&mut rig, made.id, "two", VolumeKind::Snapshot, false).unwrap();
+    assert_eq!(administer(&mut rig, VolumeCall::Remove { id: made.id }), Ok(Answer::Done));
+    assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
+    assert_eq!(read(&mut rig, 0, in_volume(file, one.id)).unwrap(), "kept", "VO-3");
+    let group: Vec<_> = examine(&mut rig, "two").unwrap().iter().map(|one| one.id).collect();
+    assert_eq!(group, [two.id, one.id]);
+    assert_eq!(administer(&mut rig, VolumeCall::Remove { id: one.id }), Ok(Answer::Done));
+    while rig.vice().partition().sweep(100).unwrap() > 0 {}
+    rig.restart();
+    rig.reclaim(0);
+    assert_eq!(read(&mut rig, 0, in_volume(file, two.id)).unwrap(), "KEPT", "VO-3");
+    assert_eq!(read(&mut rig, 0, in_volume(file, one.id)), Err(Fault::NoVolume));
+}

@@ -166,6 +166,22 @@ impl Vice {
         ended
     }
 
+    /// Ends the lends of the volume that no session has any more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn end_idle_lends(&self, volume: &ViceVolume) -> Result<(), Fault> {
+        let id = volume.store.id();
+        for (_, no) in volume.partition.lent().into_iter().filter(|(of, _)| *of == id) {
+            if let Some(vnode) = volume.store.vnode(no)? {
+                let fid = vnode.status.fid;
+                let _held = self.stripes.write(&[fid]);
+                self.end_lend(volume, fid)?;
+            }
+        }
+        Ok(())
+    }
+
     fn tend_one(
         &self,
         now: Time,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use store::{NewRoot, Quota, VolumeFields};
+use store::{NewClone, NewRoot, Quota, StoreError, VolumeFields};
 use types::{
     Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
@@ -37,7 +37,9 @@ impl Vice {
             }
             VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
             VolumeCall::Rename { id, name } => self.rename_volume(ask, *id, name)?,
-            VolumeCall::Clone { .. } => return Err(Fault::Unsupported),
+            VolumeCall::Clone { of, name, kind, replace } => {
+                return self.clone_volume(ask, *of, (name, *kind), *replace);
+            }
             VolumeCall::SetFields { id, change } => return self.set_volume_fields(ask, *id, change),
             VolumeCall::List { partition, after, max } => self.list_volumes(*partition, *after, *max)?,
             VolumeCall::Examine { volume } => self.examine(volume)?,
@@ -62,6 +64,53 @@ impl Vice {
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
         Ok(self.break_volume(ask, id, Answer::Done))
+    }
+
+    /// Seals what the volume shows now. Kernels that have bodies of it for writing cannot be stopped: then it is `Busy`.
+    fn clone_volume(
+        &self,
+        ask: &mut Ask<'_>,
+        of: VolumeId,
+        (name, kind): (&Name, VolumeKind),
+        replace: bool,
+    ) -> Result<Outcome, Fault> {
+        let volume = self.any_volume(of)?;
+        volume.need_writable()?;
+        if kind == VolumeKind::ReadWrite || !is_volume_name(name.as_bytes(), kind) {
+            return Err(Fault::Invalid);
+        }
+        self.bring_in(ask, &volume)?;
+        self.end_idle_lends(&volume)?;
+        let naming = self.naming.lock();
+        let replaces = self.replaced_by_clone(&volume, name, kind, replace)?;
+        let id = Some(self.partitions.next_volume()?);
+        let new = NewClone { id, name: name.clone(), kind, now: ask.wall, replaces };
+        let cloned = volume.partition.clone_volume(of, &new);
+        drop(naming);
+        volume.hush(Time::ZERO);
+        let clone = match cloned {
+            // Everything else that it may mean was looked at.
+            Err(StoreError::Misuse(_)) => return Err(Fault::Busy),
+            cloned => cloned?,
+        };
+        let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
+        let Some(replaced) = replaces else { return Ok(Outcome::Answer(answer)) };
+        self.volumes.forget(replaced);
+        Ok(self.break_volume(ask, replaced, answer))
+    }
+
+    /// The volume that has the name, if the clone may take its place.
+    fn replaced_by_clone(
+        &self,
+        of: &ViceVolume,
+        name: &Name,
+        kind: VolumeKind,
+        replace: bool,
+    ) -> Result<Option<VolumeId>, Fault> {
+        let Some(id) = self.partitions.named(name.as_bytes())? else { return Ok(None) };
+        let named = self.any_volume(id)?;
+        let same = named.store.tree_id() == of.store.id() && named.store.kind() == kind;
+        if replace && same { Ok(Some(id)) } else { Err(Fault::Exists) }
     }
 
     fn rename_volume(&self, ask: &Ask<'_>, id: VolumeId, name: &Name) -> Result<Answer, Fault> {

@@ -20,7 +20,8 @@ const BACKUP_HELP: &str = "\
 EXAMPLES
     rialto vos backup home.alice            home.alice.backup shows what it holds now
 
-The backup volume of yesterday is replaced in the same moment, and keeps its number.";
+The backup volume of yesterday is replaced in the same moment; the new one has a number of
+its own.";
 
 const BACKUPSYS_HELP: &str = "\
 EXAMPLES

@@ -1,0 +1,124 @@
+#!/bin/bash
+# Volumes as administrators use them: a real tree goes into a volume of its own, is sealed while people work in it, changed, compared with
+# what was sealed byte for byte, over a killed server too, and removed; and what must be refused is refused with what to do.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+at=$WORK/volumes home=$WORK/volumes/home before=$WORK/volumes/before
+source=$(cd "$(dirname "$0")/../.." && pwd)/crates
+mkdir -p "$home" "$before"
+# A mount keeps its cache and records apart from the cell's own.
+local_dir=$at/local
+trap 'for one in "$home" "$before"; do within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$one" > /dev/null 2>&1; done' EXIT
+
+vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
+mount_volume() { within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume "$1" "unix:$CELL/server.sock" "$2"; }
+umount_volume() { within 60 "$RIALTO" umount --dir "$local_dir" "$1"; }
+# says TEXT CODE COMMAND...: the command ends with that code and says that text.
+says() {
+    local text=$1 code=$2 said got
+    shift 2
+    said=$("$@" 2>&1)
+    got=$?
+    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
+    echo "ended with $got, not $code, or did not say '$text': $said"
+    return 1
+}
+refused() { ! "$@"; }
+field() { vos examine "$1" --json | python3 -c "import json, sys; print(json.load(sys.stdin)[sys.argv[1]])" "$2"; }
+# Every name, mode, owner, size, time and byte below a directory.
+picture() {
+    (cd "$1" && find . -printf '%p %y %m %U %G %n %l %T@ ' \( -type f -printf '%s' -o -true \) -printf '\n' | sort &&
+        find . -type f -print0 | sort -z | xargs -0 sha256sum)
+}
+
+check "a volume" says "created on partition /vicep" 0 vos create real.home -maxquota 2G
+check "is listed" says "real.home" 0 vos listvol
+check "by number too" says "$(field real.home id)" 0 vos listvol -fast
+check "and in the list of places" says "RW Site" 0 vos listvldb -name real.home
+check "its quota is what was asked for" test "$(field real.home quota_bytes)" = $((2 << 30))
+check "it is mounted" mount_volume real.home "$home"
+check "df shows its quota" test "$(df -B1 --output=size "$home" | tail -n 1)" -eq $((2 << 30))
+check "a tree goes in" cp -a "$source" "$home/tree"
+head -c 20000000 /dev/urandom > "$home/large"
+mkdir "$home/many" && for i in $(seq 200); do echo "$i" > "$home/many/$i"; done
+
+# Nothing is synced: what the mount has answered and the server has not heard of must be in the snapshot.
+check "a snapshot under a mount that has a directory to itself" vos snapshot create real.home before
+picture "$home" > "$at/sealed"
+check "it is mounted" mount_volume real.home.snapshot.before "$before"
+check "as read-only" grep -q " $before .* ro," /proc/self/mountinfo
+check "it is the tree, byte for byte" diff "$at/sealed" <(picture "$before")
+check "nothing is made in it" says "Read-only file system" 1 touch "$before/new"
+check "nothing is changed in it" says "Read-only file system" 2 sh -c "echo x > '$before/large'"
+check "its bytes are not the head's to pay" test "$(field real.home.snapshot.before used_bytes)" -gt 20000000
+
+printf 'CHANGED' | dd of="$home/large" bs=1 seek=9000000 conv=notrunc status=none
+truncate -s 100 "$home/many/7"; rm -r "$home/tree/types"; mv "$home/tree/vice" "$home/tree/moved"; echo later > "$home/later"
+ln -f "$home/many/1" "$home/many/2"; chmod 700 "$home/tree"; find "$home/tree/store" -type f -exec sh -c 'echo more >> "$1"' _ {} \;
+check "the head changes" refused diff "$at/sealed" <(picture "$home")
+check "the snapshot does not" diff "$at/sealed" <(picture "$before")
+umount_volume "$before"
+check "a second one" vos snapshot create real.home after
+check "a backup" says "Created backup volume for real.home" 0 vos backup real.home
+check "and one that takes its place" says "Created backup volume for real.home" 0 vos backup -id real.home
+check "there is one backup" test "$(vos listvol --json | grep -c '"kind":"BK"')" = 1
+picture "$home" > "$at/head"
+kill_server; check "the server is killed and starts again" start_server
+check "the snapshot is mounted again" mount_volume real.home.snapshot.before "$before"
+check "and is what it was" diff "$at/sealed" <(picture "$before")
+check "so is the head" diff "$at/head" <(picture "$home")
+check "both snapshots are listed" test "$(vos snapshot list real.home | wc -l)" = 2
+
+# A file of more than a mebibyte is written by the kernel itself.
+exec 7<> "$home/large"
+printf 'KERNEL' >&7
+if vos snapshot create real.home open > "$at/open.log" 2>&1; then
+    pass "a snapshot while a file is open for writing"
+else
+    check "a file that the kernel writes is in the way, and that is said" grep -q "open for writing" "$at/open.log"
+fi
+exec 7>&-
+picture "$home" > "$at/head"
+check "a snapshot once it is closed" sh -c "for i in \$(seq 20); do '$RIALTO' vos snapshot create real.home closed --dir '$CELL' && exit 0; sleep 0.5; done; exit 1"
+
+check "a snapshot is removed" says "Removed snapshot" 0 vos snapshot remove real.home before
+check "who has it mounted is told" refused ls "$before/tree"
+umount_volume "$before"
+check "the others stay" says "real.home.snapshot.after" 0 vos snapshot list real.home
+check "the head stays" diff "$at/head" <(picture "$home")
+
+check "a quota that is used up is refused" sh -c "'$RIALTO' vos setfields real.home -maxquota 1000 --dir '$CELL' && ! dd if=/dev/zero of='$home/more' bs=1M count=30 conv=fsync 2> /dev/null"
+vos setfields real.home -maxquota 0 && rm -f "$home/more"
+check "a volume is taken off" vos offline real.home
+check "and nobody can use it" refused cat "$home/later"
+check "examine says so" says "Off-line" 0 vos examine real.home
+check "it is brought back" vos online real.home
+check "with all that it had" grep -q later "$home/later"
+check "it is renamed" says "Renamed volume real.home to real.work" 0 vos rename real.home real.work
+check "with its backup" says "real.work.backup" 0 vos listvol
+check "the mount goes on" grep -q later "$home/later"
+
+check "no such volume" says "'rialto vos listvol' shows" 1 vos examine no.such
+check "a name twice" says "has that name" 1 vos create real.work
+check "a name that is a number" says "use letters" 1 vos create 12345
+check "no such partition" says "the server has" 1 vos create x -partition zz
+check "no such server" says "has one server" 1 vos create -server elsewhere -partition a -name x
+check "a clone of a clone" says "read-only" 1 vos clone real.work.backup -toname x
+check "the root of the tree" says "-force" 1 vos remove root.cell
+check "words that are missing" says "required" 2 vos rename real.work
+check "looking first changes nothing" says "would be done" 0 vos remove real.work -dryrun
+check "so it is still there" vos examine real.work
+check "a link named vos is the command" sh -c "ln -sf '$RIALTO' '$at/vos' && '$at/vos' exa -id real.work -dir '$CELL' | grep -q real.work"
+check "JSON of all" sh -c "'$RIALTO' vos listvol --json --dir '$CELL' | python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]'"
+
+check "the volume is removed" says "deleted" 0 vos remove real.work
+check "who has it mounted is told" refused cat "$home/later"
+check "its snapshot stays, and is mounted" mount_volume real.home.snapshot.after "$before"
+check "whole" grep -q later "$before/later"
+check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.closed real.work.backup; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
+vos remove real.home.snapshot.open > /dev/null 2>&1
+check "and nothing is left of them" test "$(vos listvol --json | grep -c real)" = 0
+check "other volumes never noticed" sh -c "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' && rm '$A/volumes-were-here'"
+umount_volume "$home" > /dev/null 2>&1
+umount_volume "$before" > /dev/null 2>&1
+finish
