@@ -66,6 +66,9 @@ struct Removal {
 
 const WHOLE_TREE: u64 = 0;
 
+/// Beyond so many the notes of changes are left to a later removal.
+const REMOVALS_LOOKED_AT_MAX: usize = 1000;
+
 /// Kinds of a tree's records that go with it, each a range.
 const OF_TREES: [u8; 9] = [
     kind::VNODE,
@@ -98,7 +101,8 @@ impl Partition {
         if whole {
             batch.delete(&key::volume(trunk.id));
             batch.delete(&key::usage(trunk.id));
-            put_removal(id, trunk.id, WHOLE_TREE, &mut batch);
+            // Under the tree's number, which is not given again before all of it is gone.
+            put_removal(trunk.id, trunk.id, WHOLE_TREE, &mut batch);
         } else {
             put_header(trunk.id, &tree, &mut batch);
         }
@@ -142,10 +146,12 @@ impl Partition {
             residents.remove_trunk(volume.tree_id());
         }
         drop(residents);
-        let held = if whole { Held::Tree(Arc::downgrade(&volume.trunk)) } else { Held::Volume(Arc::downgrade(volume)) };
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
-        removals.held.insert(volume.id(), held);
+        removals.held.insert(volume.id(), Held::Volume(Arc::downgrade(volume)));
+        if whole {
+            removals.held.insert(volume.tree_id(), Held::Tree(Arc::downgrade(&volume.trunk)));
+        }
     }
 
     /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is left that nobody has.
@@ -155,33 +161,44 @@ impl Partition {
             return Ok(0);
         }
         removals.held.retain(|_, held| held.by_anybody());
+        let mut next = None;
         let mut waits = false;
-        let all = self.removals()?;
-        let next = all.iter().find(|removal| {
+        self.each_removal(&mut |removal| {
             let held = removals.held.contains_key(&removal.volume);
             waits |= held;
-            !held
-        });
+            next = (!held).then_some(removal);
+            held
+        })?;
         removals.waiting = waits || next.is_some();
         let Some(next) = next else { return Ok(0) };
         let reached = removals.reached.take().filter(|(of, _)| *of == next.volume).map(|(_, reached)| reached);
         drop(removals);
-        if next.epoch == WHOLE_TREE {
-            return self.sweep_tree(*next, max);
-        }
-        let alone = all.iter().filter(|removal| removal.tree == next.tree).count() == 1;
-        self.sweep_epoch(*next, alone, reached, max)
+        if next.epoch == WHOLE_TREE { self.sweep_tree(next, max) } else { self.sweep_epoch(next, reached, max) }
     }
 
-    fn removals(&self) -> Result<Vec<Removal>> {
-        let mut found = Vec::new();
-        self.each(&[kind::REMOVAL], &mut |key, value| {
-            let volume = key::number_at(key, 0).ok_or_else(|| record::damaged("removal", key))?;
-            let [tree, epoch] = record::decode_numbers(key, value)?;
-            found.push(Removal { volume: VolumeId(volume), tree: VolumeId(tree), epoch });
-            Ok(())
+    /// Visits what is to be swept, until told to stop. A damaged record stays; scrub reports it.
+    fn each_removal(&self, visit: &mut dyn FnMut(Removal) -> bool) -> Result<()> {
+        let prefix = [kind::REMOVAL];
+        self.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
+            let numbers = key::number_at(key, 0).zip(record::decode_numbers(key, value).ok());
+            let removal = numbers.map(|(volume, [tree, epoch])| Removal {
+                volume: VolumeId(volume),
+                tree: VolumeId(tree),
+                epoch,
+            });
+            if removal.is_none_or(&mut *visit) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    }
+
+    /// Whether no other removal of the tree waits, as far as is known from a look that takes little time.
+    fn is_alone(&self, removal: Removal) -> Result<bool> {
+        let (mut looked, mut alone) = (0, true);
+        self.each_removal(&mut |other| {
+            looked += 1;
+            alone = looked < REMOVALS_LOOKED_AT_MAX && (other.tree != removal.tree || other.volume == removal.volume);
+            alone
         })?;
-        Ok(found)
+        Ok(alone)
     }
 
     fn sweep_tree(&self, removal: Removal, max: usize) -> Result<usize> {
@@ -202,8 +219,8 @@ impl Partition {
         Ok(files + 1)
     }
 
-    /// One step of the sweep of what a tree had for one epoch alone. `alone`: no other removal of the tree waits.
-    fn sweep_epoch(&self, removal: Removal, alone: bool, reached: Option<(u64, u64)>, max: usize) -> Result<usize> {
+    /// One step of the sweep of what a tree had for one epoch alone.
+    fn sweep_epoch(&self, removal: Removal, reached: Option<(u64, u64)>, max: usize) -> Result<usize> {
         let Some(trunk) = self.tree_of(removal.tree)? else {
             // All of the tree went meanwhile.
             return self.end_removal(removal, Batch::default()).map(|()| 1);
@@ -222,7 +239,8 @@ impl Partition {
             return Ok(changes.len());
         }
         let mut batch = Batch::default();
-        if alone {
+        // Others read them too.
+        if self.is_alone(removal)? {
             self.forget_changes(&trunk, &mut batch);
         }
         if header.headless {

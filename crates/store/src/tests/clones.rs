@@ -40,6 +40,10 @@ fn write(volume: &Volume, no: VnodeNo, offset: u64, data: &[u8]) -> Vnode {
     vnode
 }
 
+fn name_of(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
 fn sweep(partition: &Partition) {
     while partition.sweep(7).unwrap() > 0 {}
 }
@@ -183,8 +187,15 @@ proptest! {
             prop_assert_eq!(findings, []);
             let name = format!("c{number}").into_bytes();
             if let Some(volume) = partition.volume_named(&name).unwrap() {
-                partition.remove_volume(volume.id()).unwrap();
+                let (id, tree) = (volume.id(), volume.tree_id());
+                partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);
+                // Nobody gets the tree's number before all of it is gone.
+                let again = partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
+                prop_assert!(matches!(again, Err(StoreError::Taken("number"))));
+                // Who has the clone still sees it.
+                sweep(&partition);
+                prop_assert_eq!(&contents(&volume), &found[&name]);
             }
         }
         sweep(&partition);

@@ -1,0 +1,161 @@
+//! Many volumes on one partition: `volumes DIR COUNT` makes them if DIR is not there, and measures if it is.
+//!
+//! So the process that measures has nothing in memory of the one that made them. What is measured is the bar of `docs/volumes.md`: the start to the
+//! first answer, a listing of all, the acknowledgement of a removal, a seal of a volume with many files; and memory.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use store::{NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Who make volumes together share the syncs of the log.
+const MAKERS: usize = 48;
+/// Files of the large volume.
+const LARGE_FILES: u64 = 1_000_000;
+/// One volume of so many has a file.
+const FILLED_EVERY: u64 = 10;
+const LARGE: &[u8] = b"large";
+/// Volumes that a listing asks for at once, as a server does.
+const PAGE: usize = 1000;
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let (Some(dir), Some(count)) = (args.next(), args.next()) else { return Err("usage: volumes DIR COUNT".into()) };
+    let (dir, count) = (Path::new(&dir), count.parse()?);
+    if dir.exists() { measure(dir, count) } else { make(dir, count) }
+}
+
+fn make(dir: &Path, count: u64) -> Result<()> {
+    let start = Instant::now();
+    let partition = Partition::create(dir, &PartitionConfig { server: "volumes".into() }, OpenOptions::default())?;
+    let next = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for _ in 0..MAKERS {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number > count {
+                        break;
+                    }
+                    make_one(&partition, number).expect("a volume is made");
+                }
+            });
+        }
+    });
+    println!("{count} volumes made in {:.1?}", start.elapsed());
+    let start = Instant::now();
+    let large = partition.create_volume(&Name::new(LARGE)?, &root())?;
+    let first = large.allocate_slots(u32::try_from(LARGE_FILES)?)?;
+    for slots in (first..first + LARGE_FILES).collect::<Vec<_>>().chunks(100) {
+        fill(&large, slots)?;
+    }
+    println!("{LARGE_FILES} files made in {:.1?}", start.elapsed());
+    Ok(partition.flush()?)
+}
+
+fn root() -> NewRoot {
+    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_800_000_000, 0), quota: Quota::default() }
+}
+
+fn make_one(partition: &Partition, number: u64) -> Result<()> {
+    let name = Name::new(format!("user.{number}").as_bytes())?;
+    let volume = partition.create_numbered_volume(Some(VolumeId(number)), &name, &root())?;
+    if number.is_multiple_of(FILLED_EVERY) {
+        fill(&volume, &[volume.allocate_slots(1)?])?;
+    }
+    Ok(())
+}
+
+/// Small files in the root directory, in one update.
+fn fill(volume: &Volume, slots: &[u64]) -> Result<()> {
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
+    for slot in slots {
+        let fid = Fid::of_slot(volume.id(), *slot, false);
+        let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, root().now);
+        update.create_vnode(&vnode);
+        volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
+        volume.put_entry(&mut dir, &Name::new(format!("f{slot}").as_bytes())?, vnode.target(), &mut update)?;
+        update.put_vnode(&vnode);
+    }
+    update.put_vnode(&dir);
+    Ok(volume.commit(update)?)
+}
+
+fn measure(dir: &Path, count: u64) -> Result<()> {
+    let start = Instant::now();
+    let partition = Partition::open(dir, OpenOptions::default())?;
+    let opened = start.elapsed();
+    let volume = partition.volume(VolumeId(count / 2))?.ok_or("the volume is there")?;
+    volume.vnode(VnodeNo::ROOT)?.ok_or("its root too")?;
+    println!("open {opened:.1?}, first answer after {:.1?}, memory {}", start.elapsed(), memory());
+
+    let start = Instant::now();
+    let (mut after, mut listed) = (VolumeId(0), 0);
+    loop {
+        let page = partition.list(after, PAGE)?;
+        let Some(last) = page.last() else { break };
+        after = last.id;
+        listed += page.len();
+    }
+    println!("{listed} volumes listed in {:.1?}, memory {}", start.elapsed(), memory());
+
+    let step = (count / 101).max(1);
+    let mut took = Vec::new();
+    for number in (1..=count).step_by(usize::try_from(step)?).take(101) {
+        // Some are gone since the last time.
+        if let Some(volume) = partition.volume(VolumeId(number))? {
+            drop(volume);
+            let start = Instant::now();
+            partition.remove_volume(VolumeId(number))?;
+            took.push(start.elapsed());
+        }
+    }
+    report("removal", took);
+
+    let large = partition.volume_named(LARGE)?.ok_or("the large volume is there")?;
+    let mut took = Vec::new();
+    let mut clones = Vec::new();
+    for number in 0..21 {
+        fill(&large, &[large.allocate_slots(1)?])?;
+        let name = Name::new(format!("large.{number}").as_bytes())?;
+        let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: root().now, replaces: None };
+        let start = Instant::now();
+        clones.push(partition.clone_volume(large.id(), &new)?.id());
+        took.push(start.elapsed());
+    }
+    report(&format!("seal of {} files", large.usage().files), took);
+    let mut took = Vec::new();
+    for clone in clones {
+        let start = Instant::now();
+        partition.remove_volume(clone)?;
+        took.push(start.elapsed());
+    }
+    report("removal of such a clone", took);
+    let start = Instant::now();
+    let mut steps = 0;
+    while partition.sweep(1000)? > 0 {
+        steps += 1;
+    }
+    println!("all swept in {:.1?} ({steps} steps), memory {}", start.elapsed(), memory());
+    Ok(partition.flush()?)
+}
+
+fn report(what: &str, mut took: Vec<Duration>) {
+    took.sort_unstable();
+    if let (Some(median), Some(worst)) = (took.get(took.len() / 2), took.last()) {
+        println!("{what}: median {median:.2?}, worst {worst:.2?}, of {}", took.len());
+    }
+}
+
+/// Resident memory of this process, and the most that it was.
+fn memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();
+    format!("{} (most {})", line("VmRSS:"), line("VmHWM:"))
+}
