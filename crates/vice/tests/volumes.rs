@@ -1,4 +1,5 @@
 //! Administration: what becomes of volumes, and of who uses them.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
 
