@@ -4,7 +4,6 @@
 //! <dir>/
 //!   cell.toml      name, partitions, socket and address; written once, meant to be edited
 //!   vicep/         the partition, unless cell.toml names others
-//!   celldb/        the cell's database, unless cell.toml says that another server has it
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
 //!   mounts/        for each running mount a pid file and what it tells about itself, named for its mount point
@@ -101,9 +100,6 @@ pub struct CellConfig {
     /// Instead of `partition`: several. The first has the sessions and the root of the tree, so it stays the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<PathBuf>,
-    /// Which server has the cell's database [default: this one].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub database: Option<SocketAddr>,
     /// The Unix socket, likewise.
     pub socket: PathBuf,
 }
@@ -168,7 +164,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), database and socket")
+                .mend("mend that line; the file has name, listen, partition (or partitions) and socket")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -194,14 +190,12 @@ impl CellDir {
             listen,
             partition: Some("vicep".into()),
             partitions: Vec::new(),
-            database: None,
             socket: socket_place(&dir)?,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n\
-             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
-             # database = \"ADDRESS:PORT\" joins the cell of the server there; without it this server has the cell's database.\n{}",
+             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");
@@ -250,11 +244,6 @@ impl CellDir {
     /// Where local clients connect.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(&self.config.socket)
-    }
-
-    /// Where the cell's database is, if it is here.
-    pub fn database(&self) -> PathBuf {
-        self.dir.join("celldb")
     }
 
     /// The running server's pid file.

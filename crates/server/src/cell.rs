@@ -6,16 +6,12 @@ use std::sync::Arc;
 
 use celldb::{CellDb, CellError, Embedded};
 use client::Endpoint;
-use store::StoreError;
-use types::{Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId, VolumeKind};
+use types::{Revision, Seen, ServerId, ServerInfo};
 use vice::Partitions;
 
 use crate::{CellPlace, RemoteCell};
 
-/// Volumes that are read at a time.
-const AT_ONCE: usize = 1000;
-
-/// Opens the database, or prepares to ask who has it. Who has it enters itself, and into a new one its volumes.
+/// Opens the database, or prepares to ask who has it. Who has it enters itself.
 ///
 /// # Errors
 /// The database's.
@@ -30,9 +26,6 @@ pub(crate) fn open(
     };
     let db = Embedded::open(path)?;
     let me = ServerId(partitions.home().id());
-    if db.revision()? == Revision(0) {
-        enter_volumes(&db, me, partitions)?;
-    }
     enter(&db, me, endpoints)?;
     Ok(Arc::new(db))
 }
@@ -51,25 +44,4 @@ fn enter(db: &dyn CellDb, me: ServerId, endpoints: &[Endpoint]) -> Result<(), Ce
         Some(seen) => db.put_server(&server, seen.revision).map(drop),
         None => db.put_server(&server, Revision(0)).map(drop),
     }
-}
-
-/// A crash in the middle leaves some out: `vos syncvldb` enters them.
-fn enter_volumes(db: &dyn CellDb, me: ServerId, partitions: &Partitions) -> Result<(), CellError> {
-    let unread = |error: StoreError| CellError::Medium(error.to_string());
-    for (name, partition) in partitions.with_names() {
-        let mut after = VolumeId(0);
-        loop {
-            let volumes = partition.list(after, AT_ONCE).map_err(unread)?;
-            let Some(last) = volumes.last() else { break };
-            after = last.id;
-            for volume in volumes.into_iter().filter(|volume| volume.kind == VolumeKind::ReadWrite) {
-                let site = Site { server: me, partition: name.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
-                match db.put_group(&VolumeGroup::new(volume.name, volume.id, site), Revision(0)) {
-                    Err(error @ CellError::Taken { .. }) => tracing::warn!(%error, "a volume is not entered"),
-                    entered => drop(entered?),
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -6,8 +6,7 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use client::Endpoint;
-use server::{CellPlace, Server as Serving, ServerConfig, StartError};
+use server::{Server as Serving, ServerConfig, StartError};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
@@ -100,10 +99,6 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
     config.unix_socket = Some(cell.socket());
     config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
-    config.cell = Some(match cell.config.database {
-        Some(address) => CellPlace::At(Endpoint::Tcp(address.to_string())),
-        None => CellPlace::Here(cell.database()),
-    });
     config
 }
 

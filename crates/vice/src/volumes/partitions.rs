@@ -43,11 +43,6 @@ impl Partitions {
         self.0.iter().map(|named| &named.partition)
     }
 
-    /// All of them, with what administrators call them.
-    pub fn with_names(&self) -> impl Iterator<Item = (&str, &Partition)> {
-        self.0.iter().map(|named| (named.name.as_str(), &named.partition))
-    }
-
     /// All of them, with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (PartitionNo, &Partition)> {
         (0..).map(PartitionNo).zip(self.iter())
