@@ -100,9 +100,11 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("make-socket", make(NewKind::Socket, CreateHow::Guarded)),
         ("make-char-device", make(NewKind::CharDevice(1 << 32 | 3), CreateHow::Guarded)),
         ("make-block-device", make(NewKind::BlockDevice(8 << 32), CreateHow::Unchecked)),
+        ("make-mount-point", make(NewKind::MountPoint(Bytes::from_static(b"%cell:v")), CreateHow::Guarded)),
         ("make-unnamed", Call::MakeUnnamed { dir, mode: 0o600 }),
         ("link", Call::Link { fid: file, dir, name: name("other") }),
-        ("remove", Call::Remove { dir, name: name("file"), directory: false, hold: true }),
+        ("remove", Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: true }),
+        ("remove-mount-point", Call::Remove { dir, name: name("v"), what: RemoveWhat::MountPoint, hold: false }),
         (
             "rename",
             Call::Rename {
@@ -111,6 +113,17 @@ fn calls() -> Vec<(&'static str, Call)> {
                 to_dir: Fid::new(1, 1, 1),
                 to: name("bc"),
                 mode: RenameMode::Exchange,
+                hold: false,
+            },
+        ),
+        (
+            "rename-mount-point",
+            Call::Rename {
+                from_dir: dir,
+                from: name("a"),
+                to_dir: Fid::new(1, 1, 1),
+                to: name("bc"),
+                mode: RenameMode::MountPoint,
                 hold: false,
             },
         ),
@@ -199,7 +212,10 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("delegate", Call::Delegate { fid: dir }),
         ("return", Call::Return { fids: vec![dir] }),
         ("delegated-make", delegated(9, make(NewKind::File, CreateHow::Guarded))),
-        ("delegated-remove", delegated(0, Call::Remove { dir, name: name("file"), directory: false, hold: false })),
+        (
+            "delegated-remove",
+            delegated(0, Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: false }),
+        ),
         ("delegated-link", delegated(0, Call::Link { fid: file, dir, name: name("other") })),
         ("delegated-status", delegated(0, Call::SetStatus { fid: file, change: StatusChange::default() })),
         (

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
     Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner,
-    Name, NewKind, PartitionInfo, PartitionNo, RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId,
-    SetTime, Site, SiteKind, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    Name, NewKind, PartitionInfo, PartitionNo, RemoveWhat, RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo,
+    SessionId, SetTime, Site, SiteKind, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall, VolumeChange,
+    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -91,6 +91,7 @@ fn new_kind() -> impl Strategy<Value = NewKind> {
         Just(NewKind::Socket),
         any::<u64>().prop_map(NewKind::CharDevice),
         any::<u64>().prop_map(NewKind::BlockDevice),
+        bytes(100).prop_map(NewKind::MountPoint),
     ]
 }
 
@@ -306,7 +307,13 @@ fn volume_answers() -> impl Strategy<Value = Answer> {
 }
 
 fn name_calls() -> impl Strategy<Value = Call> {
-    let renaming = prop_oneof![Just(RenameMode::Replace), Just(RenameMode::NoReplace), Just(RenameMode::Exchange)];
+    let renaming = prop_oneof![
+        Just(RenameMode::Replace),
+        Just(RenameMode::NoReplace),
+        Just(RenameMode::Exchange),
+        Just(RenameMode::MountPoint)
+    ];
+    let removing = prop_oneof![Just(RemoveWhat::File), Just(RemoveWhat::Directory), Just(RemoveWhat::MountPoint)];
     prop_oneof![
         name().prop_map(|volume| Call::Root { volume }),
         (fid(), name()).prop_map(|(dir, name)| Call::Lookup { dir, name }),
@@ -325,10 +332,10 @@ fn name_calls() -> impl Strategy<Value = Call> {
         }),
         (fid(), any::<u16>()).prop_map(|(dir, mode)| Call::MakeUnnamed { dir, mode }),
         (fid(), fid(), name()).prop_map(|(fid, dir, name)| Call::Link { fid, dir, name }),
-        (fid(), name(), any::<bool>(), any::<bool>()).prop_map(|(dir, name, directory, hold)| Call::Remove {
+        (fid(), name(), removing, any::<bool>()).prop_map(|(dir, name, what, hold)| Call::Remove {
             dir,
             name,
-            directory,
+            what,
             hold
         }),
         (fid(), name(), fid(), name(), renaming, any::<bool>()).prop_map(|(from_dir, from, to_dir, to, mode, hold)| {

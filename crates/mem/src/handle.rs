@@ -19,8 +19,20 @@ struct Handle {
 /// # Errors
 /// `ESTALE` if there is none, `EPERM` without the capability; as the file system says.
 pub fn open_directory(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::Result<OwnedFd> {
+    open(mount, kind, words, libc::O_RDONLY)
+}
+
+/// The same as a place only (`O_PATH`): the file system is not asked, unless it has to find the directory.
+///
+/// # Errors
+/// As [`open_directory`].
+pub fn open_place(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::Result<OwnedFd> {
+    open(mount, kind, words, libc::O_PATH)
+}
+
+fn open(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3], how: i32) -> io::Result<OwnedFd> {
     let mut handle = Handle { bytes: size_of_val(&words) as u32, kind, words };
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let flags = how | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: the kernel reads a `file_handle` and as many bytes behind it as it says there are; `Handle` has that layout and outlives the
     // call. `mount` is borrowed, so its number names an open file.
     let result = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };

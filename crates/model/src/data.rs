@@ -100,7 +100,7 @@ impl Node {
         match &self.content {
             Content::File(body) => Ok(body),
             Content::Directory(_) => Err(Fault::IsDirectory),
-            Content::Symlink(_) | Content::Nothing => Err(Fault::Invalid),
+            Content::Target(_) | Content::Nothing => Err(Fault::Invalid),
         }
     }
 

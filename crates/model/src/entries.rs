@@ -1,6 +1,6 @@
 //! Names of files that exist: find, list, link, remove.
 
-use types::{Answer, DirEntry, Fault, Fid, Kind, Name};
+use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
 use crate::access::{READ, SEARCH, WRITE, allowed, need, need_delete};
 use crate::tree::{Ask, Content, Tree};
@@ -35,7 +35,7 @@ impl Tree {
 
     pub(crate) fn read_link(&self, fid: Fid) -> Result<Answer, Fault> {
         match &self.node(fid)?.content {
-            Content::Symlink(target) => Ok(Answer::Target(target.clone())),
+            Content::Target(target) => Ok(Answer::Target(target.clone())),
             _ => Err(Fault::Invalid),
         }
     }
@@ -56,7 +56,7 @@ impl Tree {
         }
         self.need_room(ask, dir)?;
         let node = self.node_mut(fid)?;
-        if node.status.kind == Kind::Directory {
+        if matches!(node.status.kind, Kind::Directory | Kind::MountPoint) {
             return Err(Fault::NotPermitted);
         }
         node.status.links += 1;
@@ -70,19 +70,22 @@ impl Tree {
         ask: Ask<'_>,
         dir: Fid,
         name: &Name,
-        directory: bool,
+        what: RemoveWhat,
         hold: bool,
     ) -> Result<Answer, Fault> {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
         let victim = self.node(fid)?;
         need_delete(ask.caller, &node.status, &victim.status)?;
-        match (directory, &victim.content) {
-            (true, Content::Directory(entries)) if !entries.is_empty() => return Err(Fault::NotEmpty),
-            (true, Content::Directory(_)) => {}
-            (true, _) => return Err(Fault::NotDirectory),
-            (false, Content::Directory(_)) => return Err(Fault::IsDirectory),
-            (false, _) => {}
+        match (what, victim.status.kind) {
+            (RemoveWhat::MountPoint, Kind::MountPoint) => {}
+            (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),
+            (_, Kind::MountPoint) => return Err(Fault::Busy),
+            (RemoveWhat::Directory, Kind::Directory) if !victim.entries()?.is_empty() => return Err(Fault::NotEmpty),
+            (RemoveWhat::Directory, Kind::Directory) => {}
+            (RemoveWhat::Directory, _) => return Err(Fault::NotDirectory),
+            (RemoveWhat::File, Kind::Directory) => return Err(Fault::IsDirectory),
+            (RemoveWhat::File, _) => {}
         }
         self.set_entry(ask, dir, name, None)?;
         let status = self.lose_name(ask, dir, fid, hold)?;

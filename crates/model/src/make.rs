@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
 use crate::Body;
 use crate::access::{GROUP_EXECUTE, SET_GID, in_group};
@@ -19,7 +18,7 @@ impl Tree {
         mode: u16,
         how: CreateHow,
     ) -> Result<Answer, Fault> {
-        check_target(kind)?;
+        kind.check_target()?;
         if let Some(fid) = self.searched(ask, dir)?.entries()?.get(name) {
             return self.existing(*fid, dir, kind, how);
         }
@@ -82,7 +81,7 @@ impl Tree {
             links: if kind == Kind::Directory { 2 } else { 1 },
             size: match new {
                 NewKind::Directory => 4096,
-                NewKind::Symlink(target) => target.len() as u64,
+                NewKind::Symlink(target) | NewKind::MountPoint(target) => target.len() as u64,
                 _ => 0,
             },
             used: 0,
@@ -100,7 +99,7 @@ impl Tree {
         let content = match new {
             NewKind::File => Content::File(Body::default()),
             NewKind::Directory => Content::Directory(BTreeMap::new()),
-            NewKind::Symlink(target) => Content::Symlink(target.clone()),
+            NewKind::Symlink(target) | NewKind::MountPoint(target) => Content::Target(target.clone()),
             _ => Content::Nothing,
         };
         self.nodes.insert(fid, Node { status, content, parent: dir, exclusive, xattrs: BTreeMap::new() });
@@ -111,7 +110,7 @@ impl Tree {
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
 /// bit on, and a program does not get to run as a group that its maker is not in.
 fn inherit(ask: Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
-    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return (mode, ask.caller.gid);
     }
@@ -121,16 +120,4 @@ fn inherit(ask: Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> (u16, u32) {
         mode &= !SET_GID;
     }
     (mode, dir.gid)
-}
-
-fn check_target(kind: &NewKind) -> Result<(), Fault> {
-    match kind {
-        NewKind::Symlink(target) if target.len() > limits::TARGET_BYTES_MAX => Err(Fault::NameTooLong),
-        NewKind::Symlink(target) if target.is_empty() || has_nul(target) => Err(Fault::Invalid),
-        _ => Ok(()),
-    }
-}
-
-fn has_nul(target: &Bytes) -> bool {
-    target.contains(&0)
 }

@@ -3,7 +3,7 @@
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
 use crate::access::{WRITE, need, need_delete};
-use crate::tree::{Ask, Content, Tree};
+use crate::tree::{Ask, Content, Node, Tree};
 
 impl Tree {
     pub(crate) fn rename(
@@ -18,7 +18,7 @@ impl Tree {
         let target = self.searched(ask, to_dir)?.entries()?.get(to).copied();
         let moved = moved.ok_or(Fault::NotFound)?;
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Fault::Exists),
+            (RenameMode::NoReplace | RenameMode::MountPoint, Some(_)) => return Err(Fault::Exists),
             (RenameMode::Exchange, None) => return Err(Fault::NotFound),
             _ => {}
         }
@@ -91,6 +91,12 @@ impl Tree {
         match target {
             None => self.need_room(ask, to_dir)?,
             Some(target) => need_delete(ask.caller, &self.node(to_dir)?.status, &target.status)?,
+        }
+        let is_mount_point = |node: &Node| node.status.kind == Kind::MountPoint;
+        match (mode, is_mount_point(source), target.is_some_and(is_mount_point)) {
+            (RenameMode::MountPoint, false, _) => return Err(Fault::Invalid),
+            (RenameMode::MountPoint, true, _) | (_, false, false) => {}
+            (_, true, _) | (_, _, true) => return Err(Fault::Busy),
         }
         if let (Some(target), RenameMode::Replace) = (target, mode) {
             match (is_directory, target.status.kind == Kind::Directory) {

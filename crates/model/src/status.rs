@@ -67,7 +67,7 @@ fn need_change(ask: Ask<'_>, node: &Node, change: &StatusChange) -> Result<(), F
     if !uid_fine || !gid_fine || !mode_fine {
         return Err(Fault::NotPermitted);
     }
-    if change.mode.is_some() && status.kind == Kind::Symlink {
+    if change.mode.is_some() && status.kind.has_target() {
         return Err(Fault::Unsupported);
     }
     let times = [change.accessed, change.modified];

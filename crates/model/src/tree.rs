@@ -19,7 +19,7 @@ pub enum Content {
     /// Entries.
     Directory(BTreeMap<Name, Fid>),
     /// Where it points.
-    Symlink(Bytes),
+    Target(Bytes),
     /// Pipes, sockets, devices.
     Nothing,
 }
@@ -102,7 +102,7 @@ impl Tree {
             Call::Make { dir, name, kind, mode, how } => self.make(ask, *dir, name, kind, *mode, *how),
             Call::MakeUnnamed { dir, mode } => self.make_unnamed(ask, *dir, *mode),
             Call::Link { fid, dir, name } => self.link(ask, *fid, *dir, name),
-            Call::Remove { dir, name, directory, hold } => self.remove(ask, *dir, name, *directory, *hold),
+            Call::Remove { dir, name, what, hold } => self.remove(ask, *dir, name, *what, *hold),
             Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
                 self.rename(ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
             }

@@ -3,6 +3,7 @@
 use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
+use crate::edges::PORCH_NODE;
 use crate::nodes::Nodes;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
@@ -22,7 +23,8 @@ pub const fn valid(cacheable: bool) -> u64 {
 const fn type_bits(kind: Kind) -> u32 {
     match kind {
         Kind::File => 0o100_000,
-        Kind::Directory => 0o040_000,
+        // What is not followed is shown as the directory that it leads to.
+        Kind::Directory | Kind::MountPoint => 0o040_000,
         Kind::Symlink => 0o120_000,
         Kind::Fifo => 0o010_000,
         Kind::Socket => 0o140_000,
@@ -79,7 +81,8 @@ pub fn attr(status: &Status) -> abi::Attr {
         mtimensec: status.modified.nanos,
         ctimensec: status.changed.nanos,
         mode: type_bits(status.kind) | u32::from(status.mode),
-        nlink: status.links,
+        // What a mount point leads to is a directory; its own status is asked for there.
+        nlink: if status.kind == Kind::MountPoint { 2 } else { status.links },
         uid: status.uid,
         gid: status.gid,
         rdev: device_for_kernel(status.device),
@@ -94,11 +97,35 @@ pub fn entry(status: &Status, name_cacheable: bool, status_cacheable: bool) -> a
         nodeid: Nodes::number(status.fid),
         generation: status.fid.unique.0,
         entry_valid: valid(name_cacheable),
-        attr_valid: valid(status_cacheable),
+        // Whoever comes by a mount point must ask (`edges.rs`).
+        attr_valid: valid(status_cacheable && status.kind != Kind::MountPoint),
         entry_valid_nsec: 0,
         attr_valid_nsec: 0,
         attr: attr(status),
     }
+}
+
+/// The directory of second names, which is there for ever.
+pub fn porch() -> abi::EntryOut {
+    let attr = abi::Attr {
+        ino: PORCH_NODE,
+        mode: type_bits(Kind::Directory) | 0o700,
+        nlink: 2,
+        blksize: BLOCK_BYTES,
+        ..Default::default()
+    };
+    abi::EntryOut {
+        nodeid: PORCH_NODE,
+        entry_valid: FOREVER_SECS,
+        attr_valid: FOREVER_SECS,
+        attr,
+        ..Default::default()
+    }
+}
+
+/// Its status.
+pub fn porch_status() -> abi::AttrOut {
+    abi::AttrOut { attr_valid: FOREVER_SECS, attr: porch().attr, ..Default::default() }
 }
 
 /// That there is no such name, to be kept.

@@ -6,7 +6,7 @@
 use std::io::IoSlice;
 
 use rustix::io::Errno;
-use types::Fid;
+use types::{Fid, Kind, Status};
 use venus::{Invalidate, ListEntry, Listing};
 use zerocopy::IntoBytes;
 
@@ -84,7 +84,7 @@ impl Task<'_> {
         }
         let given = if plus { self.remember_shown(shown) } else { Vec::new() };
         let sent = self.venus().answering(listing.stamp, |still| {
-            let names = still && listing.names_cacheable && self.on.agreement.has_epochs();
+            let names = still && listing.names_cacheable && self.on.notifier.lists_names();
             if names && let Ok(dir) = self.fid() {
                 self.on.notifier.gives(dir);
             }
@@ -107,7 +107,8 @@ impl Task<'_> {
             Some(listing) => listing,
             None => self.begin_listing(dir, reader, offset == 0)?,
         };
-        if offset != 0 && self.on.listings.goes_on(reader, self.on.notifier.breaks()) {
+        if offset != 0 && self.on.listings.goes_on(reader, self.on.notifier.breaks()) && self.on.notifier.lists_names()
+        {
             self.on.notifier.end_names();
         }
         let page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
@@ -158,7 +159,7 @@ impl Task<'_> {
 
     /// The kernel counts one reference for every entry with a status.
     fn remember_shown(&self, shown: &[ListEntry]) -> Vec<u64> {
-        let with_status = shown.iter().filter(|entry| entry.status.is_some());
+        let with_status = shown.iter().filter(|entry| told(entry).is_some());
         with_status
             .map(|entry| {
                 self.on.nodes.remember(entry.fid, self.header.nodeid);
@@ -169,8 +170,13 @@ impl Task<'_> {
     }
 }
 
+/// The status that the kernel is given; not that of a mount point, which it looks up when somebody comes by.
+fn told(entry: &ListEntry) -> Option<&Status> {
+    entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint)
+}
+
 fn push_entry(block: &mut Block, entry: &ListEntry, names: bool, still: bool) {
-    let of = entry.status.as_ref().map(|status| attributes::entry(status, names, still && entry.cacheable));
+    let of = told(entry).map(|status| attributes::entry(status, names, still && entry.cacheable));
     let kind = attributes::dirent_kind(entry.kind);
     let offset = entry.cookie + OFFSET_OF_FIRST;
     block.push(&of.unwrap_or_default(), Nodes::number(entry.fid), offset, kind, entry.name.as_bytes());

@@ -5,6 +5,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use client::Cancel;
@@ -15,6 +16,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{self, opcode};
 use crate::channel::Requester;
+use crate::edges::{Edges, PORCH_NODE};
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::listings::Listings;
@@ -23,7 +25,7 @@ use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::request::{DecodeError, Operation, Request, forgets};
 use crate::workers::{Handler, Urgency};
-use crate::{errno, groups};
+use crate::{attributes, errno, groups};
 
 /// From this size on a write's data is kept in the buffer that it came in, not copied out: the buffer is 1 MiB, and many
 /// small writes must not hold one each.
@@ -45,6 +47,10 @@ pub struct Dispatch {
     pub locks: Locks,
     /// What the kernel can.
     pub agreement: Agreement,
+    /// Volumes below, if they are mounted.
+    pub edges: Option<Arc<Edges>>,
+    /// Something was asked since [`Self::was_used`].
+    pub used: AtomicBool,
 }
 
 /// Why a request is not done, as the kernel hears it.
@@ -133,6 +139,21 @@ impl Task<'_> {
     }
 
     fn run(&self, operation: Operation<'_>) -> Result<(), Refusal> {
+        if let Some(edges) = &self.on.edges {
+            match (&operation, self.header.nodeid) {
+                (Operation::Lookup { name }, PORCH_NODE) => return self.lookup_in_porch(edges, name),
+                (Operation::Getattr(_), PORCH_NODE) => {
+                    let _ = self.value(&attributes::porch_status());
+                    return Ok(());
+                }
+                (_, PORCH_NODE) => return Err(Refusal(Errno::ACCESS)),
+                (_, node) if edges.has(node) => {
+                    edges.enter(&self.request(), node)?;
+                    return Err(Refusal(Errno::STALE));
+                }
+                _ => {}
+            }
+        }
         match operation {
             Operation::Lookup { name } => self.lookup(name),
             Operation::Symlink { name, target } => self.symlink(name, target),
@@ -197,6 +218,9 @@ impl Dispatch {
         requester: &dyn Requester,
         run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
     ) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
         let running = self.interrupts.running(header.unique, header.opcode == opcode::SETLKW);
         let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
         let groups = move || groups::of_process(header.pid);
@@ -206,8 +230,16 @@ impl Dispatch {
         }
     }
 
+    /// Whether anything was asked since the last time.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn forget(&self, node: u64, count: u64) {
         if let Some(fid) = self.nodes.forget(node, count) {
+            if let Some(edges) = self.edges.as_ref().filter(|_| self.nodes.fid(node).is_none()) {
+                edges.forget(node);
+            }
             self.venus.forget(fid, count);
         }
     }

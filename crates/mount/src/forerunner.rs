@@ -31,14 +31,14 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::mounting::{HANDLE_KIND, handle_words};
+
 /// What is listed at once: a page of venus's, and room for long names.
 const LISTED_BYTES: usize = 64 << 10;
 /// Orders that are not done at once.
 const OPEN_MAX: usize = 64;
 /// How often who waits for it looks.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's `FILEID_INO64_GEN`.
-const HANDLE_KIND: i32 = 0x81;
 
 /// What is to be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -193,7 +193,7 @@ fn list(mountpoint: &Path, its_device: (u32, u32), order: Order, space: &mut Vec
     if device_of(root.as_fd())? != its_device {
         return Err(Errno::XDEV);
     }
-    let words = [(order.node >> 32) as u32, order.node as u32, order.generation as u32];
+    let words = handle_words(order.node, order.generation);
     let dir = mem::handle::open_directory(root.as_fd(), HANDLE_KIND, words)?;
     rustix::fs::seek(&dir, SeekFrom::Start(order.offset))?;
     // The first entry comes with all the others of its page.

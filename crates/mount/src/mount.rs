@@ -1,21 +1,24 @@
 //! A mounted volume: from `mount(2)` to the last request.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use types::{Caller, Fid, Name};
-use venus::Venus;
+use types::{Caller, Fid, Name, VolumeId};
+use venus::{Location, Venus};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
+use crate::edges::{self, Edges, Place, Plan};
 use crate::forerunner::Forerunner;
 use crate::init::{Agreement, negotiate};
 use crate::interrupts::Interrupts;
+use crate::kin::Kin;
 use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::mounting::{self, MountError, Target};
@@ -47,7 +50,14 @@ pub struct MountConfig {
     pub transport: Transport,
     /// The command, as a program and its arguments, that runs [`crate::forerunner::run`]; only root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
+    /// Volumes below mount points are mounted, each as a file system of its own; only root's mounts can do that.
+    pub edges: bool,
+    /// How long a volume stays mounted below its mount point that nobody uses.
+    pub idle: Duration,
 }
+
+/// As long as people think between two commands, and some coffees.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,14 +84,18 @@ impl MountConfig {
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
             forerunner: None,
+            edges: rustix::process::geteuid().is_root(),
+            idle: IDLE,
         }
     }
 }
 
 /// A mounted volume. Dropping it unmounts.
 pub struct Mount {
-    mountpoint: PathBuf,
+    /// None of a mount below another, which goes with that, or when `umount` says so.
+    mountpoint: Option<PathBuf>,
     notifier: Arc<Notifier>,
+    dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
 }
 
@@ -143,16 +157,34 @@ impl Mount {
         // Before the mount is there, so that it is ready for who uses the mount at once.
         let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| send_ahead(&command));
-        let MountConfig { mountpoint: path, source, allow_other, read_only, .. } = config;
-        let target = Target { path, source, allow_other, read_only };
+        let plan = Plan {
+            source: config.source.clone(),
+            allow_other: config.allow_other,
+            workers: config.workers,
+            transport: config.transport,
+            idle: config.idle,
+        };
+        let target = Target {
+            path: config.mountpoint,
+            source: config.source,
+            allow_other: config.allow_other,
+            read_only: config.read_only,
+        };
         let device = Device::new(mounting::mount(&target)?);
-        match Self::serve(device, root, venus, config.workers, config.transport) {
-            Ok((served, notifier)) => {
+        let edges = config.edges.then(|| (Place::Path(target.path.clone()), vec![root.volume], config.read_only));
+        let kin = Arc::new(Kin::default());
+        venus.set_invalidate(Arc::clone(&kin) as _);
+        match Self::serve(device, root, venus, &kin, plan, edges) {
+            Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
                 if let Some(forerunner) = forerunner {
-                    notifier.send_ahead(forerunner);
+                    mount.notifier.send_ahead(forerunner);
                 }
-                Ok(Mount { mountpoint: target.path, notifier, served })
+                if let Some(edges) = &mount.dispatch.edges {
+                    edges::look_after(edges).map_err(MountError::Threads)?;
+                }
+                mount.mountpoint = Some(target.path);
+                Ok(mount)
             }
             Err(error) => {
                 let _ = mounting::unmount(&target.path);
@@ -161,13 +193,39 @@ impl Mount {
         }
     }
 
+    /// The volume `to` in a mount of its own, which is attached nowhere yet, for a mount point of `above`.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub(crate) fn below(
+        above: &Edges,
+        place: Place,
+        (way, read_only): (Vec<VolumeId>, bool),
+        to: &Location,
+    ) -> Result<(Mount, OwnedFd), MountError> {
+        let volume = String::from_utf8_lossy(to.volume.as_bytes());
+        let target = Target {
+            path: PathBuf::from(&*volume),
+            source: format!("{}#{volume}", above.plan.source),
+            allow_other: above.plan.allow_other,
+            read_only: to.read_only,
+        };
+        let (device, attached) = mounting::detached(&target)?;
+        let (venus, plan) = (Arc::clone(&above.venus), above.plan.clone());
+        let mount = Self::serve(Device::new(device), to.root, venus, &above.kin, plan, Some((place, way, read_only)))?;
+        mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
+        Ok((mount, attached))
+    }
+
     fn serve(
         device: Device,
         root: Fid,
         venus: Arc<Venus>,
-        config: WorkersConfig,
-        transport: Transport,
-    ) -> Result<(Served<Dispatch>, Arc<Notifier>), MountError> {
+        kin: &Arc<Kin>,
+        plan: Plan,
+        edges: Option<(Place, Vec<VolumeId>, bool)>,
+    ) -> Result<Mount, MountError> {
+        let (config, transport) = (plan.workers, plan.transport);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
@@ -177,8 +235,10 @@ impl Mount {
         let notifying = device.another().map_err(MountError::Device)?;
         let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
-        venus.set_invalidate(Arc::clone(&notifier) as _);
-        let dispatch = Dispatch {
+        kin.join(root.volume, &notifier);
+        let edges =
+            edges.map(|(place, way, read_only)| Edges::new(&venus, kin, plan, place, (way, read_only), &notifier));
+        let dispatch = Arc::new(Dispatch {
             venus,
             nodes,
             interrupts: Interrupts::default(),
@@ -186,9 +246,27 @@ impl Mount {
             listings: Listings::default(),
             locks: Locks::default(),
             agreement,
-        };
-        let served = Served::start(Arc::new(dispatch), config, agreement, transport, (&device, descriptor))?;
-        Ok((served, notifier))
+            edges,
+            used: AtomicBool::new(true),
+        });
+        let served = Served::start(Arc::clone(&dispatch), config, agreement, transport, (&device, descriptor))?;
+        Ok(Mount { mountpoint: None, notifier, dispatch, served })
+    }
+
+    /// Whether nobody can use it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.served.is_over()
+    }
+
+    /// Takes away idle mounts below; whether there are any, or anything was asked since the last time.
+    pub(crate) fn sweep(&self) -> bool {
+        let below = self.dispatch.edges.as_ref().is_some_and(|edges| edges.sweep());
+        self.dispatch.was_used() || below
+    }
+
+    /// Volumes that are mounted below.
+    pub fn volumes_below(&self) -> usize {
+        self.dispatch.edges.as_ref().map_or(0, |edges| edges.count())
     }
 
     /// How requests come: never [`Transport::Auto`].
@@ -198,12 +276,15 @@ impl Mount {
 
     /// Where it is.
     pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+        self.mountpoint.as_deref().unwrap_or(Path::new(""))
     }
 
     /// Waits until it is unmounted and every request is seen through.
     pub fn wait(&self) {
         self.served.wait();
+        if let Some(edges) = &self.dispatch.edges {
+            edges.wait();
+        }
     }
 
     /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place and serves its users until
@@ -216,14 +297,15 @@ impl Mount {
         if self.served.is_over() {
             return Ok(());
         }
-        mounting::unmount(&self.mountpoint)
+        // What is mounted below goes along.
+        self.mountpoint.as_deref().map_or(Ok(()), mounting::unmount)
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            tracing::warn!(%error, path = %self.mountpoint.display(), "cannot unmount");
+            tracing::warn!(%error, path = ?self.mountpoint, "cannot unmount");
         }
     }
 }

@@ -6,13 +6,16 @@
 use std::ffi::CString;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
@@ -21,6 +24,8 @@ use crate::channel::Device;
 
 /// What `mount` and `df` show as the file system's type, after the kernel's `fuse.`.
 const SUBTYPE: &str = "rialto";
+/// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's `FILEID_INO64_GEN`.
+pub(crate) const HANDLE_KIND: i32 = 0x81;
 /// Kibibytes that the kernel reads ahead: a whole request. Its own 128 make four requests of each MiB.
 const READ_AHEAD_KIB: usize = types::limits::PAYLOAD_BYTES_MAX >> 10;
 
@@ -58,6 +63,11 @@ pub enum MountError {
     Threads(std::io::Error),
 }
 
+/// The words of a FUSE handle; the kernel keeps 32 bits of the generation.
+pub(crate) fn handle_words(node: u64, generation: u64) -> [u32; 3] {
+    [(node >> 32) as u32, node as u32, generation as u32]
+}
+
 /// What is mounted where.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -81,6 +91,111 @@ fn is_root() -> bool {
 /// See [`MountError`].
 pub fn mount(target: &Target) -> Result<OwnedFd, MountError> {
     if is_root() { mount_as_root(target) } else { mount_with_helper(target) }
+}
+
+/// Root's mount that is attached nowhere yet: the descriptor that the requests come from, and the mount.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn detached(target: &Target) -> Result<(OwnedFd, OwnedFd), MountError> {
+    let device = Device::open().map_err(MountError::Device)?;
+    let refused = |error| MountError::Refused { path: target.path.clone(), error };
+    let mount = make_detached(&device, target).map_err(refused)?;
+    Ok((device, mount))
+}
+
+fn make_detached(device: &OwnedFd, target: &Target) -> Result<OwnedFd, Errno> {
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let numbers = [
+        ("fd", device.as_raw_fd().to_string()),
+        ("rootmode", "40000".to_owned()),
+        ("user_id", rustix::process::getuid().as_raw().to_string()),
+        ("group_id", rustix::process::getgid().as_raw().to_string()),
+        ("max_read", types::limits::PAYLOAD_BYTES_MAX.to_string()),
+    ];
+    fsconfig_set_string(&context, "source", &*target.source)?;
+    fsconfig_set_string(&context, "subtype", SUBTYPE)?;
+    for (key, value) in numbers {
+        fsconfig_set_string(&context, key, value)?;
+    }
+    fsconfig_set_flag(&context, "default_permissions")?;
+    if target.allow_other {
+        fsconfig_set_flag(&context, "allow_other")?;
+    }
+    if target.read_only {
+        fsconfig_set_flag(&context, "ro")?;
+    }
+    fsconfig_create(&context)?;
+    let mut how = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    how.set(MountAttrFlags::MOUNT_ATTR_RDONLY, target.read_only);
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
+}
+
+/// One more mount of the same file system, attached nowhere.
+///
+/// # Errors
+/// What the kernel says.
+pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(mount, "", flags).map_err(MountError::Device)
+}
+
+/// Attaches a detached mount to a directory. Waits for who holds the directory's lock.
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, "", place, "", flags).map_err(MountError::Device)
+}
+
+/// The kernel's number of a mount, as in `mountinfo`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn number_of(mount: BorrowedFd<'_>) -> Result<u64, MountError> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(MountError::Device)?;
+    Ok(found.stx_mnt_id)
+}
+
+/// Whether the mount of this number is in the tree.
+pub fn is_attached(number: u64) -> bool {
+    let number = number.to_string();
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b' ').next() == Some(number.as_bytes()))
+}
+
+/// A directory of the mount that is at `path`, by its node: itself, not what is mounted upon it. Of the mount's root
+/// the status may be asked for, which whoever came by asked for a moment ago.
+///
+/// # Errors
+/// What the kernel says.
+pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, MountError> {
+    let refused = |error| MountError::Refused { path: path.to_owned(), error };
+    // A descriptor that is a place only is not taken for this.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(refused)?;
+    mem::handle::open_place(root.as_fd(), HANDLE_KIND, handle_words(node, generation)).map_err(refused)
+}
+
+/// The same by a name of its own: its number in the directory `porch`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn place_in(path: &Path, porch: &str, node: u64) -> Result<OwnedFd, MountError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path = path.join(porch).join(node.to_string());
+    rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| MountError::Refused { path, error })
+}
+
+/// Where it is in the tree.
+///
+/// # Errors
+/// What the kernel says.
+pub fn path_of(place: BorrowedFd<'_>) -> Result<PathBuf, MountError> {
+    let link = PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd()));
+    std::fs::read_link(&link).map_err(MountError::Threads)
 }
 
 fn options(target: &Target) -> String {

@@ -4,11 +4,12 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{Name, NewKind, RenameMode};
+use types::{Kind, Name, NewKind, RenameMode};
 use venus::{Entry, Found, Opened};
 use zerocopy::IntoBytes;
 
 use crate::dispatch::{Refusal, Task};
+use crate::edges::{Edges, PORCH, PORCH_NODE};
 use crate::nodes::Nodes;
 use crate::{abi, attributes};
 
@@ -21,6 +22,13 @@ impl Task<'_> {
     pub(crate) fn entry(&self, parent: u64, entry: &Entry, opened: Option<&Opened>) {
         let fid = entry.status.fid;
         self.on.nodes.remember(fid, parent);
+        if entry.status.kind == Kind::MountPoint
+            && let Some(edges) = &self.on.edges
+        {
+            edges.remember(fid);
+            // What leads nowhere says so when it is looked at.
+            let _ = edges.enter(&self.request(), Nodes::number(fid));
+        }
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
                 &entry.status,
@@ -44,6 +52,10 @@ impl Task<'_> {
     }
 
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), Refusal> {
+        if name == PORCH.as_bytes() && self.is_porch_keeper() {
+            let _ = self.value(&attributes::porch());
+            return Ok(());
+        }
         match self.venus().lookup(&self.request(), self.fid()?, &self.name(name)?)? {
             Found::Entry(entry) => self.entry(self.header.nodeid, &entry, None),
             Found::Absent { cacheable, stamp } => {
@@ -56,6 +68,24 @@ impl Task<'_> {
                     }
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount that has a porch.
+    fn is_porch_keeper(&self) -> bool {
+        self.header.nodeid == abi::ROOT_ID && self.header.uid == 0 && self.on.edges.is_some()
+    }
+
+    /// A mount point by its number.
+    pub(crate) fn lookup_in_porch(&self, edges: &Edges, name: &[u8]) -> Result<(), Refusal> {
+        let number = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok());
+        let fid = number.and_then(|node| edges.point(node)).ok_or(Errno::NOENT)?;
+        let found = self.venus().getattr(&self.request(), fid)?;
+        self.venus().remember(fid);
+        self.on.nodes.remember(fid, PORCH_NODE);
+        if self.value(&attributes::entry(&found.status, false, false)).is_err() {
+            self.on.forget(Nodes::number(fid), 1);
         }
         Ok(())
     }

@@ -8,18 +8,20 @@
 //! - *Names* of a directory: never by name, because that takes the directory's lock, which a request that waits for us may hold
 //!   (two clients could block each other through it). Instead the mount's epoch advances: every cached name of
 //!   the mount is looked up again at its next use. A kernel without epochs is given no name to keep in the first place.
+//!   A mount with others below it (`edges.rs`) is told of one name where that is enough, because an epoch detaches them: that does take the directory's lock, so it happens
+//!   in a thread of its own, which is not waited for beyond [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`, through another worker.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use types::Fid;
+use types::{Fid, Name};
 use venus::{Backing, Invalidate};
 use zerocopy::IntoBytes;
 
@@ -35,6 +37,8 @@ use crate::nodes::Nodes;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on a machine that is not busy.
 const TAKING_IN: Duration = Duration::from_millis(200);
+/// How long a break waits for one name to end.
+const NAME_PATIENCE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -48,13 +52,24 @@ pub struct Notifier {
     /// Breaks of directories.
     breaks: AtomicU64,
     forerunner: Mutex<Option<Arc<Forerunner>>>,
+    /// Something is, or was, mounted below.
+    below: AtomicBool,
+    /// To the thread that ends single names, once there is one.
+    ending: Mutex<Option<mpsc::Sender<Ending>>>,
+}
+
+/// A name to end, and who waits for it.
+struct Ending {
+    parent: u64,
+    name: Name,
+    done: mpsc::Sender<()>,
 }
 
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
-        let (refused, breaks, forerunner) = Default::default();
-        Notifier { channel, nodes, agreement, refused, breaks, forerunner }
+        let (refused, breaks, forerunner, below, ending) = Default::default();
+        Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, ending }
     }
 
     /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names.
@@ -62,6 +77,43 @@ impl Notifier {
         if self.agreement.has_epochs() {
             *self.forerunner.lock() = Some(Arc::new(forerunner));
         }
+    }
+
+    /// Something is mounted below from now on: names end one by one, and none come with listings.
+    pub fn has_below(&self) {
+        self.below.store(true, Ordering::Release);
+        self.call_back();
+    }
+
+    /// Whether listings may bring names that the kernel keeps.
+    pub fn lists_names(&self) -> bool {
+        self.agreement.has_epochs() && !self.below.load(Ordering::Acquire)
+    }
+
+    /// A name that was changed here, past the kernel, ends: at once if that takes no lock, otherwise when who changed it lets go of the directory.
+    pub fn name_changed(&self, dir: Fid, name: &Name) {
+        if !self.below.load(Ordering::Acquire) {
+            return self.names();
+        }
+        let (done, _) = mpsc::channel();
+        if self.end(Ending { parent: Nodes::number(dir), name: name.clone(), done }).is_err() {
+            self.names();
+        }
+    }
+
+    fn end(&self, ending: Ending) -> Result<(), Errno> {
+        let mut thread = self.ending.lock();
+        let sender = match &*thread {
+            Some(sender) => sender,
+            None => {
+                let (sender, endings) = mpsc::channel::<Ending>();
+                let channel = Arc::clone(&self.channel);
+                let work = move || endings.iter().for_each(|ending| end_name(&*channel, &ending));
+                std::thread::Builder::new().name("mount-names".into()).spawn(work).map_err(|_| Errno::AGAIN)?;
+                thread.insert(sender)
+            }
+        };
+        sender.send(ending).map_err(|_| Errno::AGAIN)
     }
 
     /// A page of `dir` is about to be answered with names.
@@ -146,9 +198,22 @@ impl Notifier {
 }
 
 fn end_names(channel: &dyn Channel, agreement: Agreement) {
+    eprintln!("XXX epoch {}", std::backtrace::Backtrace::force_capture());
     if agreement.has_epochs() {
         log(channel.notify(notify::INC_EPOCH, &[]), "names");
     }
+}
+
+fn end_name(channel: &dyn Channel, ending: &Ending) {
+    let name = ending.name.as_bytes();
+    let out = abi::NotifyInvalEntry { parent: ending.parent, namelen: name.len() as u32, flags: 0 };
+    match channel.notify(notify::INVAL_ENTRY, &[IoSlice::new(out.as_bytes()), IoSlice::new(name), IoSlice::new(&[0])]) {
+        // It has no such name.
+        Err(Errno::NOENT) => {}
+        result => log(result, "name"),
+    }
+    // Nobody listens any more if it took too long.
+    let _ = ending.done.send(());
 }
 
 fn log(result: Result<(), Errno>, what: &str) {
@@ -173,6 +238,20 @@ impl Invalidate for Notifier {
             self.inode(fid);
             self.end_given(fid);
         }
+    }
+
+    fn by_name(&self, dir: Fid) -> bool {
+        self.below.load(Ordering::Acquire) && self.nodes.knows(dir)
+    }
+
+    fn name(&self, dir: Fid, name: &Name) -> bool {
+        if !self.nodes.knows(dir) {
+            return true;
+        }
+        self.breaks.fetch_add(1, Ordering::AcqRel);
+        let (done, through) = mpsc::channel();
+        let ending = Ending { parent: Nodes::number(dir), name: name.clone(), done };
+        self.end(ending).is_ok() && through.recv_timeout(NAME_PATIENCE).is_ok()
     }
 
     fn passes(&self) -> Result<(), &'static str> {

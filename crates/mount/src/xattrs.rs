@@ -9,6 +9,7 @@ use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
 use crate::dispatch::{Refusal, Task};
+use crate::virtuals::Virtual;
 
 /// Flags of `setxattr`.
 const XATTR_CREATE: u32 = 1;
@@ -37,6 +38,9 @@ fn check_name(name: &[u8]) -> Result<(), Refusal> {
 impl Task<'_> {
     pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
         check_name(name)?;
+        if let Some(wanted) = Virtual::of(name) {
+            return self.set_virtual(wanted?, value);
+        }
         let mode = match of.flags {
             0 => XattrMode::Either,
             XATTR_CREATE => XattrMode::Create,
@@ -50,6 +54,10 @@ impl Task<'_> {
 
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
         check_name(name)?;
+        if let Some(wanted) = Virtual::of(name) {
+            let value = self.virtual_value(wanted?)?;
+            return self.sized(size, &value);
+        }
         let value = self.venus().getxattr(&self.request(), self.fid()?, name)?;
         self.sized(size, &value)
     }
@@ -66,13 +74,16 @@ impl Task<'_> {
 
     pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), Refusal> {
         check_name(name)?;
+        if let Some(wanted) = Virtual::of(name) {
+            return self.remove_virtual(wanted?);
+        }
         self.venus().removexattr(&self.request(), self.fid()?, name)?;
         self.done();
         Ok(())
     }
 
     /// With `size` 0 only the length is asked for.
-    fn sized(&self, size: u32, value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), Refusal> {
         if size == 0 {
             let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
         } else if value.len() > size as usize {

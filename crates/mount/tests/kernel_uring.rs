@@ -30,6 +30,8 @@ mod passthrough;
 mod standing;
 #[path = "kernel/transport.rs"]
 mod transport;
+#[path = "kernel/volumes.rs"]
+mod volumes;
 #[path = "kernel/xattrs.rs"]
 mod xattrs;
 

@@ -80,6 +80,21 @@ pub fn health_now(path: &Path) -> Health {
     health(path, Duration::from_secs(3))
 }
 
+/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily they go along.)
+fn unmount_volumes_below(path: &Path) -> io::Result<()> {
+    let below = |mounted: &Mounted| mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path);
+    let mut volumes: Vec<PathBuf> = all()?.into_iter().filter(below).map(|mounted| mounted.at).collect();
+    volumes.sort_by_key(|at| std::cmp::Reverse(at.components().count()));
+    for at in volumes {
+        match rustix::mount::unmount(&at, UnmountFlags::NOFOLLOW) {
+            // It went by itself meanwhile.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
 /// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it any more.
 ///
 /// # Errors
@@ -87,6 +102,9 @@ pub fn health_now(path: &Path) -> Health {
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        if !lazy {
+            unmount_volumes_below(path)?;
+        }
         return Ok(rustix::mount::unmount(path, flags)?);
     }
     let flags = if lazy { "-uz" } else { "-u" };

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use client::{Endpoint, Identity, Remote, Session, SessionConfig};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, Timestamp, VnodeSlots};
+use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -228,7 +228,7 @@ fn remove_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut chains, mut calls) = (0, Vec::new());
     for file in 0..files() {
         let name = Name::new(format!("file-{file}").as_bytes())?;
-        calls.push(delegated_call(0, Call::Remove { dir, name, directory: false, hold: false }));
+        calls.push(delegated_call(0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false }));
         chains += send_if_full(session, &mut calls, file + 1 == files())?;
     }
     Ok(chains)

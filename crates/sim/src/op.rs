@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use rand::Rng;
 use types::{
-    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RenameMode, StatusChange,
+    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RemoveWhat, RenameMode,
+    StatusChange,
 };
 
 use crate::ground::Ground;
@@ -146,14 +147,16 @@ impl Op {
                 mode: 0o644,
                 how: CreateHow::Guarded,
             },
-            Op::NestRemove(name) => Call::Remove { dir: tree.nest, name: name.clone(), directory: false, hold: false },
+            Op::NestRemove(name) => {
+                Call::Remove { dir: tree.nest, name: name.clone(), what: RemoveWhat::File, hold: false }
+            }
             Op::NestList => Call::ReadDir { dir: tree.nest, cookie: 0, bytes_max: 1 << 17, plus: false },
             Op::MakeOwn(name) => make(name, CreateHow::Guarded),
             Op::MakeShared { name, guarded } => {
                 make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })
             }
             Op::RemoveOwn(name) | Op::RemoveShared(name) => {
-                Call::Remove { dir, name: name.clone(), directory: false, hold: true }
+                Call::Remove { dir, name: name.clone(), what: RemoveWhat::File, hold: true }
             }
             Op::RenameShared(from, to) => Call::Rename {
                 from_dir: dir,

@@ -4,7 +4,11 @@
 
 use bytes::Bytes;
 
-use crate::{ByteRange, CellCall, Fid, Kind, LockFamily, LockMode, LockOwner, Name, Timestamp, VolumeCall};
+use crate::limits::TARGET_BYTES_MAX;
+use crate::{
+    ByteRange, CellCall, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name,
+    Timestamp, VolumeCall,
+};
 
 /// What `Make` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum NewKind {
     CharDevice(u64),
     /// A block device: `major << 32 | minor`.
     BlockDevice(u64),
+    /// A mount point with this target (what [`crate::MountPoint::parse`] takes).
+    MountPoint(Bytes),
 }
 
 impl NewKind {
@@ -36,6 +42,28 @@ impl NewKind {
             NewKind::Socket => Kind::Socket,
             NewKind::CharDevice(_) => Kind::CharDevice,
             NewKind::BlockDevice(_) => Kind::BlockDevice,
+            NewKind::MountPoint(_) => Kind::MountPoint,
+        }
+    }
+
+    /// Where it leads, if it is of a kind that [has a target](Kind::has_target).
+    pub const fn target(&self) -> Option<&Bytes> {
+        match self {
+            NewKind::Symlink(target) | NewKind::MountPoint(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Refuses targets that cannot be.
+    ///
+    /// # Errors
+    /// `NameTooLong`, `Invalid`.
+    pub fn check_target(&self) -> Result<(), Fault> {
+        match self {
+            NewKind::Symlink(target) if target.len() > TARGET_BYTES_MAX => Err(Fault::NameTooLong),
+            NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => Err(Fault::Invalid),
+            NewKind::MountPoint(target) => MountPoint::parse(target).map(drop).map_err(MountPointError::fault),
+            _ => Ok(()),
         }
     }
 }
@@ -61,6 +89,20 @@ pub enum RenameMode {
     NoReplace = 2,
     /// The two change places; both must exist.
     Exchange = 3,
+    /// A mount point moves, and nothing else may; refuse with `Exists`. All other modes refuse mount points with `Busy`.
+    MountPoint = 4,
+}
+
+/// What `Remove` may take away. Wire values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RemoveWhat {
+    /// Anything but a directory and a mount point.
+    File = 0,
+    /// An empty directory.
+    Directory = 1,
+    /// A mount point: who asks knows that it is none of the other two.
+    MountPoint = 2,
 }
 
 /// A time to set.
@@ -161,12 +203,11 @@ pub enum Call {
     MakeUnnamed { dir: Fid, mode: u16 },
     /// One more name for a file that is no directory. Answer: `Made`.
     Link { fid: Fid, dir: Fid, name: Name },
-    /// Takes a name away. `directory`: it must be an empty directory, otherwise it must not be one.
-    /// `hold`: this session has the file open; keep it although its last name goes. Answer: `Removed`.
-    Remove { dir: Fid, name: Name, directory: bool, hold: bool },
+    /// Takes a name away. A mount point is refused with `Busy` unless it is what is to be removed. `hold`: this session has the file open; keep it although its last name goes. Answer: `Removed`.
+    Remove { dir: Fid, name: Name, what: RemoveWhat, hold: bool },
     /// Answer: `Renamed`. `hold` as in `Remove`, for the file that is replaced.
     Rename { from_dir: Fid, from: Name, to_dir: Fid, to: Name, mode: RenameMode, hold: bool },
-    /// A symbolic link's target. Answer: `Target`.
+    /// A symbolic link's or mount point's target. Answer: `Target`.
     ReadLink { fid: Fid },
 
     /// Answer: `Status`.

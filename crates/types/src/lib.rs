@@ -12,6 +12,7 @@ mod fault;
 mod fid;
 pub mod limits;
 mod lock;
+mod mountpoint;
 mod name;
 mod session;
 mod status;
@@ -20,7 +21,7 @@ mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
 pub use call::{
-    AllocateMode, Call, CreateHow, Lending, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
+    AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
 };
 pub use caller::Caller;
 pub use cell::{
@@ -29,6 +30,7 @@ pub use cell::{
 pub use fault::Fault;
 pub use fid::{Fid, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
+pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};

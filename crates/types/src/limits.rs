@@ -14,6 +14,8 @@ pub const ADDRESSES_MAX: usize = 16;
 pub const SITES_MAX: usize = 1000;
 /// Bytes of what [`crate::Busy`] says.
 pub const BUSY_BYTES_MAX: usize = 255;
+/// Bytes in the name of a cell. Source: DNS.
+pub const CELL_BYTES_MAX: usize = 253;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.

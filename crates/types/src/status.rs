@@ -20,6 +20,8 @@ pub enum Kind {
     CharDevice = 6,
     /// A block device's name.
     BlockDevice = 7,
+    /// The name of a volume whose root is to be seen here ([`crate::MountPoint`]); kept like a small body, and followed by clients alone.
+    MountPoint = 8,
 }
 
 impl Kind {
@@ -33,8 +35,14 @@ impl Kind {
             5 => Kind::Socket,
             6 => Kind::CharDevice,
             7 => Kind::BlockDevice,
+            8 => Kind::MountPoint,
             _ => return None,
         })
+    }
+
+    /// Whether it is a text that leads elsewhere, which `ReadLink` answers with. Its mode is always `0o777`.
+    pub const fn has_target(self) -> bool {
+        matches!(self, Kind::Symlink | Kind::MountPoint)
     }
 }
 
@@ -53,7 +61,7 @@ pub struct Status {
     pub gid: u32,
     /// Names of the file; of a directory 2 and one for each subdirectory. 0: unlinked but held open.
     pub links: u32,
-    /// Bytes from 0 to the end of the file; of a symbolic link the length of its target; of a directory 4,096.
+    /// Bytes from 0 to the end of the file; of a symbolic link or mount point the length of its target; of a directory 4,096.
     pub size: u64,
     /// Bytes of medium in use, holes not counted.
     pub used: u64,

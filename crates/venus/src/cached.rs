@@ -153,7 +153,7 @@ impl Core {
 
     fn try_pin(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Option<(Passed, Arc<Pinned>, u64)> {
         let disk = self.disk.as_ref()?;
-        if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
+        if mode.write || !file.is_clean() || !file.is_landed() || !self.passes_of(file.fid.volume) {
             return None;
         }
         let status = self.promised(file)?;

@@ -4,7 +4,7 @@
 //! "not open" marks the file, and opens wait for it. A victim that is not known is held to be safe, and let go of if it
 //! was not open.
 
-use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RenameMode, Status};
+use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status};
 
 use crate::shared::Core;
 use crate::{Entry, Error, OpenMode, Opened, Request, Venus};
@@ -117,13 +117,18 @@ impl Core {
         }
     }
 
-    fn remove(&self, request: &Request<'_>, dir: Fid, name: &Name, directory: bool) -> Result<(), Error> {
-        if directory && let Some(gone) = self.resolved(dir, name) {
+    fn remove(&self, request: &Request<'_>, dir: Fid, name: &Name, what: RemoveWhat) -> Result<(), Error> {
+        if what == RemoveWhat::Directory
+            && let Some(gone) = self.resolved(dir, name)
+        {
             self.withdraw_children(gone);
         }
-        let victim = if directory { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) };
+        let victim = match what {
+            RemoveWhat::Directory | RemoveWhat::MountPoint => Victim { hold: false, marked: None },
+            RemoveWhat::File => self.mark_victim(dir, name),
+        };
         let hold = victim.hold;
-        let call = Call::Remove { dir, name: name.clone(), directory, hold };
+        let call = Call::Remove { dir, name: name.clone(), what, hold };
         let removed = self.change(request, &[dir], call, |tables, snapshot, answer| {
             let Answer::Removed { status, dir: dir_status } = answer else { return Err(Error::Protocol) };
             tables.put(snapshot, status);
@@ -220,7 +225,7 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn unlink(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.remove(request, dir, name, false)
+        self.core.remove(request, dir, name, RemoveWhat::File)
     }
 
     /// Takes an empty directory away.
@@ -228,7 +233,15 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn rmdir(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.remove(request, dir, name, true)
+        self.core.remove(request, dir, name, RemoveWhat::Directory)
+    }
+
+    /// Takes a mount point away; what it names stays.
+    ///
+    /// # Errors
+    /// As the service says; `Invalid` if it is none.
+    pub fn remove_mount_point(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+        self.core.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
     /// Moves a name, after what was written to the file: who replaces a file by a rename must not lose both.
@@ -252,7 +265,9 @@ impl Venus {
         }
         let victim = match mode {
             RenameMode::Replace => core.mark_replaced(to.0, to.1),
-            RenameMode::NoReplace | RenameMode::Exchange => Victim { hold: false, marked: None },
+            RenameMode::NoReplace | RenameMode::Exchange | RenameMode::MountPoint => {
+                Victim { hold: false, marked: None }
+            }
         };
         let hold = victim.hold;
         let call = Call::Rename { from_dir: from.0, from: from.1.clone(), to_dir: to.0, to: to.1.clone(), mode, hold };

@@ -8,8 +8,8 @@
 //! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the change.
 
 use types::{
-    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RenameMode, SetTime, Status, StatusChange, Timestamp,
-    limits,
+    Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
+    StatusChange, Timestamp, limits,
 };
 
 use crate::names::Known;
@@ -50,7 +50,7 @@ impl Tables {
         }
         match call {
             Call::Make { dir, name, kind, mode, .. } => self.make_here(caller, *dir, name, kind, *mode, at),
-            Call::Remove { dir, name, directory, .. } => self.remove_here(caller, *dir, name, *directory, at),
+            Call::Remove { dir, name, what, .. } => self.remove_here(caller, *dir, name, *what, at),
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.rename_here(caller, (*from_dir, from), (*to_dir, to), *mode, at)
             }
@@ -101,7 +101,7 @@ impl Tables {
         let fid = Fid::of_slot(dir.volume, slot, kind == Kind::Directory);
         let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
         match new {
-            NewKind::Symlink(target) => {
+            NewKind::Symlink(target) | NewKind::MountPoint(target) => {
                 status.size = target.len() as u64;
                 status.used = status.size;
             }
@@ -115,21 +115,21 @@ impl Tables {
         Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
     }
 
-    fn remove_here(&self, caller: &Caller, dir: Fid, name: &Name, directory: bool, at: Timestamp) -> Option<Local> {
+    fn remove_here(&self, caller: &Caller, dir: Fid, name: &Name, what: RemoveWhat, at: Timestamp) -> Option<Local> {
         let mut parent = self.changeable(caller, dir)?;
         let Known::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
         let empty =
             || self.nodes.whole(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
         if stuck(caller, &parent, &victim)
-            || directory != (victim.kind == Kind::Directory)
-            || directory && !empty()
+            || what != removable_as(victim.kind)
+            || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
         {
             return None;
         }
         touch_data(&mut parent, at);
-        if directory {
+        if what == RemoveWhat::Directory {
             parent.links -= 1;
         }
         lose_name(&mut victim, at);
@@ -149,10 +149,14 @@ impl Tables {
         let Known::File(moved) = self.known(from.0, from.1) else { return None };
         let mut moved = self.covered_status(moved)?;
         let mut other = match (mode, self.known(to.0, to.1)) {
-            (RenameMode::Replace | RenameMode::NoReplace, Known::Absent) => None,
+            (RenameMode::Replace | RenameMode::NoReplace | RenameMode::MountPoint, Known::Absent) => None,
             (RenameMode::Replace, Known::File(other)) => Some(self.covered_status(other)?),
             _ => return None,
         };
+        let mount_point = |status: &Status| status.kind == Kind::MountPoint;
+        if mount_point(&moved) != (mode == RenameMode::MountPoint) || other.as_ref().is_some_and(mount_point) {
+            return None;
+        }
         let directory = moved.kind == Kind::Directory;
         let replaces = |other: &Status| {
             directory || other.kind == Kind::Directory || other.fid == moved.fid || stuck(caller, &to_dir, other)
@@ -179,7 +183,7 @@ impl Tables {
             return None;
         }
         if !(caller.is_root() || caller.uid == status.uid)
-            || wanted.mode.is_some() && status.kind == Kind::Symlink
+            || wanted.mode.is_some() && status.kind.has_target()
             || wanted.uid.is_some_and(|uid| !caller.is_root() && uid != status.uid)
         {
             return None;
@@ -328,17 +332,28 @@ fn lose_name(status: &mut Status, at: Timestamp) {
 
 fn can_make(caller: &Caller, new: &NewKind) -> bool {
     match new {
-        NewKind::Symlink(target) => {
-            !target.is_empty() && target.len() <= limits::TARGET_BYTES_MAX && !target.contains(&0)
-        }
         NewKind::CharDevice(_) | NewKind::BlockDevice(_) => caller.is_root(),
-        NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => true,
+        NewKind::File
+        | NewKind::Directory
+        | NewKind::Fifo
+        | NewKind::Socket
+        | NewKind::Symlink(_)
+        | NewKind::MountPoint(_) => new.check_target().is_ok(),
+    }
+}
+
+/// What a call must name to remove a file of this kind.
+fn removable_as(kind: Kind) -> RemoveWhat {
+    match kind {
+        Kind::Directory => RemoveWhat::Directory,
+        Kind::MountPoint => RemoveWhat::MountPoint,
+        _ => RemoveWhat::File,
     }
 }
 
 /// Mode and group of a new file; nothing if groups decide that are not shown.
 fn inherit(caller: &Caller, dir: &Status, kind: Kind, mode: u16) -> Option<(u16, u32)> {
-    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return Some((mode, caller.gid));
     }

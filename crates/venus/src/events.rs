@@ -16,6 +16,7 @@ use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 use crate::Error;
 use crate::file::File;
 use crate::shared::Core;
+use crate::spare::Spared;
 
 /// How long the end of all promises waits for the kernel.
 const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
@@ -70,6 +71,8 @@ impl Core {
             return;
         }
         let items = &items[..];
+        let kernel = self.invalidator();
+        let spared: Vec<Spared> = items.iter().filter_map(|item| Spared::of(&*kernel, item)).collect();
         {
             let mut tables = self.tables.lock();
             heard.hold(tables.on_break(items));
@@ -77,9 +80,10 @@ impl Core {
         }
         let files: Vec<Arc<File>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
-        let kernel = self.invalidator();
         for item in items {
-            if item.fid.vnode.is_directory() {
+            if spared.iter().any(|spared| spared.dir == item.fid) {
+                continue;
+            } else if item.fid.vnode.is_directory() {
                 kernel.directory(item.fid);
             } else {
                 // Whatever the reason, nobody will tell us of the next change of the data.
@@ -87,8 +91,15 @@ impl Core {
             }
         }
         files.iter().for_each(|file| file.data.lock().breaking -= 1);
-        // What the kernel has open is brought up to date before the last of them lets go of it.
         let heard = Arc::new(heard);
+        if !spared.is_empty() {
+            let (core, heard) = (Arc::clone(self), Arc::clone(&heard));
+            self.followers.run(move || {
+                spared.iter().for_each(|spared| core.spare(spared));
+                drop(heard);
+            });
+        }
+        // What the kernel has open is brought up to date before the last of them lets go of it.
         for file in &files {
             if let Some(pinned) = file.pinned() {
                 self.follow(file, &pinned, Some(Arc::clone(&heard)));

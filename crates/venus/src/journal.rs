@@ -407,7 +407,7 @@ mod tests {
         }
 
         fn remove(&mut self, fid: Fid) -> u64 {
-            let call = Call::Remove { dir: DIR, name: name(fid), directory: false, hold: false };
+            let call = Call::Remove { dir: DIR, name: name(fid), what: types::RemoveWhat::File, hold: false };
             self.push(fid, call, Answer::Removed { status: status(fid), dir: status(DIR) })
         }
 

@@ -43,6 +43,7 @@ mod list;
 mod lists;
 mod locks;
 mod look;
+mod mountpoint;
 mod names;
 mod nodes;
 mod open;
@@ -59,6 +60,7 @@ mod seek;
 mod shared;
 mod siblings;
 mod space;
+mod spare;
 mod tables;
 mod venus;
 mod write;
@@ -66,6 +68,7 @@ mod write;
 pub use config::VenusConfig;
 pub use error::Error;
 pub use invalidate::{Backing, Invalidate, Nobody};
+pub use mountpoint::Location;
 pub use request::Request;
 pub use result::{
     Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,

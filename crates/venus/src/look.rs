@@ -23,7 +23,7 @@ impl Core {
     }
 
     /// A call that answers with a status.
-    fn status_by(&self, request: &Request<'_>, mut call: Call) -> Result<Attributes, Error> {
+    pub fn status_by(&self, request: &Request<'_>, mut call: Call) -> Result<Attributes, Error> {
         let _away = call.changes().then(|| self.away(&mut call));
         let snapshot = self.begin();
         let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };

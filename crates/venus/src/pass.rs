@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use client::Cancel;
 use rustix::fs::Stat;
-use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
+use types::{Answer, Call, Caller, Fault, Fid, Lending, Status, VolumeId};
 
 use crate::blank::Blank;
 use crate::body::{agree, read_at};
@@ -222,11 +222,16 @@ impl Core {
         }
     }
 
+    /// Whether bodies of this volume can be.
+    pub fn passes_of(&self, volume: VolumeId) -> bool {
+        self.passes().is_ok() && self.invalidator().passes_of(volume)
+    }
+
     /// The next open of this file, whose blocks are all known now, is passed: the kernel's own pages of it are no more use. To drop
     /// them then would hold that open up (50 ms for 256 MiB).
     pub fn drop_pages(&self, fid: Fid) {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
-        if self.local && status.is_some_and(|status| status.size >= READ_MIN) && self.passes().is_ok() {
+        if self.local && status.is_some_and(|status| status.size >= READ_MIN) && self.passes_of(fid.volume) {
             let kernel = self.invalidator();
             // Not in this thread: the kernel may be waiting for it.
             self.fillers.run(move || kernel.inode_data(fid));
@@ -235,7 +240,7 @@ impl Core {
 
     /// The first open: gives the body to the kernel, if everything for it holds.
     fn pass(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
-        if !file.is_clean() || !file.is_landed() || self.passes().is_err() {
+        if !file.is_clean() || !file.is_landed() || !self.passes_of(file.fid.volume) {
             return None;
         }
         let (status, known) = self.known_status(file)?;

@@ -39,7 +39,7 @@ proptest! {
 #[test]
 fn long_histories_in_memory() {
     let mut outcomes = BTreeMap::new();
-    for seed in 0..4 {
+    for seed in 0..7 {
         for (outcome, count) in run(Ground::memory(), &Op::sequence(seed, 5000)) {
             *outcomes.entry(outcome).or_insert(0) += count;
         }
@@ -58,10 +58,12 @@ fn long_histories_in_memory() {
         "Read Ok",
         "ReadDir Ok",
         "ReadLink Ok",
+        "Remove Busy",
         "Remove IsDirectory",
         "Remove NotEmpty",
         "Remove NotPermitted",
         "Remove Ok",
+        "Rename Busy",
         "Rename Exists",
         "Rename Invalid",
         "Rename IsDirectory",

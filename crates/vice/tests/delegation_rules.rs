@@ -10,7 +10,7 @@ use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::Quota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    Origin, RenameMode, StatusChange, Timestamp, VnodeSlots,
+    Origin, RemoveWhat, RenameMode, StatusChange, Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -149,7 +149,7 @@ fn whoever_meets_what_another_has_waits_for_it_and_then_sees_it_all() {
         ("link", Call::Link { fid: inner, dir: root, name: name("l") }, sub),
         ("lock", lock(file), own.dir),
         ("attributes", Call::XattrList { fid: inner }, sub),
-        ("rmdir", Call::Remove { dir: root, name: name("dir"), directory: true, hold: false }, own.dir),
+        ("rmdir", Call::Remove { dir: root, name: name("dir"), what: RemoveWhat::Directory, hold: false }, own.dir),
     ];
     for (title, call, wanted) in rows {
         let (mut rig, mut own) = alone();
@@ -480,7 +480,8 @@ fn a_removed_directory_is_nobodys_and_a_child_that_moved_on_is_still_its_makers(
         hold: false,
     };
     change(&mut rig, call).unwrap();
-    change(&mut rig, Call::Remove { dir: own.dir, name: name("sub"), directory: true, hold: false }).unwrap();
+    change(&mut rig, Call::Remove { dir: own.dir, name: name("sub"), what: RemoveWhat::Directory, hold: false })
+        .unwrap();
     let origin = rig.start(1, &ROOT, Call::GetStatus { fid: file });
     assert_eq!(recalled(&mut rig, 0), [sub], "it goes with the directory in which it was made");
     assert_eq!(rig.reply(origin), None);

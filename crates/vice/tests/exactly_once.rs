@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
     Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind, Origin,
+    RemoveWhat,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -230,7 +231,7 @@ fn files_without_names_are_claimed_or_go() {
     let root = rig.root();
     let (claimed, unclaimed) = (rig.file(root, "a"), rig.file(root, "b"));
     for at in ["a", "b"] {
-        rig.call(0, &ROOT, Call::Remove { dir: root, name: name(at), directory: false, hold: true }).unwrap();
+        rig.call(0, &ROOT, Call::Remove { dir: root, name: name(at), what: RemoveWhat::File, hold: true }).unwrap();
     }
     let files = rig.usage().used_files;
     rig.restart();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Ground, Rig, name, remove, write};
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
-    RenameMode, StatusChange,
+    RemoveWhat, RenameMode, StatusChange,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -206,7 +206,7 @@ fn a_removed_file_stays_while_someone_has_it_open() {
 #[test]
 fn whoever_removes_may_hold_and_the_end_of_a_session_lets_go() {
     let (mut rig, dir, file) = known();
-    rig.call(2, &ROOT, Call::Remove { dir, name: name("file"), directory: false, hold: true }).unwrap();
+    rig.call(2, &ROOT, Call::Remove { dir, name: name("file"), what: RemoveWhat::File, hold: true }).unwrap();
     assert!(rig.status(2, file).is_ok());
     rig.detach(2);
     assert_eq!(rig.status(0, file), Err(Fault::Stale));

@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::{Ground, Rig, name, remove, user, write};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RenameMode, SetTime, Status, StatusChange, Timestamp,
-    XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
+    StatusChange, Timestamp, XattrMode,
 };
 
 /// The tree of every row; users 10, 11 and 12, groups 100 and 200.
@@ -111,7 +111,7 @@ fn make(dir: Fid, at: &str, kind: NewKind, mode: u16) -> Call {
 }
 
 fn rmdir(dir: Fid, at: &str) -> Call {
-    Call::Remove { dir, name: name(at), directory: true, hold: false }
+    Call::Remove { dir, name: name(at), what: RemoveWhat::Directory, hold: false }
 }
 
 fn rename(from_dir: Fid, from: &str, to_dir: Fid, to: &str) -> Call {
@@ -364,6 +364,42 @@ fn groups_of_new_files() {
             Mode(0o777),
         ),
     ]);
+}
+
+fn point(target: &'static str) -> NewKind {
+    NewKind::MountPoint(Bytes::from_static(target.as_bytes()))
+}
+
+fn remove_as(dir: Fid, at: &str, what: RemoveWhat) -> Call {
+    Call::Remove { dir, name: name(at), what, hold: false }
+}
+
+#[test]
+fn mount_points_go_and_move_only_when_they_are_meant() {
+    let mut place = Place::new();
+    let (open, closed) = (place.open, place.fixed);
+    let mut ask = |call: Call| place.rig.call(0, &ten(), call);
+    assert_eq!(ask(make(closed, "v", point("#a"), 0)), Err(Fault::AccessDenied));
+    assert_eq!(ask(make(open, "v", point("a"), 0)), Err(Fault::Invalid));
+    let Ok(Answer::Made { status, .. }) = ask(make(open, "v", point("%cell:a"), 0)) else { panic!("not made") };
+    assert_eq!((status.kind, status.mode, status.size), (Kind::MountPoint, 0o777, 7));
+    assert_eq!(ask(Call::ReadLink { fid: status.fid }), Ok(Answer::Target(Bytes::from_static(b"%cell:a"))));
+    assert_eq!(ask(Call::Link { fid: status.fid, dir: open, name: name("w") }), Err(Fault::NotPermitted));
+    assert_eq!(ask(chmod(status.fid, 0o700)), Err(Fault::Unsupported));
+    for what in [RemoveWhat::File, RemoveWhat::Directory] {
+        assert_eq!(ask(remove_as(open, "v", what)), Err(Fault::Busy));
+    }
+    for mode in [RenameMode::Replace, RenameMode::NoReplace] {
+        assert_eq!(ask(rename_as(open, "v", open, "w", mode)), Err(Fault::Busy));
+    }
+    assert_eq!(ask(rename(open, "mine", open, "v")), Err(Fault::Busy));
+    assert_eq!(ask(rename_as(open, "mine", open, "v", RenameMode::Exchange)), Err(Fault::Busy));
+    assert_eq!(ask(rename_as(open, "mine", open, "w", RenameMode::MountPoint)), Err(Fault::Invalid));
+    assert_eq!(ask(rename_as(open, "v", open, "mine", RenameMode::MountPoint)), Err(Fault::Exists));
+    assert!(ask(rename_as(open, "v", open, "w", RenameMode::MountPoint)).is_ok());
+    assert_eq!(ask(remove_as(open, "mine", RemoveWhat::MountPoint)), Err(Fault::Invalid));
+    assert!(ask(remove_as(open, "w", RemoveWhat::MountPoint)).is_ok());
+    assert_eq!(ask(Call::GetStatus { fid: status.fid }), Err(Fault::Stale));
 }
 
 fn unknown(uid: u32, gid: u32) -> Caller {

@@ -14,7 +14,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::Quota;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, Origin, RenameMode, SessionId, Time, Timestamp,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, Origin, RemoveWhat, RenameMode, SessionId, Time,
+    Timestamp,
 };
 use vice::{Effect, Vice};
 
@@ -75,7 +76,12 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
         0 | 1 => Call::Make { dir, name: at(rng), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded },
         2 => Call::Make { dir, name: at(rng), kind: NewKind::Directory, mode: 0o755, how: CreateHow::Guarded },
         3 => Call::Link { fid, dir, name: at(rng) },
-        4 => Call::Remove { dir, name: at(rng), directory: rng.random(), hold: false },
+        4 => Call::Remove {
+            dir,
+            name: at(rng),
+            what: [RemoveWhat::File, RemoveWhat::Directory][rng.random_range(0..2)],
+            hold: false,
+        },
         5..=8 => {
             let modes = [RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace];
             let mode = modes[rng.random_range(0..3)];

@@ -8,7 +8,7 @@ use types::limits::{
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
 
 use super::cell::{get_cell_call, put_cell_call};
-use super::choice::{allocate_mode, lending, lock_family, lock_mode, rename_mode, seek_what, xattr_mode};
+use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
@@ -55,9 +55,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         }
         Call::MakeUnnamed { dir, mode } => to.fid(*dir).u16(*mode),
         Call::Link { fid, dir, name } => to.fid(*fid).fid(*dir).name_length(name).name(name),
-        Call::Remove { dir, name, directory, hold } => {
-            to.fid(*dir).name_length(name).bool(*directory).bool(*hold).name(name)
-        }
+        Call::Remove { dir, name, what, hold } => to.fid(*dir).name_length(name).u8(*what as u8).bool(*hold).name(name),
         Call::Rename { from_dir, from, to_dir, to: target, mode, hold } => to
             .fid(*from_dir)
             .fid(*to_dir)
@@ -267,6 +265,7 @@ fn kind_parts(kind: &NewKind) -> (Kind, u64, &[u8]) {
         NewKind::Socket => (Kind::Socket, 0, &[]),
         NewKind::CharDevice(device) => (Kind::CharDevice, *device, &[]),
         NewKind::BlockDevice(device) => (Kind::BlockDevice, *device, &[]),
+        NewKind::MountPoint(target) => (Kind::MountPoint, 0, target),
     }
 }
 
@@ -286,7 +285,7 @@ fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
     };
     let name = from.name(name_length)?;
     let target = from.owned(target_length)?;
-    if !target.is_empty() && kind != Kind::Symlink {
+    if !target.is_empty() && !kind.has_target() {
         return Err(bad("target bytes", target_length as u64));
     }
     if device != 0 && !matches!(kind, Kind::CharDevice | Kind::BlockDevice) {
@@ -300,6 +299,7 @@ fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
         Kind::Socket => NewKind::Socket,
         Kind::CharDevice => NewKind::CharDevice(device),
         Kind::BlockDevice => NewKind::BlockDevice(device),
+        Kind::MountPoint => NewKind::MountPoint(target),
     };
     Ok(Call::Make { dir, name, kind, mode, how })
 }
@@ -307,8 +307,8 @@ fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
 fn get_remove(from: &mut Reader<'_>) -> Result<Call, WireError> {
     let dir = from.fid()?;
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    let (directory, hold) = (from.bool("directory")?, from.bool("hold")?);
-    Ok(Call::Remove { dir, name: from.name(length)?, directory, hold })
+    let (what, hold) = (from.choice("what to remove", remove_what)?, from.bool("hold")?);
+    Ok(Call::Remove { dir, name: from.name(length)?, what, hold })
 }
 
 fn get_rename(from: &mut Reader<'_>) -> Result<Call, WireError> {

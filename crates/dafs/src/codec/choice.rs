@@ -1,6 +1,6 @@
 //! One-byte choices of the vocabulary, back from the wire.
 
-use types::{AllocateMode, BreakReason, Lending, LockFamily, LockMode, RenameMode, SeekWhat, XattrMode};
+use types::{AllocateMode, BreakReason, Lending, LockFamily, LockMode, RemoveWhat, RenameMode, SeekWhat, XattrMode};
 
 /// Declares the way back of an enum whose discriminants are wire values.
 macro_rules! from_wire {
@@ -12,9 +12,10 @@ macro_rules! from_wire {
 }
 
 from_wire! {
-    rename_mode: RenameMode { Replace, NoReplace, Exchange }
+    rename_mode: RenameMode { Replace, NoReplace, Exchange, MountPoint }
     allocate_mode: AllocateMode { Extend, KeepSize, PunchHole, ZeroExtend, ZeroKeepSize }
     lending: Lending { Read, Write, Join }
+    remove_what: RemoveWhat { File, Directory, MountPoint }
     seek_what: SeekWhat { Data, Hole }
     xattr_mode: XattrMode { Either, Create, Replace }
     lock_family: LockFamily { Posix, Flock }

@@ -83,6 +83,19 @@ impl Cell {
         self.loopback.vice().partition()
     }
 
+    /// One more volume.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn add_volume(&self, volume: &str) {
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
+        self.partition().create_volume(&Name::new(volume.as_bytes()).unwrap(), &root).unwrap();
+    }
+
+    /// Mounts a client that keeps no idle volume mounted.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn mount_idle(&self, idle: Duration) -> Client {
+        self.mount_configured(self.session(), crate::TRANSPORT, None, VenusConfig::default(), Some(idle))
+    }
+
     /// Limits the volume's bytes.
     #[allow(dead_code)] // Not for measurements.
     pub fn set_quota(&self, bytes: u64) {
@@ -127,11 +140,11 @@ impl Cell {
     pub fn mount_far(&self) -> Client {
         let cache = self.dir.path().join(format!("cache-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         let config = VenusConfig { cache_dir: Some(cache), ..VenusConfig::default() };
-        self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config)
+        self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config, None)
     }
 
     fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport, workers: Option<WorkersConfig>) -> Client {
-        self.mount_configured(remote, transport, workers, VenusConfig::default())
+        self.mount_configured(remote, transport, workers, VenusConfig::default(), None)
     }
 
     fn mount_configured(
@@ -140,12 +153,14 @@ impl Cell {
         transport: Transport,
         workers: Option<WorkersConfig>,
         config: VenusConfig,
+        idle: Option<Duration>,
     ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
         let venus = Arc::new(Venus::new(remote, config).unwrap());
         let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
+        config.idle = idle.unwrap_or(config.idle);
         let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
         assert_eq!(mount.transport(), transport);
         Client { mount, venus, path }
@@ -222,6 +237,12 @@ impl Client {
     #[allow(dead_code)] // Not for measurements.
     pub fn given(&self) -> u64 {
         self.venus.passthrough().given
+    }
+
+    /// Volumes that are mounted below.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn volumes_below(&self) -> usize {
+        self.mount.volumes_below()
     }
 
     /// Answers that the server gave otherwise.

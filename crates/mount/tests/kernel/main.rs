@@ -17,6 +17,7 @@ mod names;
 mod passthrough;
 mod standing;
 mod transport;
+mod volumes;
 mod xattrs;
 
 const TRANSPORT: mount::Transport = mount::Transport::Device;

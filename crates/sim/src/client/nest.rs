@@ -10,7 +10,7 @@ use std::time::Duration;
 use dafs::{CallFailure, CallId, ClientInput};
 use lease::Snapshot;
 use rand::Rng;
-use types::{Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, Status, VnodeSlots};
+use types::{Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status, VnodeSlots};
 
 use super::{Client, Doing, Thread};
 use crate::event::Event;
@@ -109,7 +109,7 @@ impl Client {
         let removes = !nest.names.is_empty() && ground.one_in(3);
         let (slot, call) = if removes {
             let name = nest.names.swap_remove(ground.rng.random_range(0..nest.names.len()));
-            (0, Call::Remove { dir, name, directory: false, hold: false })
+            (0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false })
         } else {
             let slot = nest.slots.first;
             nest.slots = VnodeSlots { first: slot + 1, count: nest.slots.count - 1 };

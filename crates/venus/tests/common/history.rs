@@ -22,6 +22,8 @@ pub type Path = Vec<Name>;
 pub enum Op {
     Mkdir(Path),
     Symlink(Path),
+    MountPoint(Path),
+    RemoveMountPoint(Path),
     /// Made, written and closed.
     Put {
         at: Path,
@@ -95,7 +97,7 @@ fn change(random: &mut SmallRng) -> StatusChange {
 pub fn draw(random: &mut SmallRng) -> Op {
     let (at, user) = (some_path(random), usize::from(random.random_bool(0.2)));
     let handle = random.random_range(0..3);
-    match random.random_range(0..40) {
+    match random.random_range(0..42) {
         0..5 => Op::Mkdir(path(random, 1)),
         5 => Op::Mkdir(at),
         6 => Op::Symlink(at),
@@ -114,14 +116,22 @@ pub fn draw(random: &mut SmallRng) -> Op {
         21..25 => Op::Unlink { at, user },
         25 | 26 => Op::Rmdir(at),
         27..30 => {
-            let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
-            Op::Rename { from: at, to: some_path(random), mode: mode[random.random_range(0..4)] }
+            let modes = [
+                RenameMode::Replace,
+                RenameMode::Replace,
+                RenameMode::NoReplace,
+                RenameMode::Exchange,
+                RenameMode::MountPoint,
+            ];
+            Op::Rename { from: at, to: some_path(random), mode: modes[random.random_range(0..5)] }
         }
         30 => Op::Link { from: at, to: some_path(random) },
         31..34 => Op::Set { at, change: change(random), user },
         34..36 => Op::Stat(at),
         36 => Op::List(path(random, 1)),
         37 => Op::Content(at),
+        39 => Op::MountPoint(at),
+        40 => Op::RemoveMountPoint(at),
         38 => Op::FsyncDir(path(random, 1)),
         _ => Op::List(Vec::new()),
     }
@@ -188,6 +198,15 @@ impl<'a> Machine<'a> {
                 let (dir, name) = self.parent(at)?;
                 let made = self.venus.make(&me, dir, &name, NewKind::Symlink(Bytes::from_static(b"there")), 0o777)?;
                 Ok(self.told(&made.status))
+            }
+            Op::MountPoint(at) => {
+                let (dir, name) = self.parent(at)?;
+                let made = self.venus.make(&me, dir, &name, NewKind::MountPoint(Bytes::from_static(b"#other")), 0)?;
+                Ok(self.told(&made.status))
+            }
+            Op::RemoveMountPoint(at) => {
+                let (dir, name) = self.parent(at)?;
+                self.venus.remove_mount_point(&me, dir, &name).map(|()| "gone".into())
             }
             Op::Put { at, bytes, exclusive, user } => {
                 let (dir, name) = self.parent(at)?;

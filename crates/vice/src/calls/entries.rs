@@ -4,7 +4,7 @@
 
 use lease::Listed;
 use store::StoreError;
-use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
+use types::{Answer, DirEntry, Fault, Fid, Name, VnodeNo, limits};
 
 use super::Outcome;
 use crate::Vice;
@@ -39,7 +39,7 @@ impl Vice {
         let _seen = self.stripes.read(fid);
         self.promise(ask, &[fid])?;
         let vnode = volume.vnode(fid)?;
-        if vnode.status.kind != Kind::Symlink {
+        if !vnode.status.kind.has_target() {
             return Err(Fault::Invalid);
         }
         Ok(Outcome::Answer(Answer::Target(volume.store.target(&vnode)?)))

@@ -21,7 +21,7 @@ impl Vice {
         mode: u16,
         how: CreateHow,
     ) -> Result<Outcome, Fault> {
-        check_target(kind)?;
+        kind.check_target()?;
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
@@ -94,7 +94,7 @@ impl Vice {
             return Err(Fault::Exists);
         }
         volume.need_room(ask.caller, &parent)?;
-        if vnode.status.kind == Kind::Directory {
+        if matches!(vnode.status.kind, Kind::Directory | Kind::MountPoint) {
             return Err(Fault::NotPermitted);
         }
         if vnode.status.links >= limits::LINKS_MAX {
@@ -148,10 +148,10 @@ impl Vice {
         vnode: &mut Vnode,
         kind: &NewKind,
     ) -> Result<(), Fault> {
-        let target_bytes = if let NewKind::Symlink(target) = kind { target.len() as u64 } else { 0 };
+        let target_bytes = kind.target().map_or(0, |target| target.len() as u64);
         change.take_room(self.room(ask, volume, vnode.status.used + target_bytes, 1)?);
         change.update.create_vnode(vnode);
-        if let NewKind::Symlink(target) = kind {
+        if let Some(target) = kind.target() {
             volume.store.set_target(vnode, target, &mut change.update)?;
         }
         change.update.put_vnode(vnode);
@@ -185,7 +185,7 @@ impl Vice {
 /// Mode and group of a new file. In a set-group-id directory the group is the directory's; a new directory passes the
 /// bit on, and a program does not get to run as a group that its maker is not in.
 fn inherit(ask: &Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u32), Fault> {
-    let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
+    let mut mode = if kind.has_target() { 0o777 } else { mode & 0o7777 };
     if dir.mode & SET_GID == 0 {
         return Ok((mode, ask.caller.gid));
     }
@@ -196,12 +196,4 @@ fn inherit(ask: &Ask<'_>, dir: &Status, kind: Kind, mode: u16) -> Result<(u16, u
         mode &= !SET_GID;
     }
     Ok((mode, dir.gid))
-}
-
-fn check_target(kind: &NewKind) -> Result<(), Fault> {
-    match kind {
-        NewKind::Symlink(target) if target.len() > limits::TARGET_BYTES_MAX => Err(Fault::NameTooLong),
-        NewKind::Symlink(target) if target.is_empty() || target.contains(&0) => Err(Fault::Invalid),
-        _ => Ok(()),
-    }
 }

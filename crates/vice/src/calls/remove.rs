@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use store::Vnode;
-use types::{Answer, Fault, Fid, Kind, Name, Status};
+use types::{Answer, Fault, Fid, Kind, Name, RemoveWhat, Status};
 
 use super::Outcome;
 use crate::Vice;
@@ -17,7 +17,7 @@ impl Vice {
         ask: &mut Ask<'_>,
         dir: Fid,
         name: &Name,
-        directory: bool,
+        what: RemoveWhat,
         hold: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
@@ -31,15 +31,19 @@ impl Vice {
         let [Some(fid)] = found else { return Err(Fault::NotFound) };
         let mut victim = volume.vnode(fid)?;
         volume.access.need_delete(ask.caller, &parent.status, &victim.status)?;
-        match (directory, victim.status.kind == Kind::Directory) {
-            (true, true) if victim.entries > 0 => return Err(Fault::NotEmpty),
-            (true, false) => return Err(Fault::NotDirectory),
-            (false, true) => return Err(Fault::IsDirectory),
-            _ => {}
+        match (what, victim.status.kind) {
+            (RemoveWhat::MountPoint, Kind::MountPoint) => {}
+            (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),
+            (_, Kind::MountPoint) => return Err(Fault::Busy),
+            (RemoveWhat::Directory, Kind::Directory) if victim.entries > 0 => return Err(Fault::NotEmpty),
+            (RemoveWhat::Directory, Kind::Directory) => {}
+            (RemoveWhat::Directory, _) => return Err(Fault::NotDirectory),
+            (RemoveWhat::File, Kind::Directory) => return Err(Fault::IsDirectory),
+            (RemoveWhat::File, _) => {}
         }
         volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
-        if directory {
+        if what == RemoveWhat::Directory {
             parent.status.links -= 1;
         }
         let status = lose_name(ask, &mut change, &mut victim, hold);

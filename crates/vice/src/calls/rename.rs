@@ -56,7 +56,7 @@ impl Vice {
         let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
         let moved = moved.ok_or(Fault::NotFound)?;
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Fault::Exists),
+            (RenameMode::NoReplace | RenameMode::MountPoint, Some(_)) => return Err(Fault::Exists),
             (RenameMode::Exchange, None) => return Err(Fault::NotFound),
             _ => {}
         }
@@ -138,15 +138,17 @@ impl Scene {
         access.need_delete(ask.caller, &self.from_dir.status, &self.moved.status)?;
         match &self.target {
             None => volume.need_room(ask.caller, to_dir)?,
-            Some(target) => {
-                access.need_delete(ask.caller, &to_dir.status, &target.status)?;
-                match (mode, moves_directory, is_directory(target)) {
-                    (RenameMode::Exchange, ..) => {}
-                    (_, true, false) => return Err(Fault::NotDirectory),
-                    (_, false, true) => return Err(Fault::IsDirectory),
-                    _ => {}
-                }
-            }
+            Some(target) => access.need_delete(ask.caller, &to_dir.status, &target.status)?,
+        }
+        self.check_mount_points(mode)?;
+        match &self.target {
+            None => {}
+            Some(target) => match (mode, moves_directory, is_directory(target)) {
+                (RenameMode::Exchange, ..) => {}
+                (_, true, false) => return Err(Fault::NotDirectory),
+                (_, false, true) => return Err(Fault::IsDirectory),
+                _ => {}
+            },
         }
         // A directory's link to its parent is an entry of its own, which changes.
         if self.to_dir.is_some() {
@@ -162,6 +164,18 @@ impl Scene {
         match &self.target {
             Some(target) if mode == RenameMode::Replace && target.entries > 0 => Err(Fault::NotEmpty),
             None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => Err(Fault::TooManyLinks),
+            _ => Ok(()),
+        }
+    }
+
+    /// Mount points move when that is what is meant, and are never replaced.
+    fn check_mount_points(&self, mode: RenameMode) -> Result<(), Fault> {
+        let is_mount_point = |vnode: &Vnode| vnode.status.kind == Kind::MountPoint;
+        let moves = is_mount_point(&self.moved);
+        match mode {
+            RenameMode::MountPoint if moves => Ok(()),
+            RenameMode::MountPoint => Err(Fault::Invalid),
+            _ if moves || self.target.as_ref().is_some_and(is_mount_point) => Err(Fault::Busy),
             _ => Ok(()),
         }
     }

@@ -61,7 +61,7 @@ fn check(caller: &Caller, volume: &ViceVolume, status: &Status, wanted: &StatusC
         }
     }
     check_owner(caller, status, wanted)?;
-    if wanted.mode.is_some() && status.kind == Kind::Symlink {
+    if wanted.mode.is_some() && status.kind.has_target() {
         return Err(Fault::Unsupported);
     }
     check_times(caller, volume, status, wanted)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{
-    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, SessionId,
-    Status, Time, Timestamp,
+    Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, RemoveWhat,
+    SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -363,5 +363,5 @@ pub fn write(fid: Fid, offset: Option<u64>, data: &[u8]) -> Call {
 }
 
 pub fn remove(dir: Fid, at: &str) -> Call {
-    Call::Remove { dir, name: name(at), directory: false, hold: false }
+    Call::Remove { dir, name: name(at), what: RemoveWhat::File, hold: false }
 }

@@ -242,7 +242,7 @@ impl World {
                     Answer::Entries { entries: Vec::new(), end: true, dir_version: node.status.data_version };
                 self.compare_listing(model, &expected);
             }
-            Content::Symlink(target) => {
+            Content::Target(target) => {
                 let found = self.rig.call(1, &Caller::ROOT, Call::ReadLink { fid: ours });
                 assert_eq!(found, Ok(Answer::Target(target.clone())));
             }

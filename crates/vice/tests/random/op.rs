@@ -4,8 +4,8 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp,
-    XattrMode,
+    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange,
+    Timestamp, XattrMode,
 };
 
 /// See the head of the file.
@@ -49,15 +49,28 @@ impl Op {
         };
         let (fid, dir, to_dir) = (pick(file), directory(file), directory(second));
         let (name, other) = (short_name(first_name), short_name(other_name));
-        let hold = more.is_multiple_of(4);
+        let hold = more.is_multiple_of(3);
         let call = match what % 64 {
             0..=9 => Call::Make { dir, name, kind: kind(value), mode: mode(more), how: how(flags) },
             10 => Call::MakeUnnamed { dir, mode: mode(more) },
             11..=13 => Call::Link { fid, dir: to_dir, name },
-            14..=19 => Call::Remove { dir, name, directory: value.is_multiple_of(3), hold },
+            14..=19 => {
+                let what = match value % 9 {
+                    0 | 3 | 6 => RemoveWhat::Directory,
+                    1 | 4 => RemoveWhat::MountPoint,
+                    _ => RemoveWhat::File,
+                };
+                Call::Remove { dir, name, what, hold }
+            }
             20..=27 => {
-                let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
-                let mode = mode[usize::from(value % 4)];
+                let modes = [
+                    RenameMode::Replace,
+                    RenameMode::Replace,
+                    RenameMode::NoReplace,
+                    RenameMode::Exchange,
+                    RenameMode::MountPoint,
+                ];
+                let mode = modes[usize::from(value % 5)];
                 Call::Rename { from_dir: dir, from: name, to_dir, to: other, mode, hold }
             }
             28..=29 => Call::Lookup { dir, name },
@@ -123,14 +136,21 @@ fn short_name(number: u16) -> Name {
 }
 
 fn kind(number: u16) -> NewKind {
-    match number % 12 {
-        0..=4 => NewKind::File,
-        5..=7 => NewKind::Directory,
-        8 => NewKind::Symlink(text(number, 60)),
-        9 => NewKind::Fifo,
-        10 => NewKind::Socket,
+    match number % 24 {
+        0..=9 => NewKind::File,
+        10..=15 => NewKind::Directory,
+        16 | 17 => NewKind::Symlink(text(number, 60)),
+        18 | 19 => NewKind::Fifo,
+        20 | 21 => NewKind::Socket,
+        22 => NewKind::MountPoint(mount_point(number)),
         _ => NewKind::CharDevice(u64::from(number) << 32 | 7),
     }
+}
+
+/// Mostly one that can be.
+fn mount_point(number: u16) -> Bytes {
+    let targets: [&[u8]; 5] = [b"#a", b"%b", b"#cell.org:c", b"%cell.org:d.readonly", b"e"];
+    Bytes::from_static(targets[usize::from(number / 24 % 5)])
 }
 
 fn mode(number: u16) -> u16 {

@@ -1,0 +1,408 @@
+//! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/volumes.md`).
+//!
+//! Model. A mount point is a directory in the kernel, and nothing about it may be kept until something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that
+//! request makes the mount: a FUSE mount of its own, served by the same client, which is attached to the directory before the answer goes out. The kernel goes on from the answer
+//! into the mount, and tools see its device number at their first look.
+//!
+//! - To attach something to a directory the kernel must have its name already, and who looks a name up for the first time makes it only with the answer. So every mount point has a second
+//!   name, which only we look up: its number in the *porch*, a directory that no listing shows. A directory has one place in the kernel: with the answer the kernel
+//!   moves it, and what is mounted upon it, from the porch to where it was looked up.
+//! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread of its own and is not waited for beyond [`ATTACHING`]. The directory's
+//!   status may not be kept either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered `ESTALE`, at which the kernel repeats the walk once.
+//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself). Whoever was in it stays; when the next comes by, it is attached again. For that every
+//!   mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
+//! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place.
+//! - A mount that was not asked anything for [`Plan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
+//!   it could not be killed.
+//! - A volume is not mounted below itself: walks through it would have no end.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use types::{Fid, MountPoint, VolumeId};
+use venus::{Location, Request, Venus};
+
+use crate::errno;
+use crate::kin::Kin;
+use crate::mount::{Mount, Transport};
+use crate::mounting;
+use crate::nodes::Nodes;
+use crate::notify::Notifier;
+use crate::workers::WorkersConfig;
+
+/// Attaching takes microseconds unless who asks holds the directory's lock.
+const ATTACHING: Duration = Duration::from_millis(200);
+/// How long who comes second waits for the first.
+const MAKING: Duration = Duration::from_secs(10);
+/// How long a mount may take to end that nobody uses any more.
+const ENDING: Duration = Duration::from_secs(1);
+/// Mounts below one mount. Each has threads and a queue in the kernel.
+const EDGES_MAX: usize = 512;
+
+/// The name of the porch in the root.
+pub const PORCH: &str = ".rialto-porch";
+/// Its number; no vnode has it.
+pub const PORCH_NODE: u64 = u64::MAX - 1;
+
+/// What all mounts of one client have in common.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the first mount shows as its source.
+    pub source: String,
+    /// As in [`crate::MountConfig`].
+    pub allow_other: bool,
+    /// As in [`crate::MountConfig`].
+    pub workers: WorkersConfig,
+    /// As in [`crate::MountConfig`].
+    pub transport: Transport,
+    /// How long a mount is kept that nobody uses.
+    pub idle: Duration,
+}
+
+/// Where a mount is.
+pub enum Place {
+    /// The first one.
+    Path(PathBuf),
+    /// On this mount point of the one above.
+    Below(Weak<Edges>, u64),
+}
+
+/// The mount points of one mount that the kernel was given.
+pub struct Edges {
+    pub(crate) venus: Arc<Venus>,
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) plan: Plan,
+    place: Place,
+    /// The volumes on the way here, this mount's own last.
+    way: Vec<VolumeId>,
+    /// All of them are read-only.
+    read_only: bool,
+    notifier: Arc<Notifier>,
+    /// There is a point.
+    any: AtomicBool,
+    points: Mutex<HashMap<u64, Arc<Point>>>,
+    /// Detached, and perhaps still in use.
+    retired: Mutex<Vec<Mount>>,
+}
+
+/// A mount point.
+struct Point {
+    fid: Fid,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    making: bool,
+    child: Option<Child>,
+}
+
+/// What is mounted upon it.
+struct Child {
+    mount: Mount,
+    anchor: OwnedFd,
+    /// The kernel's number of the mount.
+    number: u64,
+}
+
+impl Child {
+    fn is_there(&self) -> bool {
+        !self.mount.is_over() && mounting::is_attached(self.number)
+    }
+}
+
+impl Edges {
+    /// For the mount that `notifier` tells.
+    pub fn new(
+        venus: &Arc<Venus>,
+        kin: &Arc<Kin>,
+        plan: Plan,
+        place: Place,
+        (way, read_only): (Vec<VolumeId>, bool),
+        notifier: &Arc<Notifier>,
+    ) -> Arc<Self> {
+        Arc::new(Edges {
+            venus: Arc::clone(venus),
+            kin: Arc::clone(kin),
+            plan,
+            place,
+            way,
+            read_only,
+            notifier: Arc::clone(notifier),
+            any: AtomicBool::new(false),
+            points: Mutex::default(),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// The kernel is about to be given this mount point.
+    pub fn remember(&self, fid: Fid) {
+        let new = || Arc::new(Point { fid, state: Mutex::default(), changed: Condvar::new() });
+        let mut points = self.points.lock();
+        let point = points.entry(Nodes::number(fid)).or_insert_with(new);
+        if point.fid != fid {
+            // The slot is used anew; the kernel detached what was there with the name.
+            let gone = std::mem::replace(point, new());
+            self.retire(&gone);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The kernel gave it back.
+    pub fn forget(&self, node: u64) {
+        if self.any.load(Ordering::Acquire)
+            && let Some(point) = self.points.lock().remove(&node)
+        {
+            self.retire(&point);
+        }
+    }
+
+    fn retire(&self, point: &Point) {
+        if let Some(child) = point.state.lock().child.take() {
+            self.retire_child(child);
+        }
+    }
+
+    fn retire_child(&self, child: Child) {
+        let mut retired = self.retired.lock();
+        retired.retain(|mount| !mount.is_over());
+        // Without its anchor it ends with its last user.
+        if !child.mount.is_over() {
+            retired.push(child.mount);
+        }
+    }
+
+    /// Whether the node is a mount point.
+    pub fn has(&self, node: u64) -> bool {
+        self.any.load(Ordering::Acquire) && self.points.lock().contains_key(&node)
+    }
+
+    /// The mount point of this number, for who looks it up in the porch.
+    pub fn point(&self, node: u64) -> Option<Fid> {
+        self.points.lock().get(&node).map(|point| point.fid)
+    }
+
+    /// Somebody comes by: it is mounted afterwards, or is about to be.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn enter(self: &Arc<Self>, request: &Request<'_>, node: u64) -> Result<(), Errno> {
+        let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
+        let mut state = point.state.lock();
+        while state.making {
+            if point.changed.wait_for(&mut state, MAKING).timed_out() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        if state.child.as_ref().is_some_and(Child::is_there) {
+            return Ok(());
+        }
+        let was = state.child.take();
+        state.making = true;
+        drop(state);
+        let made = match was.filter(|child| !child.mount.is_over()) {
+            Some(detached) => self.attach_again(detached, node, point.fid),
+            None => self.make(request, node, point.fid),
+        };
+        let mut state = point.state.lock();
+        state.making = false;
+        point.changed.notify_all();
+        state.child = Some(made?);
+        Ok(())
+    }
+
+    fn make(self: &Arc<Self>, request: &Request<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
+        if self.count() >= EDGES_MAX {
+            tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
+            return Err(Errno::MFILE);
+        }
+        let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
+        let to = self.venus.follow(request, &point, self.read_only).map_err(|error| errno::of(&error))?;
+        if self.way.contains(&to.root.volume) {
+            return Err(Errno::LOOP);
+        }
+        if !self.is_free(to.root.volume) {
+            tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
+            return Err(Errno::BUSY);
+        }
+        self.mount(node, fid, &point, &to).map_err(|error| refused(&error, fid))
+    }
+
+    /// Whether no mount shows the volume. One that was taken away a moment ago may be ending.
+    fn is_free(&self, volume: VolumeId) -> bool {
+        let end = Instant::now() + ENDING;
+        while self.kin.shows(volume) {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(ENDING / 100);
+            self.retired.lock().retain(|mount| !mount.is_over());
+        }
+        true
+    }
+
+    /// The kernel detached it, and somebody is still in it.
+    fn attach_again(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
+        let attached = self.attach_copy(&child.anchor, node, fid);
+        child.number = attached.map_err(|error| refused(&error, fid))?;
+        Ok(child)
+    }
+
+    /// Attaches a copy of the anchor; its number.
+    fn attach_copy(&self, anchor: &OwnedFd, node: u64, fid: Fid) -> Result<u64, mounting::MountError> {
+        let copy = mounting::copy(anchor.as_fd())?;
+        let number = mounting::number_of(copy.as_fd())?;
+        attach(copy, self.path()?, (node, fid));
+        Ok(number)
+    }
+
+    fn mount(
+        self: &Arc<Self>,
+        node: u64,
+        fid: Fid,
+        point: &MountPoint,
+        to: &Location,
+    ) -> Result<Child, mounting::MountError> {
+        let read_only = self.read_only && to.read_only;
+        let way = ([&self.way[..], &[to.root.volume]].concat(), read_only);
+        let (mount, anchor) = Mount::below(self, Place::Below(Arc::downgrade(self), node), way, to)?;
+        self.notifier.has_below();
+        tracing::info!(%point, %fid, "volume mounted below its mount point");
+        let number = self.attach_copy(&anchor, node, fid)?;
+        Ok(Child { mount, anchor, number })
+    }
+
+    /// The mount point itself, not what is mounted upon it.
+    fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, mounting::MountError> {
+        mounting::place_of(&self.path()?, node, fid.unique.0)
+    }
+
+    /// Where this mount is now.
+    fn path(&self) -> Result<PathBuf, mounting::MountError> {
+        match &self.place {
+            Place::Path(path) => Ok(path.clone()),
+            Place::Below(above, node) => {
+                let above = above.upgrade().ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                let fid = above.points.lock().get(node).map(|point| point.fid);
+                let fid = fid.ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                mounting::path_of(above.place_of(*node, fid)?.as_fd())
+            }
+        }
+    }
+
+    fn points(&self) -> Vec<(u64, Arc<Point>)> {
+        self.points.lock().iter().map(|(node, point)| (*node, Arc::clone(point))).collect()
+    }
+
+    /// Volumes that are mounted here.
+    pub fn count(&self) -> usize {
+        self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
+    }
+
+    /// Takes away what was not used since the last time. Returns whether anything is left.
+    pub fn sweep(&self) -> bool {
+        self.retired.lock().retain(|mount| !mount.is_over());
+        let mut left = false;
+        for (node, point) in self.points() {
+            let idle = {
+                let mut state = point.state.lock();
+                let Some(child) = &state.child else { continue };
+                if child.mount.is_over() {
+                    state.child = None;
+                    continue;
+                }
+                if !child.is_there() {
+                    // It was taken away, or detached long ago.
+                    let gone = state.child.take();
+                    drop(state);
+                    gone.into_iter().for_each(|child| self.retire_child(child));
+                    continue;
+                }
+                left = true;
+                !child.mount.sweep()
+            };
+            if idle && self.take_away(node, point.fid) {
+                self.retire(&point);
+            }
+        }
+        left
+    }
+
+    /// Whether it is gone: if nobody is in it.
+    fn take_away(&self, node: u64, fid: Fid) -> bool {
+        let place = self.place_of(node, fid).and_then(|place| mounting::path_of(place.as_fd()));
+        let Ok(path) = place else { return false };
+        let quiet = Stdio::null;
+        let ended = Command::new("umount")
+            .args(["--internal-only", "--no-canonicalize"])
+            .arg(&path)
+            .stdin(quiet())
+            .stdout(quiet())
+            .stderr(quiet())
+            .status();
+        match ended {
+            Ok(status) => {
+                tracing::info!(path = %path.display(), %status, "unmounting an idle volume");
+                status.success()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot run umount: idle volumes stay mounted");
+                false
+            }
+        }
+    }
+
+    /// The mount is gone: waits until the last user of each below is gone.
+    pub fn wait(&self) {
+        self.points().into_iter().for_each(|(_, point)| self.retire(&point));
+        let retired: Vec<Mount> = self.retired.lock().drain(..).collect();
+        retired.iter().for_each(Mount::wait);
+    }
+}
+
+fn refused(error: &mounting::MountError, fid: Fid) -> Errno {
+    tracing::error!(%error, %fid, "cannot mount a volume");
+    Errno::IO
+}
+
+/// In a thread of its own; see the head of the file.
+fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
+    let (done, through) = mpsc::channel();
+    let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
+        let place = mounting::place_of(&path, node, fid.unique.0).or_else(|_| mounting::place_in(&path, PORCH, node));
+        let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
+        if let Err(error) = attached {
+            tracing::warn!(%error, "cannot attach a volume to its mount point");
+        }
+        drop(mount);
+        // Nobody listens any more if it took too long.
+        let _ = done.send(());
+    });
+    match attaching {
+        Ok(_) => {
+            let _ = through.recv_timeout(ATTACHING);
+        }
+        Err(error) => tracing::error!(%error, "no thread to attach a volume with"),
+    }
+}
+
+/// Sweeps now and then, until the first mount is gone.
+pub fn look_after(edges: &Arc<Edges>) -> std::io::Result<()> {
+    let (edges, idle) = (Arc::downgrade(edges), edges.plan.idle);
+    std::thread::Builder::new().name("mount-edges".into()).spawn(move || {
+        loop {
+            std::thread::sleep(idle);
+            let Some(edges) = edges.upgrade() else { return };
+            edges.sweep();
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! Volumes below mount points: each a file system of its own.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::io::Errno;
+use types::{Call, Caller, CreateHow, Fid, Name, NewKind};
+
+use crate::cell::{Cell, Client, eventually};
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn root(cell: &Cell, volume: &str) -> Fid {
+    let call = Call::Root { volume: name(volume) };
+    match cell.session().call(&Caller::ROOT, call, None).unwrap().answer {
+        types::Answer::Status(status) => status.fid,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn make(cell: &Cell, dir: Fid, at: &str, kind: NewKind) -> Fid {
+    let call = Call::Make { dir, name: name(at), kind, mode: 0o755, how: CreateHow::Guarded };
+    match cell.session().call(&Caller::ROOT, call, None).unwrap().answer {
+        types::Answer::Made { status, .. } => status.fid,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fid(cell: &Cell, dir: Fid, at: &str) -> Fid {
+    match cell.session().call(&Caller::ROOT, Call::Lookup { dir, name: name(at) }, None).unwrap().answer {
+        types::Answer::Entry { status, .. } => status.fid,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn point(cell: &Cell, volume: &str, at: &str, target: &str) {
+    make(cell, root(cell, volume), at, NewKind::MountPoint(target.to_owned().into()));
+}
+
+/// `root` with `work` below it at `vol`, and `deep` below that at `deep`.
+fn tree() -> Option<(Cell, Client)> {
+    let cell = Cell::start()?;
+    cell.add_volume("work");
+    cell.add_volume("deep");
+    point(&cell, "root", "vol", "#work");
+    point(&cell, "work", "deep", "%deep");
+    let client = cell.mount();
+    Some((cell, client))
+}
+
+fn device(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().dev()
+}
+
+fn errno(error: &std::io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}
+
+#[test]
+fn a_volume_is_a_file_system_of_its_own() {
+    let Some((_cell, client)) = tree() else { return };
+    let (top, vol, deep) = (device(&client.at("")), device(&client.at("vol")), device(&client.at("vol/deep")));
+    assert!(top != vol && vol != deep && top != deep, "{top} {vol} {deep}");
+    fs::write(client.at("vol/deep/file"), "text").unwrap();
+    assert_eq!(fs::read_to_string(client.at("vol/deep/file")).unwrap(), "text");
+    assert_eq!(fs::canonicalize(client.at("vol/deep/../deep/file")).unwrap(), client.at("vol/deep/file"));
+    fs::write(client.at("other"), "").unwrap();
+    let across = fs::rename(client.at("other"), client.at("vol/other")).unwrap_err();
+    assert_eq!(errno(&across), Some(Errno::XDEV));
+    let across = fs::hard_link(client.at("other"), client.at("vol/other")).unwrap_err();
+    assert_eq!(errno(&across), Some(Errno::XDEV));
+}
+
+#[test]
+fn tools_respect_its_edge() {
+    let Some((cell, filled)) = tree() else { return };
+    fs::create_dir(filled.at("tree")).unwrap();
+    fs::write(filled.at("tree/here"), "1").unwrap();
+    make(&cell, fid(&cell, root(&cell, "root"), "tree"), "edge", NewKind::MountPoint("#deep".into()));
+    fs::write(filled.at("tree/edge/kept"), "3").unwrap();
+    fs::write(filled.at("vol/inside"), "2").unwrap();
+    // Nothing is mounted below this one yet.
+    let client = cell.mount();
+    let sh = |script: &str| {
+        let output = Command::new("sh").args(["-c", script]).current_dir(client.at("")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(sh("find . -xdev | sort"), ".\n./tree\n./tree/edge\n./tree/here\n./vol\n");
+    assert_eq!(
+        sh("tar --one-file-system -cf - . 2>/dev/null | tar -tf - | sort"),
+        "./\n./tree/\n./tree/edge/\n./tree/here\n./vol/\n"
+    );
+    assert_eq!(sh("du -xa . | cut -f2 | sort"), ".\n./tree\n./tree/here\n");
+    let rm = Command::new("rm").args(["-rf", "--one-file-system"]).arg(client.at("tree")).output().unwrap();
+    assert!(!rm.status.success());
+    assert_eq!(fs::read_to_string(client.at("tree/edge/kept")).unwrap(), "3", "the volume keeps what it has");
+    assert!(!client.at("tree/here").exists());
+}
+
+#[test]
+fn nothing_takes_a_mount_point_away_by_accident() {
+    let Some((cell, client)) = tree() else { return };
+    for mounted in [false, true] {
+        if mounted {
+            fs::write(client.at("vol/file"), "").unwrap();
+        }
+        for refused in [
+            fs::remove_dir(client.at("vol")),
+            fs::rename(client.at("vol"), client.at("elsewhere")),
+            fs::create_dir(client.at("empty")).and_then(|()| fs::rename(client.at("empty"), client.at("vol"))),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(errno(&error), Some(Errno::BUSY), "{error}");
+        }
+        assert_eq!(errno(&fs::remove_file(client.at("vol")).unwrap_err()), Some(Errno::ISDIR));
+        fs::remove_dir(client.at("empty")).unwrap();
+    }
+    assert!(cell.scrub().is_empty());
+}
+
+#[test]
+fn what_leads_nowhere_is_listed_and_says_so() {
+    let Some((cell, client)) = tree() else { return };
+    point(&cell, "root", "nothing", "#nothing");
+    point(&cell, "root", "foreign", "#elsewhere.org:work");
+    point(&cell, "work", "loop", "#root");
+    let mut names: Vec<_> = fs::read_dir(client.at("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["foreign", "nothing", "vol"]);
+    for at in ["nothing", "foreign"] {
+        assert_eq!(errno(&fs::metadata(client.at(at)).unwrap_err()), Some(Errno::NODEV), "{at}");
+        assert_eq!(errno(&fs::read_dir(client.at(at)).unwrap_err()), Some(Errno::NODEV), "{at}");
+    }
+    assert_eq!(errno(&fs::metadata(client.at("vol/loop")).unwrap_err()), Some(Errno::LOOP));
+    cell.add_volume("nothing");
+    assert!(fs::metadata(client.at("nothing")).unwrap().is_dir(), "it is there now");
+}
+
+#[test]
+fn a_mount_point_that_is_removed_elsewhere_is_gone_here() {
+    let Some((cell, client)) = tree() else { return };
+    fs::write(client.at("vol/file"), "").unwrap();
+    let dir = root(&cell, "root");
+    let what = types::RemoveWhat::MountPoint;
+    cell.session().call(&Caller::ROOT, Call::Remove { dir, name: name("vol"), what, hold: false }, None).unwrap();
+    assert_eq!(fs::metadata(client.at("vol")).unwrap_err().kind(), ErrorKind::NotFound);
+    point(&cell, "root", "vol", "#deep");
+    assert_eq!(fs::read_dir(client.at("vol")).unwrap().count(), 0, "another volume");
+}
+
+#[test]
+fn who_works_in_a_volume_stays_there_while_others_change_what_is_above() {
+    let Some((cell, client)) = tree() else { return };
+    fs::write(client.at("vol/deep/file"), "").unwrap();
+    let other = cell.mount();
+    let mut shell = Command::new("sh");
+    let script = "cd \"$0/vol/deep\" && while test ! -e ../../end; do /bin/pwd >/dev/null || { ls -l /proc/$$/cwd >&2; ls -l /proc/$$/cwd >&2; exit 7; }; test -e file || exit 8; done; /bin/pwd";
+    let child = shell.args(["-c", script]).arg(client.at("")).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let inside = device(&client.at("vol/deep"));
+    for at in 0..2000 {
+        fs::create_dir(other.at(&format!("dir-{at}"))).unwrap();
+        if at % 10 == 0 {
+            assert_eq!(fs::metadata(client.at(&format!("dir-{at}"))).unwrap().dev(), device(&client.at("")));
+            assert!(!client.at(&format!("dir-{}", at + 1)).exists());
+        }
+        if at % 3 == 0 {
+            fs::remove_dir(other.at(&format!("dir-{at}"))).unwrap();
+            assert!(at % 10 != 0 || !client.at(&format!("dir-{at}")).exists());
+        }
+    }
+    assert_eq!(device(&client.at("vol/deep")), inside, "it was not mounted anew");
+    fs::write(other.at("end"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), client.at("vol/deep").to_str().unwrap());
+}
+
+#[test]
+fn changes_are_seen_across_clients_in_every_volume() {
+    let Some((cell, client)) = tree() else { return };
+    let other = cell.mount();
+    for at in ["here", "vol/there", "vol/deep/far"] {
+        assert!(!client.at(at).exists());
+        fs::write(other.at(at), at).unwrap();
+        assert_eq!(fs::read_to_string(client.at(at)).unwrap(), at);
+        fs::write(client.at(at), "changed").unwrap();
+        assert_eq!(fs::read_to_string(other.at(at)).unwrap(), "changed");
+        fs::remove_file(other.at(at)).unwrap();
+        assert!(!client.at(at).exists());
+    }
+}
+
+#[test]
+fn idle_volumes_are_unmounted_and_come_again() {
+    let Some(cell) = Cell::start() else { return };
+    cell.add_volume("work");
+    point(&cell, "root", "vol", "#work");
+    let client = cell.mount_idle(std::time::Duration::from_millis(200));
+    fs::write(client.at("vol/file"), "text").unwrap();
+    assert_eq!(client.volumes_below(), 1);
+    eventually("it is unmounted", || client.volumes_below() == 0);
+    assert_eq!(fs::read_to_string(client.at("vol/file")).unwrap(), "text");
+    let open = fs::File::open(client.at("vol/file")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(900));
+    assert_eq!(client.volumes_below(), 1, "it is in use");
+    drop(open);
+    eventually("it is unmounted again", || client.volumes_below() == 0);
+}
+
+#[test]
+fn an_unmount_takes_all_of_them_along() {
+    let Some((_cell, client)) = tree() else { return };
+    fs::write(client.at("vol/deep/file"), "").unwrap();
+    let at = client.at("");
+    drop(client);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(at.to_str().unwrap().trim_end_matches('/')), "{table}");
+}
+
+#[test]
+fn a_volume_has_its_own_room() {
+    let Some((cell, client)) = tree() else { return };
+    let session = cell.session();
+    session.call(&Caller::ROOT, Call::SetQuota { fid: root(&cell, "work"), bytes: 64 << 20, files: 0 }, None).unwrap();
+    let room = |at: &str| rustix::fs::statvfs(client.at(at)).unwrap();
+    assert_eq!(room("vol").f_blocks * room("vol").f_frsize, 64 << 20);
+    assert!(room("").f_blocks > room("vol").f_blocks);
+}
+
+#[test]
+fn mount_points_are_made_read_and_removed_through_attributes() {
+    let Some((_cell, client)) = tree() else { return };
+    let flags = rustix::fs::XattrFlags::empty();
+    let dir = client.at("");
+    assert!(!client.at("new").exists());
+    rustix::fs::setxattr(&dir, "rialto.mount:new", b"%deep", flags).unwrap();
+    eventually("it is seen", || client.at("new").exists());
+    fs::write(client.at("new/file"), "").unwrap();
+    let mut value = [0; 100];
+    let length = rustix::fs::getxattr(&dir, "rialto.mount:new", &mut value).unwrap();
+    assert_eq!(&value[..length], b"%deep");
+    assert_eq!(rustix::fs::setxattr(&dir, "rialto.mount:new", b"%deep", flags), Err(Errno::EXIST));
+    assert_eq!(rustix::fs::setxattr(&dir, "rialto.mount:bad", b"deep", flags), Err(Errno::INVAL));
+    assert_eq!(rustix::fs::getxattr(&dir, "rialto.mount:absent", &mut value), Err(Errno::NODATA));
+    assert_eq!(rustix::fs::getxattr(&dir, "rialto.nonsense", &mut value), Err(Errno::NODATA));
+    rustix::fs::removexattr(&dir, "rialto.mount:new").unwrap();
+    eventually("it is gone", || !client.at("new").exists());
+    rustix::fs::setxattr(&dir, "rialto.mount:again", b"%deep", flags).unwrap();
+    eventually("the volume kept what it had", || client.at("again/file").exists());
+}
