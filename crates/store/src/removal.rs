@@ -156,10 +156,12 @@ impl Partition {
 
     /// Takes up to about `max` files or vnodes of removed volumes; says how many, 0 if nothing is left that nobody has.
     pub(crate) fn sweep_removals(&self, max: usize) -> Result<usize> {
-        let mut removals = self.0.removals.lock();
-        if !removals.waiting {
+        if !self.0.removals.lock().waiting {
             return Ok(0);
         }
+        // A removal's record is there a moment before it is known who has the volume; both come under this lock.
+        let catalog = self.0.catalog.lock();
+        let mut removals = self.0.removals.lock();
         removals.held.retain(|_, held| held.by_anybody());
         let mut next = None;
         let mut waits = false;
@@ -172,7 +174,7 @@ impl Partition {
         removals.waiting = waits || next.is_some();
         let Some(next) = next else { return Ok(0) };
         let reached = removals.reached.take().filter(|(of, _)| *of == next.volume).map(|(_, reached)| reached);
-        drop(removals);
+        drop((removals, catalog));
         if next.epoch == WHOLE_TREE { self.sweep_tree(next, max) } else { self.sweep_epoch(next, reached, max) }
     }
 
