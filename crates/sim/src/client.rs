@@ -230,6 +230,7 @@ impl Client {
     pub fn die(&mut self, ground: &mut Ground, vanish: bool) {
         let Some(life) = self.up.take() else { return };
         self.stalled = None;
+        ground.history.nest.stalls(self.index, false);
         for (thread, left) in self.left.iter_mut().enumerate() {
             // What was under way will never be known.
             let busy = life.threads[thread] != Thread::Idle;
@@ -249,9 +250,10 @@ impl Client {
     }
 
     /// Stands still.
-    pub fn stall(&mut self) {
+    pub fn stall(&mut self, ground: &mut Ground) {
         if self.up.is_some() {
             self.stalled.get_or_insert_default();
+            ground.history.nest.stalls(self.index, true);
         }
     }
 
@@ -268,6 +270,7 @@ impl Client {
 
     /// Goes on.
     pub fn go_on(&mut self, ground: &mut Ground) {
+        ground.history.nest.stalls(self.index, false);
         for event in self.stalled.take().unwrap_or_default() {
             ground.at(ground.now, event);
         }

@@ -336,6 +336,7 @@ impl Server {
             }
         };
         let session = attached.session;
+        ground.history.nest.attached(session, client);
         let renewed = !is_resumed || up.vice.renew(now, session, &mut effects);
         up.sessions.entry(session).or_insert_with(|| {
             ServerSession::new(SessionSetup {
@@ -443,6 +444,7 @@ impl Server {
             }
             Effect::SessionEnded(session) => {
                 ground.note(|| format!("server: {session:?} ended"));
+                ground.history.nest.session_ended(session);
                 let _ = self.step(now, session, ServerInput::End(Fault::Expired), work);
                 // Its closing is carried out from `work`; the machine is not needed for that.
                 if let Some(up) = self.up.as_mut() {

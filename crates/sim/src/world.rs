@@ -206,7 +206,7 @@ impl World {
                 }
             }
             Fault::Stall(client) => {
-                self.clients[client].stall();
+                self.clients[client].stall(ground);
                 let long = ground.between(Duration::from_millis(10), Duration::from_secs(25));
                 ground.after(long, Event::StallOver { client });
             }

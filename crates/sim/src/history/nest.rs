@@ -1,13 +1,14 @@
 //! What is known of the nest, the directory that clients have to themselves now and then.
 //!
 //! Each name is made once and removed at most once. A change that was answered without asking is *sure* when the server has
-//! executed it, and may be *lost* when its client lost its trust, its session or its life before. What is answered and not
+//! executed it, and may be *lost* when its client lost its trust, its session or its life before. A client that is stalled notices none of that:
+//! then what it has not sent is lost as soon as the server ends its session. What is answered and not
 //! lost must be seen by everybody who looks later (DE-1, DE-2). What is found of one client's own changes is always a beginning of them: never a
 //! later one without the earlier ones (DE-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{Name, Time};
+use types::{ClientId, Name, SessionId, Time};
 
 use super::Verdict;
 
@@ -36,6 +37,10 @@ pub struct NestHistory {
     changes: Vec<Change>,
     /// How often each client has lost what it had not sent.
     losses: BTreeMap<usize, u64>,
+    /// Whose sessions they are or were.
+    sessions: BTreeMap<SessionId, usize>,
+    /// Clients that are stalled.
+    stalled: BTreeSet<usize>,
     timeline: u32,
 }
 
@@ -68,8 +73,36 @@ impl NestHistory {
     /// A client can send nothing any more of what it answered.
     pub fn client_lost(&mut self, client: usize) {
         *self.losses.entry(client).or_default() += 1;
+        self.lose(client);
+    }
+
+    fn lose(&mut self, client: usize) {
         let open = |change: &&mut Change| change.client == client && change.fate == Fate::Open;
         self.changes.iter_mut().filter(open).for_each(|change| change.fate = Fate::Lost);
+    }
+
+    /// The server gave a client this session.
+    pub fn attached(&mut self, session: SessionId, client: ClientId) {
+        if let Some(client) = usize::try_from(client.0).ok().and_then(|number| number.checked_sub(1)) {
+            self.sessions.insert(session, client);
+        }
+    }
+
+    /// A client does nothing from now on, or goes on.
+    pub fn stalls(&mut self, client: usize, stalled: bool) {
+        if stalled {
+            self.stalled.insert(client);
+        } else {
+            self.stalled.remove(&client);
+        }
+    }
+
+    /// The server ended a session. Who is awake must have known before (CB-4), and said so.
+    pub fn session_ended(&mut self, session: SessionId) {
+        let client = self.sessions.remove(&session).filter(|client| self.stalled.contains(client));
+        if let Some(client) = client {
+            self.lose(client);
+        }
     }
 
     /// Power was lost: what went before may be gone.
