@@ -198,7 +198,6 @@ impl Notifier {
 }
 
 fn end_names(channel: &dyn Channel, agreement: Agreement) {
-    eprintln!("XXX epoch {}", std::backtrace::Backtrace::force_capture());
     if agreement.has_epochs() {
         log(channel.notify(notify::INC_EPOCH, &[]), "names");
     }
