@@ -5,7 +5,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,18 +32,11 @@ fn config(dir: &Path) -> ServerConfig {
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
-    let server = Server::start(&config(Path::new(&dir))).unwrap();
-    // Until the other end of our standard input is gone.
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
-    server.stop().unwrap();
+    serve_as_child(&config(Path::new(&dir)));
 }
 
 fn spawn(dir: &Path) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(CHILD, dir);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("the server's socket", || std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok());
-    child
+    spawn_child(CHILD, dir)
 }
 
 /// Some are long: from them on a thread of the pool executes the chain.

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use client::{Remote, Session};
@@ -37,18 +37,11 @@ fn make_partitions(dir: &Path) {
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
-    let server = Server::start(&config(Path::new(&dir))).unwrap();
-    // Until the other end of our standard input is gone.
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
-    server.stop().unwrap();
+    serve_as_child(&config(Path::new(&dir)));
 }
 
 fn spawn(dir: &Path) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(CHILD, dir);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("the server's socket", || std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok());
-    child
+    spawn_child(CHILD, dir)
 }
 
 fn administer(session: &Session, call: VolumeCall) -> Result<Answer, Fault> {

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,22 @@ pub fn make_partition(path: &Path) {
     let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
+}
+
+/// In the process that is killed: serves until the other end of its standard input is gone.
+pub fn serve_as_child(config: &ServerConfig) {
+    let server = Server::start(config).unwrap();
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    server.stop().unwrap();
+}
+
+/// Runs the test `child` of this program in a process of its own, told by this variable to serve what lies in `dir`.
+pub fn spawn_child(variable: &str, dir: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--nocapture"]).env(variable, dir);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the server's socket", || std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok());
+    child
 }
 
 pub fn name(text: &str) -> Name {
