@@ -7,6 +7,9 @@
 //!
 //! A change is on disk before its call returns. Names and numbers are unique in the cell: a change that would give one twice is refused.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod embedded;
 mod error;
 mod key;

@@ -3,6 +3,9 @@
 //! [`Remote`] is what `venus` builds on, [`Events`] is what it implements. Anything that can run `vice` may be a
 //! `Remote`: a [`Session`] over sockets, or the service in the same process.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod cancel;
 mod channel;
 pub mod clock;

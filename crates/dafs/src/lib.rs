@@ -10,6 +10,9 @@
 //! Each `step` takes one input and appends its outputs. An error from `step` is the peer's fault: the connection that the
 //! input came from is to be closed (the machine has forgotten it already), the session lives on.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod client;
 pub mod codec;
 mod error;

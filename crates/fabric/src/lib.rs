@@ -6,6 +6,9 @@
 //!
 //! [`Connection`] is the socket, [`Outbox`] what waits to leave through it, [`Inbox`] what has come in.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod connection;
 mod endpoint;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -8,6 +8,9 @@
 //! ([`types::limits::LEASE_GRACE`], which covers clocks that run apart) the server forgets it. Nothing but the lease ever
 //! ends a promise without the client's knowledge, so a promise needs no time of its own.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod breaks;
 mod config;
 mod delegation;

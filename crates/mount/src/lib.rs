@@ -4,6 +4,9 @@
 //! that is checked), `dispatch` (which operation of venus), one of `names`, `files`, `directories`, `status`, `locks` and
 //! `xattrs`, and back through the channel. `notify` goes the other way.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod abi;
 mod attributes;
 pub mod channel;

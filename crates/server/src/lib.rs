@@ -4,6 +4,9 @@
 //! may wait for the disk, a thread that lets time pass for leases, and one that makes changes stable in the background. What leads to
 //! what is in `house`. [`Loopback`] runs the same service with clients in the same process, without sockets.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod cell;
 mod config;
 mod house;

@@ -5,6 +5,9 @@
 //! [`Update`] (body bytes go to their file at once), and [`Volume::commit`] applies the update as one atomic batch.
 //! The caller serialises the writers of one vnode; readers need no help.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod aside;
 mod blank;
 mod bodies;

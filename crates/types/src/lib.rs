@@ -3,6 +3,9 @@
 //! Nothing here does I/O, and nothing here knows a protocol: `dafs` (and later other doors) turn
 //! [`Call`]s into bytes, `vice` executes them, `model` executes them in the obvious way.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod answer;
 pub mod buffer;
 mod call;

@@ -16,6 +16,9 @@
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod adopt;
 mod ahead;
 mod blank;

@@ -2,6 +2,9 @@
 //!
 //! A driver hands requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of promises, ended sessions.
 
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod access;
 mod calls;
 mod change;
