@@ -321,6 +321,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("cell-put-server", Call::Cell(CellCall::PutServer { server: server(), expected: Revision(0x0304) })),
         ("cell-remove-server", Call::Cell(CellCall::RemoveServer { id: ServerId(0x0506), expected: Revision(0x0304) })),
         ("cell-changes", Call::Cell(CellCall::Changes { since: Revision(0x0304), max: 100 })),
+        ("cell-me", Call::Cell(CellCall::Me)),
     ]
 }
 

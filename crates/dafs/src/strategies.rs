@@ -256,6 +256,7 @@ fn cell_calls() -> impl Strategy<Value = Call> {
         (server(), revision()).prop_map(|(server, expected)| CellCall::PutServer { server, expected }),
         (server_id(), revision()).prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),
         (revision(), any::<u32>()).prop_map(|(since, max)| CellCall::Changes { since, max }),
+        Just(CellCall::Me),
     ]
     .prop_map(Call::Cell)
 }

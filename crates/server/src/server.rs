@@ -101,9 +101,11 @@ impl Server {
         let partitions = open_partitions(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
         let endpoints: Vec<Endpoint> = listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
+        let me = cell::me(&partitions, &endpoints);
         if let Some(place) = &config.cell {
-            vice.has_cell(cell::open(place, &partitions, &endpoints)?);
+            vice.has_cell(cell::open(place, &me)?);
         }
+        vice.is_called(me);
         let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));

@@ -99,6 +99,8 @@ fn a_server_enters_itself_and_says_where_it_is() {
         other => panic!("{other:?}"),
     };
     let before = addresses(&cell);
+    let Answer::Servers(me) = ask(&connect(cell.unix()), Call::Cell(CellCall::Me)) else { panic!() };
+    assert_eq!((me.len(), &me[0].record), (1, &before[0].0), "who is asked says the same");
     let Endpoint::Tcp(address) = cell.tcp() else { panic!() };
     assert_eq!(before[0].0.addresses, [address.parse().unwrap()]);
     assert_eq!(before.len(), 1);

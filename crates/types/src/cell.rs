@@ -186,6 +186,8 @@ pub enum CellCall {
     RemoveServer { id: ServerId, expected: Revision },
     /// What was changed after a revision, the oldest first, at most `max`. Answer: `Changes`.
     Changes { since: Revision, max: u32 },
+    /// Who is asked: the server itself, whether it has a database or not. Answer: `Servers`, with one, at revision 0.
+    Me,
 }
 
 impl CellCall {
@@ -197,7 +199,11 @@ impl CellCall {
             | CellCall::TakeNumbers { .. }
             | CellCall::PutServer { .. }
             | CellCall::RemoveServer { .. } => true,
-            CellCall::Group { .. } | CellCall::Groups { .. } | CellCall::Servers | CellCall::Changes { .. } => false,
+            CellCall::Group { .. }
+            | CellCall::Groups { .. }
+            | CellCall::Servers
+            | CellCall::Changes { .. }
+            | CellCall::Me => false,
         }
     }
 }

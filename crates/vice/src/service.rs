@@ -18,8 +18,8 @@ use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
 use parking_lot::Mutex;
 use store::{Partition, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo, SessionId, Time, Timestamp,
-    VnodeSlots, VolumeId,
+    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo, ServerInfo, SessionId,
+    Time, Timestamp, VnodeSlots, VolumeId,
 };
 
 use crate::calls::{Blanks, Counters, Lends};
@@ -59,6 +59,7 @@ pub struct Vice {
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     pub(crate) volumes: Known,
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
+    pub(crate) me: OnceLock<ServerInfo>,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
     attaching: Mutex<()>,
@@ -160,6 +161,7 @@ impl Vice {
             scrub: Mutex::new(None),
             volumes: Known::default(),
             cell: OnceLock::new(),
+            me: OnceLock::new(),
             naming: Mutex::new(()),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),

@@ -229,7 +229,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::CellServers
         | Procedure::CellPutServer
         | Procedure::CellRemoveServer
-        | Procedure::CellChanges => Call::Cell(get_cell_call(from, procedure)?),
+        | Procedure::CellChanges
+        | Procedure::CellMe => Call::Cell(get_cell_call(from, procedure)?),
     })
 }
 

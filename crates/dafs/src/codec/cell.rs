@@ -35,7 +35,7 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
         CellCall::PutGroup { group, expected } => put_group(to, &Seen { record: &**group, revision: *expected }),
         CellCall::RemoveGroup { read_write, expected } => to.u64(read_write.0).u64(expected.0),
         CellCall::TakeNumbers { count } => to.u32(*count),
-        CellCall::Servers => to,
+        CellCall::Servers | CellCall::Me => to,
         CellCall::PutServer { server, expected } => put_server(to, &Seen { record: server, revision: *expected }),
         CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
         CellCall::Changes { since, max } => to.u64(since.0).u32(*max),
@@ -63,6 +63,7 @@ pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
             CellCall::RemoveServer { id: ServerId(from.u128()?), expected: Revision(from.u64()?) }
         }
         Procedure::CellChanges => CellCall::Changes { since: Revision(from.u64()?), max: from.u32()? },
+        Procedure::CellMe => CellCall::Me,
         other => return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 }),
     })
 }

@@ -85,6 +85,7 @@ wire_numbers! {
         CellPutServer = 70,
         CellRemoveServer = 71,
         CellChanges = 72,
+        CellMe = 73,
     }
 }
 
@@ -199,6 +200,7 @@ impl Procedure {
             CellCall::PutServer { .. } => Procedure::CellPutServer,
             CellCall::RemoveServer { .. } => Procedure::CellRemoveServer,
             CellCall::Changes { .. } => Procedure::CellChanges,
+            CellCall::Me => Procedure::CellMe,
         }
     }
 
@@ -249,7 +251,7 @@ impl Procedure {
             | Procedure::CellPutServer
             | Procedure::CellRemoveServer => AnswerKind::Revision,
             Procedure::CellTakeNumbers => AnswerKind::Number,
-            Procedure::CellServers => AnswerKind::Servers,
+            Procedure::CellServers | Procedure::CellMe => AnswerKind::Servers,
             Procedure::CellChanges => AnswerKind::Changes,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use celldb::{CellDb, CellError};
-use types::{Answer, CellCall, Fault, WhichVolume};
+use types::{Answer, CellCall, Fault, Revision, Seen, ServerId, ServerInfo, WhichVolume};
 
 use crate::Vice;
 use crate::calls::Outcome;
@@ -22,9 +22,27 @@ impl Vice {
         }
     }
 
+    /// What others may know of this server. Once, before anybody asks.
+    pub fn is_called(&self, me: ServerInfo) {
+        if self.me.set(me).is_err() {
+            tracing::error!("a second name of the server is not used");
+        }
+    }
+
+    /// This server. Where nobody said more, it has no addresses.
+    pub fn me(&self) -> ServerInfo {
+        let nameless =
+            || ServerInfo { id: ServerId(self.partitions.home().id()), name: String::new(), addresses: Vec::new() };
+        self.me.get().cloned().unwrap_or_else(nameless)
+    }
+
     pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<Outcome, Fault> {
         if call.changes() && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
+        }
+        if *call == CellCall::Me {
+            let me = Seen { record: self.me(), revision: Revision(0) };
+            return Ok(Outcome::Answer(Answer::Servers(vec![me])));
         }
         let db = self.cell.get().ok_or(Fault::Unsupported)?;
         answer(&**db, call).map(Outcome::Answer)
@@ -54,6 +72,8 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Number(db.take_numbers(*count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
+        // Who is asked answers for itself.
+        CellCall::Me => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => Answer::Revision(db.put_server(server, *expected)?),
         CellCall::RemoveServer { id, expected } => Answer::Revision(db.remove_server(*id, *expected)?),
