@@ -355,6 +355,7 @@ fn volume() -> VolumeInfo {
         kind: VolumeKind::Snapshot,
         state: VolumeState::Online,
         partition: PartitionNo(3),
+        epoch: 9,
         name: name("home.monday"),
         created: Timestamp { secs: 1, nanos: 2 },
         updated: Timestamp { secs: 3, nanos: 4 },

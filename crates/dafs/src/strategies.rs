@@ -275,7 +275,7 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
 }
 
 fn volume_info() -> impl Strategy<Value = VolumeInfo> {
-    let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 4]>());
+    let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 5]>());
     (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()]).prop_map(
         |((id, tree, partition, wide), kind, state, name, times)| VolumeInfo {
             id,
@@ -283,6 +283,7 @@ fn volume_info() -> impl Strategy<Value = VolumeInfo> {
             kind,
             state,
             partition: PartitionNo(partition),
+            epoch: wide[4],
             name,
             created: times[0],
             updated: times[1],

@@ -19,7 +19,8 @@ use crate::{Partition, StoreError, Volume, key};
 /// The volume that shows what is sealed.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// Its number; `None`: the next one that this partition did not have.
+    /// Its number; `None`: the next one that this partition did not have. That of the volume which it replaces: it takes over number and name, in the same
+    /// moment, and who has the replaced one goes on seeing what that showed.
     pub id: Option<VolumeId>,
     /// Its name.
     pub name: Name,
@@ -27,7 +28,7 @@ pub struct NewClone {
     pub kind: VolumeKind,
     /// When it was made.
     pub now: Timestamp,
-    /// A volume of the same tree that it takes the place of: that one is removed in the same step, and the name may be its.
+    /// A volume of the same tree that it takes the place of: that one is removed in the same step, and name and number may be its.
     pub replaces: Option<VolumeId>,
 }
 
@@ -71,7 +72,7 @@ impl Partition {
         let trunk = &of.trunk;
         let replaced = new.replaces.map(|id| self.replaced(of, id)).transpose()?;
         let mut batch = Batch::default();
-        let id = self.take_number(&catalog, new.id, &mut batch)?;
+        let in_place = replaced.as_ref().is_some_and(|replaced| new.id == Some(replaced.id()));
         let mut header = trunk.header.lock();
         let mut tree = header.stored.clone();
         let epoch = match of.view_header() {
@@ -83,8 +84,12 @@ impl Partition {
         };
         tree.show(epoch);
         if let Some(replaced) = &replaced {
-            self.hide(replaced, &mut tree, &mut batch);
+            self.hide(replaced, &mut tree, in_place, &mut batch);
         }
+        let id = match &replaced {
+            Some(replaced) if in_place => replaced.id(),
+            _ => self.take_number(&catalog, new.id, &mut batch)?,
+        };
         match &replaced {
             Some(replaced) if replaced.name() == new.name => put_name(&new.name, id, &mut batch),
             _ => self.take_name(&catalog, &new.name, id, &mut batch)?,
@@ -106,6 +111,10 @@ impl Partition {
         let volume = Arc::new(Volume::view(id, Arc::clone(trunk), view));
         if let Some(replaced) = replaced {
             self.is_removed(&replaced, false);
+        }
+        if in_place {
+            // Others know the number, and may have loaded it by now.
+            return self.volume(id)?.ok_or(StoreError::NoVolume(id));
         }
         self.0.residents.lock().add(&volume);
         Ok(volume)

@@ -113,6 +113,11 @@ pub(crate) fn removal(id: VolumeId) -> Key {
     Key::new(kind::REMOVAL).number(id.0)
 }
 
+/// What is left of an epoch that the volume, which is there still, showed before.
+pub(crate) fn removal_of_epoch(id: VolumeId, epoch: u64) -> Key {
+    removal(id).number(epoch)
+}
+
 /// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are read from older to newer.
 pub(crate) fn changes(tree: VolumeId, epoch: u64) -> Key {
     Key::new(kind::CHANGE).number(tree.0).number(epoch)

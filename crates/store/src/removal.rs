@@ -7,7 +7,6 @@
 //! A tree that nothing shows any more goes by ranges, its directory with it. Of a tree that is shown still, what the removed volume alone showed
 //! hangs on vnodes that were changed around its epoch: those are tidied (`tidy.rs`), found by what was noted of changes (`c` records).
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
@@ -26,10 +25,10 @@ use crate::{Partition, StoreError, Volume, record};
 pub(crate) struct Removals {
     /// There may be removals to sweep.
     waiting: bool,
-    /// Volumes that were removed in this life, for as long as somebody may have them.
-    held: HashMap<VolumeId, Held>,
+    /// Volumes that were removed in this life, for as long as somebody may have them, and their trees: nothing of those is swept meanwhile.
+    held: Vec<(VolumeId, Held)>,
     /// How far the sweep of one is: the last change that was looked at, by epoch and vnode.
-    reached: Option<(VolumeId, (u64, u64))>,
+    reached: Option<(RemovalId, (u64, u64))>,
 }
 
 /// Who may have what was removed.
@@ -51,20 +50,40 @@ impl Held {
 impl Default for Removals {
     fn default() -> Self {
         // An earlier life may have left some.
-        Removals { waiting: true, held: HashMap::new(), reached: None }
+        Removals { waiting: true, held: Vec::new(), reached: None }
     }
 }
+
+/// The volume, and the epoch that it does not show any more.
+type RemovalId = (VolumeId, u64);
 
 /// A removal that is to be swept.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     volume: VolumeId,
+    /// The volume is there still, and shows another epoch.
+    stays: bool,
     tree: VolumeId,
     /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
     epoch: u64,
 }
 
 const WHOLE_TREE: u64 = 0;
+
+impl Removal {
+    fn id(&self) -> RemovalId {
+        (self.volume, self.epoch)
+    }
+
+    fn key(&self) -> key::Key {
+        if self.stays { key::removal_of_epoch(self.volume, self.epoch) } else { key::removal(self.volume) }
+    }
+
+    fn put(&self, batch: &mut Batch) {
+        let key = self.key();
+        batch.put(&key, &record::encode_numbers(&key, &[self.tree.0, self.epoch]));
+    }
+}
 
 /// Beyond so many the notes of changes are left to a later removal.
 const REMOVALS_LOOKED_AT_MAX: usize = 1000;
@@ -96,13 +115,13 @@ impl Partition {
         let mut header = trunk.header.lock();
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
-        self.hide(&volume, &mut tree, &mut batch);
+        self.hide(&volume, &mut tree, false, &mut batch);
         let whole = tree.headless && tree.sealed.is_empty();
         if whole {
             batch.delete(&key::volume(trunk.id));
             batch.delete(&key::usage(trunk.id));
             // Under the tree's number, which is not given again before all of it is gone.
-            put_removal(trunk.id, trunk.id, WHOLE_TREE, &mut batch);
+            Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: WHOLE_TREE }.put(&mut batch);
         } else {
             put_header(trunk.id, &tree, &mut batch);
         }
@@ -115,21 +134,23 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now.
-    pub(crate) fn hide(&self, volume: &Volume, tree: &mut TreeHeader, batch: &mut Batch) {
+    /// What `batch` does to remove the volume, and to the header of its tree, which stays for now. `stays`: a volume with this number and name shows another
+    /// epoch from then on.
+    pub(crate) fn hide(&self, volume: &Volume, tree: &mut TreeHeader, stays: bool, batch: &mut Batch) {
+        let removal = |epoch| Removal { volume: volume.id(), stays, tree: volume.tree_id(), epoch };
         match volume.view_header() {
             Some(view) => {
                 let view = view.lock();
                 batch.delete(&key::view(volume.id()));
                 batch.delete(&key::name(view.name.as_bytes()));
                 if tree.hide(view.epoch) {
-                    put_removal(volume.id(), volume.tree_id(), view.epoch, batch);
+                    removal(view.epoch).put(batch);
                 }
             }
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
                 tree.headless = true;
-                put_removal(volume.id(), volume.tree_id(), tree.epoch, batch);
+                removal(tree.epoch).put(batch);
             }
         }
     }
@@ -148,9 +169,9 @@ impl Partition {
         drop(residents);
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
-        removals.held.insert(volume.id(), Held::Volume(Arc::downgrade(volume)));
+        removals.held.push((volume.tree_id(), Held::Volume(Arc::downgrade(volume))));
         if whole {
-            removals.held.insert(volume.tree_id(), Held::Tree(Arc::downgrade(&volume.trunk)));
+            removals.held.push((volume.tree_id(), Held::Tree(Arc::downgrade(&volume.trunk))));
         }
     }
 
@@ -162,18 +183,18 @@ impl Partition {
         // A removal's record is there a moment before it is known who has the volume; both come under this lock.
         let catalog = self.0.catalog.lock();
         let mut removals = self.0.removals.lock();
-        removals.held.retain(|_, held| held.by_anybody());
+        removals.held.retain(|(_, held)| held.by_anybody());
         let mut next = None;
         let mut waits = false;
         self.each_removal(&mut |removal| {
-            let held = removals.held.contains_key(&removal.volume);
+            let held = removals.held.iter().any(|(tree, _)| *tree == removal.tree);
             waits |= held;
             next = (!held).then_some(removal);
             held
         })?;
         removals.waiting = waits || next.is_some();
         let Some(next) = next else { return Ok(0) };
-        let reached = removals.reached.take().filter(|(of, _)| *of == next.volume).map(|(_, reached)| reached);
+        let reached = removals.reached.take().filter(|(of, _)| *of == next.id()).map(|(_, reached)| reached);
         drop((removals, catalog));
         if next.epoch == WHOLE_TREE { self.sweep_tree(next, max) } else { self.sweep_epoch(next, reached, max) }
     }
@@ -185,6 +206,7 @@ impl Partition {
             let numbers = key::number_at(key, 0).zip(record::decode_numbers(key, value).ok());
             let removal = numbers.map(|(volume, [tree, epoch])| Removal {
                 volume: VolumeId(volume),
+                stays: key::number_at(key, 1).is_some(),
                 tree: VolumeId(tree),
                 epoch,
             });
@@ -197,7 +219,7 @@ impl Partition {
         let (mut looked, mut alone) = (0, true);
         self.each_removal(&mut |other| {
             looked += 1;
-            alone = looked < REMOVALS_LOOKED_AT_MAX && (other.tree != removal.tree || other.volume == removal.volume);
+            alone = looked < REMOVALS_LOOKED_AT_MAX && (other.tree != removal.tree || other.id() == removal.id());
             alone
         })?;
         Ok(alone)
@@ -216,7 +238,7 @@ impl Partition {
             let prefix = key::of_volume(kind, removal.tree);
             batch.delete_range(&prefix, &prefix_end(&prefix));
         }
-        batch.delete(&key::removal(removal.volume));
+        batch.delete(&removal.key());
         media.apply(&batch)?;
         Ok(files + 1)
     }
@@ -237,7 +259,7 @@ impl Partition {
             }
         }
         if let (true, Some(last)) = (changes.len() == max, changes.last()) {
-            self.0.removals.lock().reached = Some((removal.volume, *last));
+            self.0.removals.lock().reached = Some((removal.id(), *last));
             return Ok(changes.len());
         }
         let mut batch = Batch::default();
@@ -253,7 +275,7 @@ impl Partition {
     }
 
     fn end_removal(&self, removal: Removal, mut batch: Batch) -> Result<()> {
-        batch.delete(&key::removal(removal.volume));
+        batch.delete(&removal.key());
         self.0.media.apply(&batch).map(drop)
     }
 
@@ -288,11 +310,6 @@ impl Partition {
         }
         Ok(())
     }
-}
-
-fn put_removal(volume: VolumeId, tree: VolumeId, epoch: u64, batch: &mut Batch) {
-    let key = key::removal(volume);
-    batch.put(&key, &record::encode_numbers(&key, &[tree.0, epoch]));
 }
 
 /// Up to `max` changes, by epoch and vnode, behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden

@@ -100,6 +100,11 @@ impl Volume {
         }
     }
 
+    /// Whether it was removed, or replaced, since it was asked for. It goes on showing what it showed.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::SeqCst);
     }
@@ -120,7 +125,7 @@ impl Volume {
     /// # Errors
     /// `NoVolume` if it was removed; `Medium` after a failed sync.
     pub(crate) fn is_there(&self) -> Result<()> {
-        if self.gone.load(Ordering::SeqCst) {
+        if self.is_gone() {
             return Err(StoreError::NoVolume(self.id));
         }
         self.trunk.media.usable()

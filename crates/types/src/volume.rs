@@ -66,6 +66,8 @@ pub struct VolumeInfo {
     pub kind: VolumeKind,
     pub state: VolumeState,
     pub partition: PartitionNo,
+    /// The epoch of the tree that it shows; of a read-write volume, the one that is written now. What is newer has a higher one, at every site.
+    pub epoch: u64,
     pub name: Name,
     pub created: Timestamp,
     /// When what it shows last changed, as far as was recorded: its creation or seal, or the last change of its fields.
@@ -122,9 +124,8 @@ pub enum VolumeCall {
     Remove { id: VolumeId },
     /// Answer: `Done`.
     Rename { id: VolumeId, name: Name },
-    /// A new read-only volume that shows what the read-write volume `of` shows now. `replace`: a volume of the group that has this name and
-    /// kind is removed in the same moment, otherwise it is refused with `Exists`. Answer: `Volumes`, with the
-    /// new one.
+    /// A new read-only volume that shows what `of`, the read-write volume or another of its group, shows now. `replace`: a volume of the group that has
+    /// this name and kind shows that from then on, and keeps its number; otherwise it is refused with `Exists`. Answer: `Volumes`, with the new one.
     Clone { of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
     /// Answer: `Done`.
     SetFields { id: VolumeId, change: VolumeChange },

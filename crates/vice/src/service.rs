@@ -407,9 +407,14 @@ impl Vice {
         if let Some(volume) = self.volumes.get(id) {
             return Ok(volume);
         }
-        let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
-        let partition = self.partitions.get(no)?.clone();
-        Ok(self.volumes.insert(id, ViceVolume::new(store, no, partition)))
+        loop {
+            let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
+            let partition = self.partitions.get(no)?.clone();
+            let volume = self.volumes.insert(id, ViceVolume::new(store, no, partition));
+            if !volume.store.is_gone() {
+                return Ok(volume);
+            }
+        }
     }
 }
 
@@ -419,19 +424,27 @@ pub(crate) fn may_run(core: &Core, origin: Origin, call: &Call) -> bool {
     match call {
         Call::Delegated { .. } | Call::AdoptBody { .. } if core.leases.reclaims_delegations(origin.session) => true,
         call if call.changes() => core.leases.may_change(),
-        Call::Root { .. }
-        | Call::Lookup { .. }
-        | Call::ReadDir { .. }
-        | Call::ReadLink { .. }
-        | Call::GetStatus { .. }
-        | Call::XattrGet { .. }
-        | Call::XattrList { .. }
-        | Call::Read { .. }
-        | Call::Seek { .. }
-        | Call::OpenBody { .. }
-        | Call::ReadSums { .. } => core.leases.may_read(origin.session),
+        call if looks(call) => core.leases.may_read(origin.session),
         _ => true,
     }
+}
+
+/// Whether the call only tells what files are, or have, and so may be executed again.
+pub(crate) fn looks(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Root { .. }
+            | Call::Lookup { .. }
+            | Call::ReadDir { .. }
+            | Call::ReadLink { .. }
+            | Call::GetStatus { .. }
+            | Call::XattrGet { .. }
+            | Call::XattrList { .. }
+            | Call::Read { .. }
+            | Call::Seek { .. }
+            | Call::OpenBody { .. }
+            | Call::ReadSums { .. }
+    )
 }
 
 /// In a session's durable record: it may have had delegations.

@@ -10,7 +10,7 @@ use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp
 
 use crate::calls::Outcome;
 use crate::parked::Parked;
-use crate::service::{Ask, may_run};
+use crate::service::{Ask, looks, may_run};
 use crate::waiting::Waiting;
 use crate::{Effect, Vice};
 
@@ -30,6 +30,7 @@ impl Vice {
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let mut ask = Ask { now, wall, caller, origin, events, delegated: None, waits };
+            let forgotten = self.volumes.forgotten();
             let outcome = self.execute(&mut ask, call);
             events_out.append(&mut ask.events);
             if !ask.waits.is_empty() {
@@ -38,6 +39,9 @@ impl Vice {
                     Ok(false) => continue,
                     Err(fault) => break (Some(Err(fault)), None),
                 }
+            }
+            if looks(call) && self.volumes.forgotten() != forgotten {
+                continue;
             }
             break match outcome {
                 Ok(Outcome::Answer(answer)) => (Some(Ok(answer)), None),

@@ -321,6 +321,36 @@ fn clones_of_clones_and_in_the_place_of_others() {
 }
 
 #[test]
+fn a_clone_that_is_replaced_under_its_number_shows_the_old_or_the_new() {
+    let world = World::new();
+    let (volume, partition) = (&world.volume, &world.partition);
+    let file = create(volume, 1, 2 * BLOCK_BYTES);
+    let old = partition.clone_volume(volume.id(), &clone_of(volume, "kept")).unwrap();
+    let shows = |of: &Volume| of.read(&untouched_in(of, file.no()), 0, 1).unwrap();
+    for round in [7, 8, 9] {
+        write(volume, file.no(), 0, &[round]);
+        let new = NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
+        let now = partition.clone_volume(volume.id(), &new).unwrap();
+        assert_eq!((now.id(), now.epoch(), shows(&now)), (old.id(), volume.epoch() - 1, [round].to_vec().into()));
+        assert!(old.is_gone() && !now.is_gone());
+        assert!(std::sync::Arc::ptr_eq(&now, &partition.volume(old.id()).unwrap().unwrap()));
+        // Who has the old one sees what it showed.
+        sweep(partition);
+        assert_eq!(shows(&old), [1][..]);
+    }
+    // A view of another view takes it over too: the epoch is that one's.
+    let other = partition.clone_volume(volume.id(), &clone_of(volume, "other")).unwrap();
+    let new = NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
+    let now = partition.clone_volume(other.id(), &new).unwrap();
+    assert_eq!(now.epoch(), other.epoch());
+    partition.remove_volume(other.id()).unwrap();
+    drop((old, other));
+    sweep(partition);
+    assert_eq!(shows(&now), [9][..]);
+    nothing_needless(&world);
+}
+
+#[test]
 fn what_was_changed_between_two_clones_is_known() {
     let world = World::new();
     let (volume, partition) = (&world.volume, &world.partition);

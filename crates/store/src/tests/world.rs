@@ -263,7 +263,9 @@ impl World {
         match *op {
             Op::Clone(number) => {
                 let replaces = self.clone_id(number);
-                let new = NewClone { id: None, name: clone_name(number), kind: VolumeKind::Snapshot, now, replaces };
+                // Half of them keep their numbers.
+                let id = replaces.filter(|_| number.is_multiple_of(2));
+                let new = NewClone { id, name: clone_name(number), kind: VolumeKind::Snapshot, now, replaces };
                 self.partition.clone_volume(self.volume.id(), &new).unwrap();
             }
             Op::RemoveClone(number) => {

@@ -75,15 +75,17 @@ impl Vice {
         replace: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.any_volume(of)?;
-        volume.need_writable()?;
         if kind == VolumeKind::ReadWrite || !is_volume_name(name.as_bytes(), kind) {
             return Err(Fault::Invalid);
         }
-        self.bring_in(ask, &volume)?;
-        self.end_idle_lends(&volume)?;
+        if volume.store.is_writable() {
+            self.bring_in(ask, &volume)?;
+            self.end_idle_lends(&volume)?;
+        }
         let naming = self.naming.lock();
         let replaces = self.replaced_by_clone(&volume, name, kind, replace)?;
-        let id = Some(self.partitions.next_volume()?);
+        // Who has it by its number has it still.
+        let id = Some(replaces.map_or_else(|| self.partitions.next_volume(), Ok)?);
         let new = NewClone { id, name: name.clone(), kind, now: ask.wall, replaces };
         let cloned = volume.partition.clone_volume(of, &new);
         drop(naming);
@@ -109,7 +111,7 @@ impl Vice {
     ) -> Result<Option<VolumeId>, Fault> {
         let Some(id) = self.partitions.named(name.as_bytes())? else { return Ok(None) };
         let named = self.any_volume(id)?;
-        let same = named.store.tree_id() == of.store.id() && named.store.kind() == kind;
+        let same = named.store.tree_id() == of.store.tree_id() && named.store.kind() == kind;
         if replace && same { Ok(Some(id)) } else { Err(Fault::Exists) }
     }
 
@@ -193,6 +195,7 @@ fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
         kind: volume.kind,
         state: if volume.offline { VolumeState::Offline } else { VolumeState::Online },
         partition,
+        epoch: volume.epoch,
         name: volume.name,
         created: volume.created,
         updated: volume.updated,

@@ -34,7 +34,7 @@ pub fn line(volume: &VolumeInfo) -> String {
 pub fn volume_json(office: &Office, volume: &VolumeInfo) -> Value {
     json!({
         "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
-        "tree": volume.tree.0, "server": office.server(), "partition": office.name_of(volume.partition),
+        "tree": volume.tree.0, "epoch": volume.epoch, "server": office.server(), "partition": office.name_of(volume.partition),
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,
