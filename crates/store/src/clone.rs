@@ -1,20 +1,21 @@
 //! Sealing: what the head shows now becomes an epoch of its own, which a new volume shows and nothing changes any more (VO-1).
 //!
 //! Unstable bodies are synced first, most of them while others go on writing, so that a sealed body is never in doubt. Then nobody writes for
-//! the time of one batch: the head's epoch goes up by one, and the volume, its name and its number are there. Bodies that kernels write into
-//! must be back by then. How many files there are makes no difference.
+//! the time of one batch: the head's epoch goes up by one, and the volume, its name and its number are there. Of bodies that kernels write into
+//! the sealed epoch gets copies, in the same batch (`aside.rs`). How many files there are makes no difference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
+use crate::aside::Aside;
 use crate::catalog::put_view;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::settle::settle_tree;
 use crate::volume::Result;
-use crate::{Partition, StoreError, Volume, key};
+use crate::{Partition, StoreError, Usage, Volume, key};
 
 /// The volume that shows what is sealed.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ impl Partition {
     /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
     ///
     /// # Errors
-    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` while a body of the tree is lent, if the kind is read-write, or if what is to be
+    /// `NoVolume`; `Taken` if there is a volume of this name or number; `Misuse` if the kind is read-write, or if what is to be
     /// replaced is no other clone of the same tree; `NoSpace`, `Medium`.
     pub fn clone_volume(&self, of: VolumeId, new: &NewClone) -> Result<Arc<Volume>> {
         if new.kind == VolumeKind::ReadWrite {
@@ -48,25 +49,23 @@ impl Partition {
             settle_tree(&of.trunk, &|no| of.resum(no))?;
         }
         let nobody_writes = of.trunk.writers.write();
+        let mut aside = Vec::new();
         if of.is_writable() {
-            self.nothing_is_lent(of.trunk.id)?;
             settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
+            of.set_lent_aside(&mut aside)?;
         }
-        let volume = self.seal(&of, new)?;
+        let sealed = self.seal(&of, new, &aside);
+        if sealed.is_err() {
+            aside.iter().for_each(|aside| of.forget_aside(aside));
+        }
+        let volume = sealed?;
         drop(nobody_writes);
         self.0.media.sync()?;
         Ok(volume)
     }
 
-    fn nothing_is_lent(&self, tree: VolumeId) -> Result<()> {
-        if self.0.media.bodies.lent.lock().iter().any(|(of, _)| *of == tree) {
-            return Err(StoreError::Misuse("a body of the volume is lent"));
-        }
-        Ok(())
-    }
-
     /// The batch. Nobody writes the tree.
-    fn seal(&self, of: &Volume, new: &NewClone) -> Result<Arc<Volume>> {
+    fn seal(&self, of: &Volume, new: &NewClone, aside: &[Aside]) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
         of.is_there()?;
         let trunk = &of.trunk;
@@ -83,6 +82,7 @@ impl Partition {
             }
         };
         tree.show(epoch);
+        aside.iter().try_for_each(|aside| of.name_aside(aside, &mut batch))?;
         if let Some(replaced) = &replaced {
             self.hide(replaced, &mut tree, in_place, &mut batch);
         }
@@ -94,6 +94,8 @@ impl Partition {
             Some(replaced) if replaced.name() == new.name => put_name(&new.name, id, &mut batch),
             _ => self.take_name(&catalog, &new.name, id, &mut batch)?,
         }
+        let usage = of.usage();
+        let usage = Usage { bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)), ..usage };
         let view = ViewHeader {
             kind: new.kind,
             name: new.name.clone(),
@@ -101,7 +103,7 @@ impl Partition {
             epoch,
             created: new.now,
             updated: new.now,
-            usage: of.usage(),
+            usage,
             offline: false,
         };
         put_view(id, &view, &mut batch);

@@ -111,6 +111,44 @@ impl Tree {
         Ok(())
     }
 
+    /// Puts a vnode's record as the epoch that is being sealed shows it, and as the next one begins with it. Its body file in the head stays.
+    pub(crate) fn put_split(&self, sealed: &Vnode, head: &Vnode, batch: &mut Batch) -> Result<()> {
+        let prefix = key::of_vnode(kind::VNODE, self.id, head.no());
+        if self.has_gap() {
+            self.discard_covered(head.no(), Some(head.place), batch)?;
+            self.remove_covered(&prefix, batch)?;
+        }
+        for (vnode, epoch) in [(sealed, self.epoch), (head, self.epoch + 1)] {
+            let key = prefix.epoch(epoch);
+            batch.put(&key, &record::encode_vnode(&key, vnode));
+        }
+        Ok(())
+    }
+
+    /// The same for the sums of a group that differ.
+    pub(crate) fn put_split_sums(
+        &self,
+        no: VnodeNo,
+        group: u64,
+        sealed: &Sums,
+        head: &Sums,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let prefix = key::sums(self.id, no, group);
+        let holes = |sums: &Sums| sums.iter().all(|sum| *sum == 0);
+        if holes(sealed) {
+            self.erase(&prefix, batch)?;
+        } else {
+            self.make_way(&prefix, batch)?;
+            let key = prefix.epoch(self.epoch);
+            batch.put(&key, &record::encode_sums(&key, sealed));
+        }
+        let key = prefix.epoch(self.epoch + 1);
+        let value = if holes(head) { record::tombstone(&key) } else { record::encode_sums(&key, head) };
+        batch.put(&key, &value);
+        Ok(())
+    }
+
     /// Takes a vnode's record away.
     pub(crate) fn erase_vnode(&self, no: VnodeNo, batch: &mut Batch) -> Result<()> {
         if self.has_gap() {

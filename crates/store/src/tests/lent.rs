@@ -2,11 +2,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{AllocateMode, Fid, Kind, SeekWhat, SessionId, Timestamp, VnodeNo};
+use types::{AllocateMode, Fid, Kind, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{World, name};
 use crate::reader::body_name;
-use crate::{BLOCK_BYTES, BlankName, MemMachine, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, BlankName, Finding, MemMachine, NewClone, StoreError, Update, Vnode};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
@@ -312,6 +312,120 @@ fn what_was_stable_before_an_adoption_outlives_a_loss_of_power() {
             assert_eq!(world.scrub(), []);
         } else {
             end_clean(&world, no);
+        }
+    }
+}
+
+/// Seals what there is; the number of the volume that shows it.
+fn seal(world: &World, text: &str) -> Result<VolumeId, StoreError> {
+    let name = Name::new(text.as_bytes()).unwrap();
+    let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    world.partition.clone_volume(world.volume.id(), &new).map(|volume| volume.id())
+}
+
+fn sealed(world: &World, id: VolumeId, no: VnodeNo) -> Vec<u8> {
+    let volume = world.partition.volume(id).unwrap().unwrap();
+    volume.read(&volume.vnode(no).unwrap().unwrap(), 0, 1 << 24).unwrap().to_vec()
+}
+
+#[test]
+fn a_sealed_epoch_keeps_what_kernels_had_written_by_then() {
+    let (world, no) = with_file(&[1; 100_000]);
+    lend(&world, no);
+    kernel(&world, no, 90_000, &[2; 20_000]);
+    let first = seal(&world, "first").unwrap();
+    let mut before = vec![1; 100_000];
+    put(&mut before, 90_000, &[2; 20_000]);
+    kernel(&world, no, 0, &[3; 10_000]);
+    assert_eq!(sealed(&world, first, no), before, "all of it, settled or not, and nothing later");
+    assert_eq!(vnode(&world, no).status.size, 100_000, "the head is settled when it is settled");
+    assert!(settle(&world, no));
+    let far = 70 * BLOCK_BYTES;
+    kernel(&world, no, far, &[4; 10]);
+    let mut after = before.clone();
+    put(&mut after, 0, &[3; 10_000]);
+    put(&mut after, far, &[4; 10]);
+    let second = seal(&world, "second").unwrap();
+    assert_eq!((sealed(&world, first, no), sealed(&world, second, no)), (before.clone(), after.clone()));
+    let one = world.partition.volume(second).unwrap().unwrap();
+    let shown = one.vnode(no).unwrap().unwrap().status;
+    assert_eq!((shown.size, shown.used), (far + 10, 8 * BLOCK_BYTES));
+    drop(one);
+    end_clean(&world, no);
+    assert_eq!(read(&world, no), after);
+    assert_eq!(world.volume.usage().bytes, vnode(&world, no).status.used + crate::DIRECTORY_BYTES);
+    change(&world, no, |vnode, update| world.volume.write(vnode, 5, b"later", update));
+    assert_eq!((sealed(&world, first, no), sealed(&world, second, no)), (before, after));
+    assert_eq!(world.scrub_all(), []);
+    for (id, files) in [(first, 2), (second, 1)] {
+        world.partition.remove_volume(id).unwrap();
+        while world.partition.sweep(7).unwrap() > 0 {}
+        assert_eq!(world.machine.0.lock().files.names().len(), files);
+    }
+}
+
+#[test]
+fn a_seal_that_is_refused_leaves_no_copies() {
+    let (world, no) = with_file(&[1; 100_000]);
+    lend(&world, no);
+    let taken = seal(&world, "one").unwrap();
+    kernel(&world, no, 0, &[2; 10]);
+    assert!(matches!(seal(&world, "one"), Err(StoreError::Taken("name"))));
+    assert_eq!(world.machine.0.lock().files.names().len(), 2);
+    assert_eq!(sealed(&world, taken, no), [1; 100_000]);
+    end_clean(&world, no);
+}
+
+#[test]
+fn what_is_sealed_of_a_lent_body_outlives_crashes() {
+    for seed in 0..100 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (mut world, no) = with_file(&[1; 100_000]);
+        lend(&world, no);
+        let mut clones: Vec<(VolumeId, Vec<u8>)> = Vec::new();
+        for step in 0..rng.random_range(2..12) {
+            match rng.random_range(0..8) {
+                0 | 1 => {
+                    let id = seal(&world, &format!("clone{step}")).unwrap();
+                    clones.push((id, sealed(&world, id, no)));
+                }
+                2 => drop(settle(&world, no)),
+                3 if !clones.is_empty() => {
+                    let (gone, _) = clones.swap_remove(rng.random_range(0..clones.len()));
+                    world.partition.remove_volume(gone).unwrap();
+                    world.partition.sweep(3).map(drop).unwrap();
+                }
+                4 => {
+                    let size = rng.random_range(0..200_000);
+                    change(&world, no, |vnode, update| world.volume.truncate(vnode, size, update));
+                }
+                5 if rng.random_range(0..3) == 0 => {
+                    let after = world.machine.power_loss(seed);
+                    world.reopen(after);
+                }
+                6 if rng.random_range(0..3) == 0 => {
+                    let after = world.machine.killed();
+                    world.reopen(after);
+                }
+                _ => {
+                    let offset = rng.random_range(0..300_000);
+                    kernel(&world, no, offset, &vec![rng.random(); rng.random_range(1..50_000)]);
+                }
+            }
+            for (id, bytes) in &clones {
+                assert!(sealed(&world, *id, no) == *bytes, "seed {seed}, step {step}: {id:?}");
+            }
+        }
+        let after = world.machine.power_loss(seed + 1);
+        world.reopen(after);
+        settle(&world, no);
+        assert!(world.volume.end_lend(no).unwrap());
+        world.partition.sync_all().unwrap();
+        // A power loss may bring back a file that was removed.
+        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, Finding::StrayBody { .. }));
+        assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
+        for (id, bytes) in &clones {
+            assert!(sealed(&world, *id, no) == *bytes, "seed {seed}: {id:?}");
         }
     }
 }

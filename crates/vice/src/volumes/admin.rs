@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use store::{NewClone, NewRoot, Quota, StoreError, VolumeFields};
+use store::{NewClone, NewRoot, Quota, VolumeFields};
 use types::{
     Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
@@ -66,7 +66,7 @@ impl Vice {
         Ok(self.break_volume(ask, id, Answer::Done))
     }
 
-    /// Seals what the volume shows now. Kernels that have bodies of it for writing cannot be stopped: then it is `Busy`.
+    /// Seals what the volume shows now.
     fn clone_volume(
         &self,
         ask: &mut Ask<'_>,
@@ -90,11 +90,7 @@ impl Vice {
         let cloned = volume.partition.clone_volume(of, &new);
         drop(naming);
         volume.hush(Time::ZERO);
-        let clone = match cloned {
-            // Everything else that it may mean was looked at.
-            Err(StoreError::Misuse(_)) => return Err(Fault::Busy),
-            cloned => cloned?,
-        };
+        let clone = cloned?;
         let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
         let Some(replaced) = replaces else { return Ok(Outcome::Answer(answer)) };
         self.volumes.forget(replaced);
