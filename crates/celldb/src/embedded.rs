@@ -245,10 +245,10 @@ impl CellDb for Embedded {
         })
     }
 
-    fn take_numbers(&self, count: u32) -> Result<VolumeId> {
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId> {
         let mut counters = self.counters.lock();
         self.need_room()?;
-        let first = counters.next_number;
+        let first = counters.next_number.max(above.0.saturating_add(1));
         let end = first.checked_add(u64::from(count)).filter(|end| *end < u64::MAX);
         let next_number = end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
         let next = Counters { next_number, ..*counters };

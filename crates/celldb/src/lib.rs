@@ -52,11 +52,12 @@ pub trait CellDb: Send + Sync {
     /// `Conflict`, `Medium`.
     fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError>;
 
-    /// The first of `count` numbers that follow each other and that no volume ever had or will be given again.
+    /// The first of `count` numbers that follow each other and that no volume ever had or will be given again; all are above `above`, the highest that who
+    /// asks has seen: volumes may be older than the database.
     ///
     /// # Errors
-    /// `Medium`.
-    fn take_numbers(&self, count: u32) -> Result<VolumeId, CellError>;
+    /// `Medium`; `Misuse` if there are no more.
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError>;
 
     /// Every server, by its id.
     ///

@@ -263,6 +263,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         (
             "volume-create",
             Call::Volume(VolumeCall::Create {
+                id: Some(VolumeId(0x0708)),
                 partition: Some(PartitionNo(2)),
                 name: name("home.a"),
                 quota_bytes: 1 << 30,
@@ -273,6 +274,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         (
             "volume-create-anywhere",
             Call::Volume(VolumeCall::Create {
+                id: None,
                 partition: None,
                 name: name("b"),
                 quota_bytes: 0,
@@ -285,6 +287,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         (
             "volume-clone",
             Call::Volume(VolumeCall::Clone {
+                id: Some(VolumeId(0x0708)),
                 of: VolumeId(0x0102),
                 name: name("home.backup"),
                 kind: VolumeKind::Backup,
@@ -316,7 +319,7 @@ fn calls() -> Vec<(&'static str, Call)> {
             "cell-remove-group",
             Call::Cell(CellCall::RemoveGroup { read_write: VolumeId(0x0102), expected: Revision(0x0304) }),
         ),
-        ("cell-take-numbers", Call::Cell(CellCall::TakeNumbers { count: 3 })),
+        ("cell-take-numbers", Call::Cell(CellCall::TakeNumbers { above: VolumeId(0x0102), count: 3 })),
         ("cell-servers", Call::Cell(CellCall::Servers)),
         ("cell-put-server", Call::Cell(CellCall::PutServer { server: server(), expected: Revision(0x0304) })),
         ("cell-remove-server", Call::Cell(CellCall::RemoveServer { id: ServerId(0x0506), expected: Revision(0x0304) })),

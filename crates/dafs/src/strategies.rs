@@ -178,8 +178,9 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         .prop_map(|(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state });
     let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
-        (of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>()).prop_map(
-            |(partition, name, quota, owner)| VolumeCall::Create {
+        (of(1..u64::MAX), of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>()).prop_map(
+            |(id, partition, name, quota, owner)| VolumeCall::Create {
+                id: id.map(VolumeId),
                 partition: partition.map(PartitionNo),
                 name,
                 quota_bytes: quota[0],
@@ -189,12 +190,9 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         ),
         volume_id().prop_map(|id| VolumeCall::Remove { id }),
         (volume_id(), name()).prop_map(|(id, name)| VolumeCall::Rename { id, name }),
-        (volume_id(), name(), volume_kind(), any::<bool>()).prop_map(|(of, name, kind, replace)| VolumeCall::Clone {
-            of,
-            name,
-            kind,
-            replace
-        }),
+        (of(1..u64::MAX), volume_id(), name(), volume_kind(), any::<bool>()).prop_map(
+            |(id, of, name, kind, replace)| VolumeCall::Clone { id: id.map(VolumeId), of, name, kind, replace }
+        ),
         (volume_id(), change).prop_map(|(id, change)| VolumeCall::SetFields { id, change }),
         (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(partition, after, max)| VolumeCall::List {
             partition: PartitionNo(partition),
@@ -251,7 +249,7 @@ fn cell_calls() -> impl Strategy<Value = Call> {
         (any::<u64>(), any::<u32>()).prop_map(|(after, max)| CellCall::Groups { after: VolumeId(after), max }),
         (group(), revision()).prop_map(|(group, expected)| CellCall::PutGroup { group: Box::new(group), expected }),
         (volume_id(), revision()).prop_map(|(read_write, expected)| CellCall::RemoveGroup { read_write, expected }),
-        any::<u32>().prop_map(|count| CellCall::TakeNumbers { count }),
+        (any::<u64>(), any::<u32>()).prop_map(|(above, count)| CellCall::TakeNumbers { above: VolumeId(above), count }),
         Just(CellCall::Servers),
         (server(), revision()).prop_map(|(server, expected)| CellCall::PutServer { server, expected }),
         (server_id(), revision()).prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),

@@ -38,6 +38,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::NoVolume => Errno::NODEV,
         Fault::Offline => Errno::NOMEDIUM,
         Fault::Conflict => Errno::AGAIN,
+        Fault::CellAway => Errno::HOSTUNREACH,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -106,6 +107,7 @@ mod tests {
             (Fault::NotDelegated, Errno::IO),
             (Fault::Offline, Errno::NOMEDIUM),
             (Fault::Conflict, Errno::AGAIN),
+            (Fault::CellAway, Errno::HOSTUNREACH),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Name, VolumeCall, VolumeStatus};
+use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeCall, VolumeStatus};
 
 use crate::failure::{Doing, Failure};
 
@@ -45,13 +45,23 @@ impl Asking {
         self.json(Call::Scrub { start })
     }
 
-    /// Usage and quota of the volume named `volume`.
-    pub fn volume(&self, volume: &Name) -> Result<VolumeStatus, Failure> {
-        let Answer::Status(root) = self.call(Call::Root { volume: volume.clone() })? else {
-            return Err(self.odd());
+    /// Usage and quota of the volume named `volume`, if this server has it.
+    pub fn volume(&self, volume: &Name) -> Result<Option<VolumeStatus>, Failure> {
+        let root = match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
+            Err(CallError::Fault(Fault::NoVolume)) => return Ok(None),
+            replied => replied.doing(|| self.what())?.answer,
         };
+        let Answer::Status(root) = root else { return Err(self.odd()) };
         match self.call(Call::VolumeStatus { fid: root.fid })? {
-            Answer::Volume(status) => Ok(status),
+            Answer::Volume(status) => Ok(Some(status)),
+            _ => Err(self.odd()),
+        }
+    }
+
+    /// The servers of its cell.
+    pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
+        match self.call(Call::Cell(CellCall::Servers))? {
+            Answer::Servers(servers) => Ok(servers.into_iter().map(|seen| seen.record).collect()),
             _ => Err(self.odd()),
         }
     }
@@ -65,7 +75,11 @@ impl Asking {
 
     fn call(&self, call: Call) -> Result<Answer, Failure> {
         let replied: Result<_, CallError> = self.session.call(&Caller::ROOT, call, None);
-        Ok(replied.doing(|| format!("asking the server at {}", self.endpoint))?.answer)
+        Ok(replied.doing(|| self.what())?.answer)
+    }
+
+    fn what(&self) -> String {
+        format!("asking the server at {}", self.endpoint)
     }
 
     /// Administration of volumes; what the server answers.
@@ -75,8 +89,7 @@ impl Asking {
 
     /// The failure of an answer that does not belong to its call.
     pub fn odd(&self) -> Failure {
-        Failure::new(format!("asking the server at {}", self.endpoint), "it answered something else")
-            .mend("see whether it has the same version")
+        Failure::new(self.what(), "it answered something else").mend("see whether it has the same version")
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <dir>/
-//!   cell.toml      name, partitions, socket and address; written once, meant to be edited
+//!   cell.toml      name, partitions, socket, address, and who has the cell's database; written once, meant to be edited
+//!   celldb/        the cell's database, unless cell.toml says that another server has it
 //!   vicep/         the partition, unless cell.toml names others
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use server::CellPlace;
 
 use crate::failure::{Doing, Failure};
 
@@ -102,6 +104,15 @@ pub struct CellConfig {
     pub partitions: Vec<PathBuf>,
     /// The Unix socket, likewise.
     pub socket: PathBuf,
+    /// What this server is called in its cell, if not as its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Where others reach this server, if not where it listens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<SocketAddr>,
+    /// The server that has the cell's database, as `HOST:PORT`; without it, this one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
 }
 
 impl CellConfig {
@@ -110,6 +121,7 @@ impl CellConfig {
         let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
         check_name(&config.name)?;
         check_partitions(&config)?;
+        config.database.as_deref().map_or(Ok(()), check_database)?;
         Ok(config)
     }
 
@@ -134,6 +146,10 @@ fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
+fn check_database(text: &str) -> Result<(), String> {
+    crate::ask::endpoint(text).map(drop).map_err(|why| format!("database = {text:?}: {why}"))
+}
+
 fn check_partitions(config: &CellConfig) -> Result<(), String> {
     if config.partition.is_some() != config.partitions.is_empty() {
         return Err("say either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
@@ -143,6 +159,15 @@ fn check_partitions(config: &CellConfig) -> Result<(), String> {
         Some((_, path)) => Err(format!("the partition {} is named twice", path.display())),
         None => Ok(()),
     }
+}
+
+/// What a server of a cell that exists begins with.
+#[derive(Clone, Debug)]
+pub struct Joins {
+    /// Who has the cell's database, as `HOST:PORT`.
+    pub database: String,
+    /// What the new server is called.
+    pub server: String,
 }
 
 /// A cell's directory that exists, and what its `cell.toml` says.
@@ -164,7 +189,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions) and socket")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses and database")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -173,6 +198,15 @@ impl CellDir {
 
     /// Makes a new cell in `dir`. Port 0 in `listen` means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
     pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
+        Self::make(dir, name, listen, None)
+    }
+
+    /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
+    pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
+        Self::make(dir, name, Some(listen), Some(joins))
+    }
+
+    fn make(dir: &Path, name: &str, listen: Option<SocketAddr>, joins: Option<Joins>) -> Result<CellDir, Failure> {
         check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -191,11 +225,16 @@ impl CellDir {
             partition: Some("vicep".into()),
             partitions: Vec::new(),
             socket: socket_place(&dir)?,
+            server: joins.as_ref().map(|joins| joins.server.clone()),
+            addresses: Vec::new(),
+            database: joins.map(|joins| joins.database),
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n\
-             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n{}",
+             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
+             # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
+             # others reach it, if not where it listens; database = \"HOST:PORT\" is the server that has the cell's database.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");
@@ -244,6 +283,12 @@ impl CellDir {
     /// Where local clients connect.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(&self.config.socket)
+    }
+
+    /// Where the cell's database is.
+    pub fn database(&self) -> CellPlace {
+        let elsewhere = self.config.database.as_deref().and_then(|text| crate::ask::endpoint(text).ok());
+        elsewhere.map_or_else(|| CellPlace::Here(self.dir.join("celldb")), CellPlace::At)
     }
 
     /// The running server's pid file.

@@ -13,6 +13,7 @@ mod doctor;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod joining;
 mod logging;
 mod mounts;
 mod scrubbing;

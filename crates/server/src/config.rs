@@ -1,10 +1,12 @@
 //! What a server is told.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use fabric::{Endpoint, Options};
 use store::OpenOptions;
+use types::Name;
 
 /// Where the cell's database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +27,16 @@ pub struct ServerConfig {
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`. Everybody who can connect is trusted to say who asks.
     pub tcp_listen: Option<String>,
+    /// What the cell is called, for people.
+    pub cell_name: Option<String>,
+    /// What the server is called in its cell; `None`: as its machine.
+    pub name: Option<String>,
+    /// Where others reach it; none: where it listens, which for a wildcard is every address of the machine but its loopback.
+    pub addresses: Vec<SocketAddr>,
     /// Who has the cell's database; `None`: nobody, so this server knows of no other.
     pub cell: Option<CellPlace>,
+    /// Volumes that it enters there by itself, if the database knows none with their names: the root of a new cell's tree.
+    pub enters: Vec<Name>,
     /// How connections are kept.
     pub options: Options,
     /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
@@ -61,7 +71,11 @@ impl ServerConfig {
             partitions: vec![("/vicepa".to_owned(), partition.into())],
             unix_socket: None,
             tcp_listen: None,
+            cell_name: None,
+            name: None,
+            addresses: Vec::new(),
             cell: None,
+            enters: Vec::new(),
             options: Options::default(),
             workers: 0,
             pool_threads: POOL_THREADS,

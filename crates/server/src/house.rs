@@ -16,9 +16,10 @@ use dafs::{ServerInput, ServerOutput};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, Call, Caller, Fault, Origin, PartitionNo, SessionId};
+use types::{Answer, Call, Caller, Fault, Origin, PartitionNo, SessionId, VolumeCall};
 use vice::{Effect, Vice};
 
+use crate::ServerConfig;
 use crate::link::Link;
 use crate::loopback::wall;
 use crate::pool::Pool;
@@ -31,10 +32,13 @@ pub(crate) struct House {
     /// For connections that look for their session: a thousand that come at once, each waiting for the disk, must not stand
     /// before the data of those that are in.
     pub door: Pool,
+    /// For calls that may ask another server: what waits for it holds up nobody else.
+    pub office: Pool,
     pub tally: Tally,
     /// Which life of the server this is.
     pub life: u64,
     pub lease: std::time::Duration,
+    pub cell_name: Option<String>,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
     /// Changes executed; the background sync compares.
     pub changes: AtomicU64,
@@ -80,15 +84,22 @@ fn looks_into_body(call: &Call) -> bool {
     matches!(call, Call::Read { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
 }
 
+/// Whether the call may need the cell's database, which may be another server's.
+fn asks_elsewhere(call: &Call) -> bool {
+    matches!(call, Call::Cell(_) | Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. }))
+}
+
 impl House {
-    pub fn new(vice: Arc<Vice>, pool: Pool, door: Pool, lease: std::time::Duration) -> Self {
+    pub fn new(vice: Arc<Vice>, [pool, door, office]: [Pool; 3], config: &ServerConfig) -> Self {
         House {
             vice,
             pool,
             door,
+            office,
             tally: Tally::default(),
             life: rand::random(),
-            lease,
+            lease: config.lease,
+            cell_name: config.cell_name.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),
         }
@@ -212,7 +223,8 @@ impl House {
             self.perform(origin, &caller, call, agenda);
         } else if may_block || chained && looks_into_body(&call) {
             let house = Arc::clone(self);
-            self.pool.run(move || {
+            let pool = if asks_elsewhere(&call) { &self.office } else { &self.pool };
+            pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 house.perform(origin, &caller, call, &mut agenda);
                 house.settle_and_send(&mut agenda);

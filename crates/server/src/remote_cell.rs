@@ -1,9 +1,10 @@
 //! The cell's database when another server has it: every call goes there.
 //!
-//! The session begins with the first call, so that servers start in any order.
+//! The session begins with the first call, so that servers start in any order. Whoever asks waits no longer than [`CALL_WITHIN`]; while that server cannot be
+//! reached nobody waits for it but one at a time, now and then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use celldb::{CellDb, CellError};
 use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
@@ -15,40 +16,67 @@ use types::{
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// How long one call may take: an administrator waits for it.
-const CALL_WITHIN: Duration = Duration::from_secs(30);
+/// How long one call may take.
+const CALL_WITHIN: Duration = Duration::from_secs(10);
+/// How long a session may take to begin.
+const ATTACH_WITHIN: Duration = Duration::from_secs(3);
+/// For so long after a failure nobody tries.
+const REST: Duration = Duration::from_secs(1);
 
 /// The database at another server.
 pub struct RemoteCell {
     endpoint: Endpoint,
-    session: Mutex<Option<Arc<Session>>>,
+    line: Mutex<Line>,
+}
+
+/// The way to that server.
+#[derive(Default)]
+struct Line {
+    session: Option<Arc<Session>>,
+    failed: Option<Instant>,
 }
 
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
     pub fn at(endpoint: Endpoint) -> Self {
-        RemoteCell { endpoint, session: Mutex::default() }
+        RemoteCell { endpoint, line: Mutex::default() }
     }
 
-    fn session(&self) -> std::result::Result<Arc<Session>, CallError> {
-        let mut session = self.session.lock();
-        if let Some(session) = &*session {
+    /// Who finds another at it waits for that one's luck.
+    fn session(&self) -> std::result::Result<Arc<Session>, Fault> {
+        let mut line = self.line.lock();
+        if line.failed.is_some_and(|at| at.elapsed() < REST) {
+            return Err(Fault::CellAway);
+        }
+        if let Some(session) = &line.session {
             return Ok(Arc::clone(session));
         }
         let mut config = SessionConfig::new(self.endpoint.clone(), Identity::fleeting());
+        config.attach_within = Some(ATTACH_WITHIN);
         config.call_within = Some(CALL_WITHIN);
-        Ok(Arc::clone(session.insert(Arc::new(Session::connect(config)?))))
+        config.display = format!("server, process {}", std::process::id());
+        match Session::connect(config) {
+            Ok(session) => Ok(Arc::clone(line.session.insert(Arc::new(session)))),
+            Err(error) => Err(self.failed(&mut line, &error)),
+        }
     }
 
     fn ask(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
-        let called = self.session().and_then(|session| session.call(&Caller::ROOT, Call::Cell(call), None));
-        called.map(|reply| reply.answer).map_err(|error| match error {
-            CallError::Fault(fault) => fault,
-            error => {
-                tracing::warn!(%error, endpoint = %self.endpoint, "the server of the cell's database cannot be asked");
-                Fault::Expired
-            }
-        })
+        match self.session()?.call(&Caller::ROOT, Call::Cell(call), None) {
+            Ok(reply) => Ok(reply.answer),
+            Err(CallError::Fault(fault)) => Err(fault),
+            Err(error) => Err(self.failed(&mut self.line.lock(), &error)),
+        }
+    }
+
+    /// A session outlives its connections, but not its end.
+    fn failed(&self, line: &mut Line, error: &CallError) -> Fault {
+        tracing::debug!(%error, endpoint = %self.endpoint, "the server of the cell's database cannot be asked");
+        line.failed = Some(Instant::now());
+        if !matches!(error, CallError::TimedOut) {
+            line.session = None;
+        }
+        Fault::CellAway
     }
 
     /// A question, or a change that is refused for no reason that has words of its own.
@@ -153,8 +181,8 @@ impl CellDb for RemoteCell {
         self.change(call, expected, || self.found_group(read_write), || Ok(None))
     }
 
-    fn take_numbers(&self, count: u32) -> Result<VolumeId> {
-        self.answer(CellCall::TakeNumbers { count }, |answer| match answer {
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId> {
+        self.answer(CellCall::TakeNumbers { above, count }, |answer| match answer {
             Answer::Number(number) => Some(number),
             _ => None,
         })

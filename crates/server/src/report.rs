@@ -43,6 +43,9 @@ impl Default for Tally {
 
 #[derive(Serialize)]
 struct Report {
+    /// What the cell is called, if anybody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<String>,
     version: &'static str,
     pid: u32,
     up_secs: u64,
@@ -77,6 +80,7 @@ fn counts(house: &House) -> Report {
     let tally = &house.tally;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Report {
+        cell: house.cell_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         up_secs: tally.started.elapsed().as_secs(),

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celldb::CellError;
 use client::{Endpoint, clock};
 use dafs::ChannelId;
 use fabric::{Connection, Listener};
@@ -21,7 +20,7 @@ use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
 use crate::ServerConfig;
-use crate::cell;
+use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
 use crate::loopback::wall;
 use crate::poll::Poll;
@@ -39,6 +38,8 @@ const BODY_SYNC: Duration = Duration::from_secs(5);
 const SWEEP_FILES: usize = 256;
 /// New sessions are recorded one after the other; a second thread lets those pass that come back.
 const DOOR_THREADS: usize = 2;
+/// For calls that may ask another server.
+const OFFICE_THREADS: usize = 4;
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -56,9 +57,6 @@ pub enum StartError {
     /// Its records cannot be read.
     #[error("sessions of the earlier life cannot be read: {0}")]
     Records(#[from] StoreError),
-    /// The cell's database cannot be used.
-    #[error("{0}")]
-    Cell(#[from] CellError),
     /// It cannot listen there.
     #[error("cannot listen at {endpoint}: {error}")]
     Listen {
@@ -101,17 +99,14 @@ impl Server {
         let partitions = open_partitions(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
         let endpoints: Vec<Endpoint> = listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
-        let me = cell::me(&partitions, &endpoints);
-        if let Some(place) = &config.cell {
-            vice.has_cell(cell::open(place, &me)?);
-        }
-        vice.is_called(me);
+        let joining = join_cell(config, &vice, &endpoints);
         let scrubber = Arc::new(Scrubber::new(partitions));
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
         let pool = Pool::start("pool", config.pool_threads)?;
         let door = Pool::start("door", DOOR_THREADS)?;
-        let house = Arc::new(House::new(vice, pool, door, config.lease));
+        let office = Pool::start("office", OFFICE_THREADS)?;
+        let house = Arc::new(House::new(vice, [pool, door, office], config));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -127,6 +122,10 @@ impl Server {
             endpoints,
         };
         server.start_threads(config, &house, listeners)?;
+        if let Some((joining, pause)) = joining {
+            let (stop, vice) = (Arc::clone(&server.stop), house.vice.clone());
+            server.others.push(spawn("cell", move || keep_joining(joining, pause, &vice, &stop))?);
+        }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
         }
@@ -190,6 +189,7 @@ impl Server {
         }
         self.workers.drain(..).for_each(join);
         house.door.stop();
+        house.office.stop();
         house.pool.stop();
         self.scrubber.stop();
         self.others.drain(..).for_each(join);
@@ -225,6 +225,30 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
     };
     let opened = config.partitions.iter().map(open).collect::<Result<_, _>>()?;
     Ok(Partitions::new(opened))
+}
+
+/// What is left to do about the cell, and after how long.
+fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<(Joining, Duration)> {
+    let me = cell::me(config, vice.me().id, endpoints);
+    vice.is_called(me.clone());
+    let mut joining = Joining::new(config.cell.clone()?, me, config.enters.clone(), vice);
+    let pause = if joining.is_here() { joining.attempt(vice)? } else { Duration::ZERO };
+    Some((joining, pause))
+}
+
+/// Until this server is known to its cell.
+fn keep_joining(mut joining: Joining, mut pause: Duration, vice: &Vice, stop: &Stop) {
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        stop.changed.wait_for(&mut stopping, pause);
+        if *stopping {
+            return;
+        }
+        match parking_lot::MutexGuard::unlocked(&mut stopping, || joining.attempt(vice)) {
+            None => return,
+            Some(next) => pause = next,
+        }
+    }
 }
 
 fn vice_config(config: &ServerConfig) -> ViceConfig {

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use celldb::{CellDb, CellError};
-use client::{Endpoint, Remote};
-use common::{Cell, ask, connect, name, try_ask};
+use client::{CallError, Endpoint, Remote};
+use common::{Cell, ask, connect, name, try_ask, wait_for};
 use server::{CellPlace, RemoteCell};
 use types::{
-    Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
-    VolumeId, WhichVolume,
+    Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeCall,
+    VolumeGroup, VolumeId, WhichVolume,
 };
 
 mod common;
@@ -31,8 +31,8 @@ fn another_server_sees_what_one_beside_the_database_would() {
     let mut cell = start();
     for endpoint in cell.both() {
         let db = RemoteCell::at(endpoint);
-        let first = db.take_numbers(10).unwrap();
-        assert_eq!(db.take_numbers(1).unwrap(), VolumeId(first.0 + 10));
+        let first = db.take_numbers(VolumeId(0), 10).unwrap();
+        assert_eq!(db.take_numbers(VolumeId(0), 1).unwrap(), VolumeId(first.0 + 10));
         let mut home = group(first.0, "home");
         let made = db.put_group(&home, Revision(0)).unwrap();
         assert_eq!(db.revision().unwrap(), made);
@@ -70,7 +70,7 @@ fn another_server_sees_what_one_beside_the_database_would() {
 fn a_listing_of_many_comes_in_pages() {
     let cell = start();
     let db = RemoteCell::at(cell.unix());
-    let first = db.take_numbers(30).unwrap().0;
+    let first = db.take_numbers(VolumeId(0), 30).unwrap().0;
     for number in first..first + 30 {
         let mut large = group(number, &format!("volume-{number}"));
         let site = large.sites[0].clone();
@@ -120,13 +120,13 @@ fn only_root_changes_it_and_who_has_none_says_so() {
     let session = connect(cell.unix());
     let user = Caller { uid: 1000, ..Caller::ROOT };
     let as_user = |call| session.call(&user, Call::Cell(call), None).map(|reply| reply.answer);
-    let refused = as_user(CellCall::TakeNumbers { count: 1 }).unwrap_err();
+    let refused = as_user(CellCall::TakeNumbers { above: VolumeId(0), count: 1 }).unwrap_err();
     assert_eq!(refused.to_string(), Fault::NotPermitted.to_string());
     assert!(matches!(as_user(CellCall::Groups { after: VolumeId(0), max: 1 }), Ok(Answer::Groups { .. })));
     let none = as_user(CellCall::Group { volume: WhichVolume::Id(VolumeId(4711)) }).unwrap_err();
     assert_eq!(none.to_string(), Fault::NoVolume.to_string());
     for count in [0, u32::MAX] {
-        let refused = try_ask(&session, Call::Cell(CellCall::TakeNumbers { count })).unwrap_err();
+        let refused = try_ask(&session, Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count })).unwrap_err();
         assert_eq!(refused.to_string(), Fault::Invalid.to_string());
     }
     let without = Cell::new();
@@ -138,7 +138,7 @@ fn only_root_changes_it_and_who_has_none_says_so() {
 fn many_at_once_lose_no_change() {
     let cell = start();
     let db = Arc::new(RemoteCell::at(cell.unix()));
-    let first = db.take_numbers(1).unwrap();
+    let first = db.take_numbers(VolumeId(0), 1).unwrap();
     db.put_group(&group(first.0, "home"), Revision(0)).unwrap();
     let add = |db: &RemoteCell, server: u128| loop {
         let seen = db.group_of(first).unwrap().unwrap();
@@ -157,4 +157,77 @@ fn many_at_once_lose_no_change() {
         }
     });
     assert_eq!(db.group_of(first).unwrap().unwrap().record.sites.len(), 33);
+}
+
+fn create(called: &str) -> Call {
+    let name = name(called);
+    let volume = VolumeCall::Create { id: None, partition: None, name, quota_bytes: 0, quota_files: 0, owner: (0, 0) };
+    Call::Volume(volume)
+}
+
+fn number_of(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Volumes { volumes, .. } => volumes[0].id.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn servers_of_a_cell_give_no_number_twice() {
+    let cell = Cell::with(|config| {
+        let beside = config.unix_socket.as_ref().unwrap().with_file_name("celldb");
+        config.cell = Some(CellPlace::Here(beside));
+        config.name = Some("first".into());
+        config.enters = vec![name("root"), name("absent")];
+    });
+    let other = Cell::with(|config| {
+        config.cell = Some(CellPlace::At(cell.tcp()));
+        config.name = Some("second".into());
+        config.addresses = vec!["10.0.0.1:7".parse().unwrap()];
+    });
+    let db = RemoteCell::at(other.tcp());
+    wait_for("the second server in the database", || db.servers().unwrap().len() == 2);
+    let mut servers: Vec<_> = db.servers().unwrap().into_iter().map(|seen| seen.record).collect();
+    servers.sort_by(|one, two| one.name.cmp(&two.name));
+    assert_eq!((&*servers[0].name, &*servers[1].name), ("first", "second"));
+    assert_eq!(servers[1].addresses, ["10.0.0.1:7".parse().unwrap()]);
+    let root = db.group_named(&name("root")).unwrap().unwrap().record;
+    let site = Site { server: servers[0].id, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
+    assert_eq!((root.read_write, root.sites), (VolumeId(1), vec![site]), "entered by itself");
+    let numbers: Vec<u64> = (0..6)
+        .map(|at| number_of(&ask(&connect([cell.unix(), other.unix()][at % 2].clone()), create(&format!("v{at}")))))
+        .collect();
+    // Both partitions had a volume with the number 1 before.
+    assert_eq!(numbers, [2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn volumes_are_served_while_the_database_is_away_and_none_is_made() {
+    let mut cell = start();
+    let other = Cell::with(|config| config.cell = Some(CellPlace::At(cell.tcp())));
+    let session = connect(other.unix());
+    ask(&session, create("before"));
+    cell.crash();
+    let away = |answer: Result<Answer, CallError>| assert_eq!(answer.unwrap_err().fault(), Some(Fault::CellAway));
+    away(try_ask(&session, create("meanwhile")));
+    away(try_ask(&session, Call::Cell(CellCall::Servers)));
+    assert!(matches!(ask(&session, Call::Root { volume: name("before") }), Answer::Status(_)));
+    assert!(matches!(ask(&session, Call::Cell(CellCall::Me)), Answer::Servers(_)));
+    cell.start();
+    wait_for("the database again", || try_ask(&session, create("after")).is_ok());
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_keeps_nobody_from_being_served() {
+    let cell = Cell::with(|config| {
+        let beside = config.unix_socket.as_ref().unwrap().with_file_name("celldb");
+        std::fs::write(&beside, "no directory").unwrap();
+        config.cell = Some(CellPlace::Here(beside));
+    });
+    let session = connect(cell.unix());
+    assert_eq!(try_ask(&session, create("x")).unwrap_err().fault(), Some(Fault::CellAway));
+    assert!(matches!(ask(&session, Call::Root { volume: name("root") }), Answer::Status(_)));
+    std::fs::remove_file(cell.path("celldb")).unwrap();
+    wait_for("the database", || try_ask(&session, create("x")).is_ok());
+    assert!(matches!(ask(&session, Call::Cell(CellCall::Servers)), Answer::Servers(servers) if servers.len() == 1));
 }

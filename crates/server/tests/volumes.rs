@@ -60,7 +60,7 @@ fn one(answer: Answer) -> VolumeInfo {
 
 fn create(partition: u32, called: &str) -> VolumeCall {
     let partition = Some(PartitionNo(partition));
-    VolumeCall::Create { partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (0, 0) }
+    VolumeCall::Create { id: None, partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (0, 0) }
 }
 
 fn root_of(session: &Session, volume: Name) -> Fid {
@@ -150,7 +150,8 @@ fn turn(session: &Session, number: u64) {
     let root = root_of(session, volume.name.clone());
     make(session, root, &format!("f{number}"), number.to_le_bytes().repeat(5000));
     let kept = format!("{called}.kept{number}");
-    let clone = VolumeCall::Clone { of: volume.id, name: name(&kept), kind: VolumeKind::Snapshot, replace: false };
+    let clone =
+        VolumeCall::Clone { id: None, of: volume.id, name: name(&kept), kind: VolumeKind::Snapshot, replace: false };
     assert!(matches!(administer(session, clone), Ok(_) | Err(Fault::Exists)));
     let file = status(&ask(session, Call::Lookup { dir: root, name: name(&format!("f{number}")) })).fid;
     ask(session, write(file, vec![0xff; 40_000]));

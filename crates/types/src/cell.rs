@@ -176,8 +176,8 @@ pub enum CellCall {
     PutGroup { group: Box<VolumeGroup>, expected: Revision },
     /// Answer: `Revision`.
     RemoveGroup { read_write: VolumeId, expected: Revision },
-    /// So many numbers for volumes, which follow each other and which nobody had or will have. Answer: `Number`, the first.
-    TakeNumbers { count: u32 },
+    /// So many numbers for volumes, which follow each other, are above `above` (what who asks has seen), and which nobody had or will have. Answer: `Number`, the first.
+    TakeNumbers { above: VolumeId, count: u32 },
     /// Answer: `Servers`.
     Servers,
     /// Answer: `Revision`.

@@ -106,11 +106,14 @@ pub enum Fault {
     /// The record is not as the caller read it: read it again. Never reaches an application.
     #[error("changed by somebody else meanwhile")]
     Conflict = 34,
+    /// The cell's database is elsewhere, or here and cannot be opened, and cannot be reached now.
+    #[error("the cell's database cannot be reached")]
+    CellAway = 35,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 35] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -145,6 +148,7 @@ impl Fault {
         Fault::NotDelegated,
         Fault::Offline,
         Fault::Conflict,
+        Fault::CellAway,
     ];
 
     /// The fault with the given wire value.
@@ -164,6 +168,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(35), None);
+        assert_eq!(Fault::from_wire(36), None);
     }
 }

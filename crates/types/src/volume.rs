@@ -118,15 +118,23 @@ pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeCall {
     /// A new volume with an empty root directory that belongs to `owner` (user and group); stable before the answer. `partition: None`: where most room is.
-    /// Answer: `Volumes`, with the new one.
-    Create { partition: Option<PartitionNo>, name: Name, quota_bytes: u64, quota_files: u64, owner: (u32, u32) },
+    /// `id: None`: a number of the cell's. Answer: `Volumes`, with the new one.
+    Create {
+        id: Option<VolumeId>,
+        partition: Option<PartitionNo>,
+        name: Name,
+        quota_bytes: u64,
+        quota_files: u64,
+        owner: (u32, u32),
+    },
     /// From the answer on nobody has it; what it took is given back in the background. Answer: `Done`.
     Remove { id: VolumeId },
     /// Answer: `Done`.
     Rename { id: VolumeId, name: Name },
     /// A new read-only volume that shows what `of`, the read-write volume or another of its group, shows now. `replace`: a volume of the group that has
-    /// this name and kind shows that from then on, and keeps its number; otherwise it is refused with `Exists`. Answer: `Volumes`, with the new one.
-    Clone { of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
+    /// this name and kind shows that from then on, and keeps its number; otherwise it is refused with `Exists`. `id: None`: that number, or one of the
+    /// cell's. Answer: `Volumes`, with the new one.
+    Clone { id: Option<VolumeId>, of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
     /// Answer: `Done`.
     SetFields { id: VolumeId, change: VolumeChange },
     /// Volumes of a partition with numbers above `after`, in their order, at most `max` of them. Answer: `Volumes`.

@@ -11,6 +11,7 @@
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use celldb::CellDb;
@@ -59,6 +60,7 @@ pub struct Vice {
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     pub(crate) volumes: Known,
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
+    pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
@@ -161,6 +163,7 @@ impl Vice {
             scrub: Mutex::new(None),
             volumes: Known::default(),
             cell: OnceLock::new(),
+            expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
             naming: Mutex::new(()),
             attaching: Mutex::new(()),

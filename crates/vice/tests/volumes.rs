@@ -16,7 +16,8 @@ fn administer(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
 
 fn create_on(rig: &mut Rig, partition: u32, called: &str) -> Result<VolumeInfo, Fault> {
     let partition = Some(PartitionNo(partition));
-    let call = VolumeCall::Create { partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (7, 8) };
+    let call =
+        VolumeCall::Create { id: None, partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (7, 8) };
     match administer(rig, call)? {
         Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
         other => panic!("{other:?}"),
@@ -133,7 +134,14 @@ fn names_and_numbers_are_one_volumes() {
 #[test]
 fn only_the_superuser_changes_volumes() {
     let mut rig = Rig::new(Ground::memory(), 1);
-    let create = VolumeCall::Create { partition: None, name: name("x"), quota_bytes: 0, quota_files: 0, owner: (0, 0) };
+    let create = VolumeCall::Create {
+        id: None,
+        partition: None,
+        name: name("x"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+    };
     assert_eq!(rig.call(0, &user(5, 5, &[]), Call::Volume(create)), Err(Fault::NotPermitted));
     let remove = VolumeCall::Remove { id: VolumeId(1) };
     assert_eq!(rig.call(0, &user(5, 5, &[]), Call::Volume(remove)), Err(Fault::NotPermitted));
@@ -220,7 +228,7 @@ fn fields_that_are_not_named_stay() {
 }
 
 fn clone(rig: &mut Rig, of: VolumeId, called: &str, kind: VolumeKind, replace: bool) -> Result<VolumeInfo, Fault> {
-    match administer(rig, VolumeCall::Clone { of, name: name(called), kind, replace })? {
+    match administer(rig, VolumeCall::Clone { id: None, of, name: name(called), kind, replace })? {
         Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
         other => panic!("{other:?}"),
     }
@@ -351,7 +359,8 @@ fn what_is_delegated_is_in_the_clone() {
     let Ok(Answer::Delegation { slots, .. }) = rig.call(1, &Caller::ROOT, Call::Delegate { fid: dir }) else {
         panic!("not delegated")
     };
-    let call = VolumeCall::Clone { of: made.id, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
+    let call =
+        VolumeCall::Clone { id: None, of: made.id, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
     let cloning = rig.start(0, &Caller::ROOT, Call::Volume(call));
     assert_eq!(rig.reply(cloning), None);
     // Client 1 has answered its applications already: they know of this file.

@@ -26,7 +26,7 @@ fn group(number: u64, named: u8) -> VolumeGroup {
 enum Op {
     Put { number: u64, named: u8, read_only: Option<u64>, backup: Option<u64>, stale: bool },
     Remove { number: u64, stale: bool },
-    Take(u32),
+    Take { above: u64, count: u32 },
     PutServer { id: u8, stale: bool },
     RemoveServer { id: u8, stale: bool },
     Reopen,
@@ -39,7 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (number(), 0..5_u8, prop::option::of(number()), prop::option::of(number()), stale())
             .prop_map(|(number, named, read_only, backup, stale)| Op::Put { number, named, read_only, backup, stale }),
         2 => (number(), stale()).prop_map(|(number, stale)| Op::Remove { number, stale }),
-        1 => (1..5_u32).prop_map(Op::Take),
+        1 => (0..40_u64, 1..5_u32).prop_map(|(above, count)| Op::Take { above, count }),
         2 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::PutServer { id, stale }),
         1 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::RemoveServer { id, stale }),
         1 => Just(Op::Reopen),
@@ -109,9 +109,9 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                 Err(error) => assert_eq!((stale, error), (true, CellError::Conflict { expected, found })),
             }
         }
-        Op::Take(count) => {
-            let first = db.take_numbers(count).unwrap();
-            assert!(first.0 > model.highest, "{first:?} was given before");
+        Op::Take { above, count } => {
+            let first = db.take_numbers(VolumeId(above), count).unwrap();
+            assert!(first.0 > model.highest.max(above), "{first:?} was given before");
             model.highest = first.0 + u64::from(count) - 1;
         }
         Op::PutServer { id, stale } => {

@@ -34,7 +34,7 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
         CellCall::Groups { after, max } => to.u64(after.0).u32(*max),
         CellCall::PutGroup { group, expected } => put_group(to, &Seen { record: &**group, revision: *expected }),
         CellCall::RemoveGroup { read_write, expected } => to.u64(read_write.0).u64(expected.0),
-        CellCall::TakeNumbers { count } => to.u32(*count),
+        CellCall::TakeNumbers { above, count } => to.u64(above.0).u32(*count),
         CellCall::Servers | CellCall::Me => to,
         CellCall::PutServer { server, expected } => put_server(to, &Seen { record: server, revision: *expected }),
         CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
@@ -53,7 +53,7 @@ pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
         Procedure::CellRemoveGroup => {
             CellCall::RemoveGroup { read_write: VolumeId(from.u64()?), expected: Revision(from.u64()?) }
         }
-        Procedure::CellTakeNumbers => CellCall::TakeNumbers { count: from.u32()? },
+        Procedure::CellTakeNumbers => CellCall::TakeNumbers { above: VolumeId(from.u64()?), count: from.u32()? },
         Procedure::CellServers => CellCall::Servers,
         Procedure::CellPutServer => {
             let Seen { record: server, revision: expected } = get_server(from)?;

@@ -21,7 +21,8 @@ const PARTITION_BYTES: usize = 22;
 
 pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
     match call {
-        VolumeCall::Create { partition, name, quota_bytes, quota_files, owner: (uid, gid) } => to
+        VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner: (uid, gid) } => to
+            .u64(number(*id))
             .u64(*quota_bytes)
             .u64(*quota_files)
             .require(*partition != Some(PartitionNo(ANY)), "partition", ANY.into())
@@ -32,8 +33,8 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             .name(name),
         VolumeCall::Remove { id } => to.u64(id.0),
         VolumeCall::Rename { id, name } => to.u64(id.0).name_length(name).name(name),
-        VolumeCall::Clone { of, name, kind, replace } => {
-            to.u64(of.0).name_length(name).u8(*kind as u8).bool(*replace).name(name)
+        VolumeCall::Clone { id, of, name, kind, replace } => {
+            to.u64(number(*id)).u64(of.0).name_length(name).u8(*kind as u8).bool(*replace).name(name)
         }
         VolumeCall::SetFields { id, change } => to
             .u64(id.0)
@@ -47,21 +48,33 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
     }
 }
 
+/// 0: none.
+fn number(id: Option<VolumeId>) -> u64 {
+    id.map_or(0, |id| id.0)
+}
+
+fn get_number(from: &mut Reader<'_>) -> Result<Option<VolumeId>, WireError> {
+    let number = from.u64()?;
+    Ok((number != 0).then_some(VolumeId(number)))
+}
+
 pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<VolumeCall, WireError> {
     let id = VolumeId;
     Ok(match procedure {
         Procedure::VolumeCreate => {
+            let id = get_number(from)?;
             let (quota_bytes, quota_files, partition) = (from.u64()?, from.u64()?, from.u32()?);
             let partition = (partition != ANY).then_some(PartitionNo(partition));
             let owner = (from.u32()?, from.u32()?);
-            VolumeCall::Create { partition, name: get_name(from)?, quota_bytes, quota_files, owner }
+            VolumeCall::Create { id, partition, name: get_name(from)?, quota_bytes, quota_files, owner }
         }
         Procedure::VolumeRemove => VolumeCall::Remove { id: id(from.u64()?) },
         Procedure::VolumeRename => VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? },
         Procedure::VolumeClone => {
+            let new = get_number(from)?;
             let (of, length) = (id(from.u64()?), from.length16("name bytes", NAME_BYTES_MAX)?);
             let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
-            VolumeCall::Clone { of, name: from.name(length)?, kind, replace }
+            VolumeCall::Clone { id: new, of, name: from.name(length)?, kind, replace }
         }
         Procedure::VolumeSetFields => VolumeCall::SetFields { id: id(from.u64()?), change: get_change(from)? },
         Procedure::VolumeList => {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use server::{Server as Serving, ServerConfig, StartError};
+use server::{CellPlace, Server as Serving, ServerConfig, StartError};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
@@ -64,7 +64,8 @@ impl Server {
         logging::start();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         for (number, path) in cell.partitions().iter().enumerate() {
-            make_partition(path, &cell.config.name, number == 0)?;
+            // The root of the tree is where the cell began.
+            make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none())?;
         }
         let serving = Serving::start(&config(cell)).map_err(|error| refusal(cell, &error))?;
         for endpoint in serving.endpoints() {
@@ -99,6 +100,14 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
     config.unix_socket = Some(cell.socket());
     config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
+    config.name = cell.config.server.clone();
+    config.addresses = cell.config.addresses.clone();
+    config.cell_name = Some(cell.config.name.clone());
+    let place = cell.database();
+    if matches!(place, CellPlace::Here(_)) {
+        config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];
+    }
+    config.cell = Some(place);
     config
 }
 

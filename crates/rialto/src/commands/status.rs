@@ -57,7 +57,7 @@ impl Status {
         let mounts = mount_states(&cell)?;
         let answered = server.map(|_| ask(&cell)).transpose();
         let (report, usage, trouble) = match answered {
-            Ok(Some((report, usage))) => (Some(report), Some(usage), None),
+            Ok(Some((report, usage))) => (Some(report), usage, None),
             Ok(None) => (None, None, None),
             Err(failure) => (None, None, Some(failure.to_string())),
         };
@@ -75,7 +75,8 @@ impl Status {
     }
 }
 
-fn ask(cell: &CellDir) -> Result<(Value, VolumeStatus), Failure> {
+/// The report, and what the root of the tree takes, which another server of the cell may have.
+fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
     let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
     Ok((asking.report()?, asking.volume(&volume)?))

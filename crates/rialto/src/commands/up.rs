@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::cell::{CellDir, NAME_DEFAULT, Where};
 use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
+use crate::joining;
 use crate::mounts::{self, Health};
 use crate::show::{self, Progress};
 use crate::transport::Transport;
@@ -27,6 +28,8 @@ EXAMPLES
     rialto up                      the tree appears at mnt/ in the cell's directory
     rialto up --at ~/tree
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
+    rialto up --dir /srv/rialto --join afs1.example.org:7620
+        a further server of the cell that this one serves, on this machine or another
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: what runs is left alone, a server that died is started, a mount that died is
@@ -57,6 +60,13 @@ pub struct Up {
     /// which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
+    /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
+    join: Option<String>,
+    /// What the new server is called in its cell [default: as this machine, with a number if there is one so called].
+    #[arg(long, value_name = "NAME", requires = "join")]
+    server: Option<String>,
     /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
@@ -75,7 +85,11 @@ impl Up {
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
-        let at = if self.no_mount { None } else { Some(self.mount_point(&cell)?) };
+        let at = if self.no_mount || self.join.is_some() && self.at.is_none() {
+            None
+        } else {
+            Some(self.mount_point(&cell)?)
+        };
         let mounted = at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
         match &at {
             _ if self.json => show::json(&json!({
@@ -90,6 +104,10 @@ impl Up {
 
     fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
         if let Some(cell) = CellDir::find(dir)? {
+            if self.join.as_ref().is_some_and(|join| Some(join) != cell.config.database.as_ref()) {
+                let why = format!("{} holds a server of the cell {} already", dir.display(), cell.config.name);
+                return Err(Failure::new("using --join", why).mend("name another directory with --dir"));
+            }
             let other = |listen: SocketAddr| listen.port() != 0 && Some(listen) != cell.config.listen;
             if self.listen.is_some_and(other) {
                 let why = format!("the cell in {} listens on {}", dir.display(), cell.reached_at());
@@ -97,6 +115,11 @@ impl Up {
                     Failure::new("using --listen", why).mend("change 'listen' in its cell.toml, then down and up")
                 );
             }
+            return Ok(cell);
+        }
+        if let Some(database) = &self.join {
+            let cell = joining::join(dir, database, self.listen, self.server.as_deref())?;
+            eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }
         let cell = CellDir::create(dir, &self.cell, self.listen)?;

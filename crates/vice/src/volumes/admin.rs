@@ -30,15 +30,15 @@ impl Vice {
             return Err(Fault::NotPermitted);
         }
         let answer = match call {
-            VolumeCall::Create { partition, name, quota_bytes, quota_files, owner } => {
+            VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner } => {
                 let quota = Quota { bytes: *quota_bytes, files: *quota_files };
                 let root = NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
-                self.create_volume(*partition, name, &root)?
+                self.create_volume(*id, *partition, name, &root)?
             }
             VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
             VolumeCall::Rename { id, name } => self.rename_volume(ask, *id, name)?,
-            VolumeCall::Clone { of, name, kind, replace } => {
-                return self.clone_volume(ask, *of, (name, *kind), *replace);
+            VolumeCall::Clone { id, of, name, kind, replace } => {
+                return self.clone_volume(ask, *id, *of, (name, *kind), *replace);
             }
             VolumeCall::SetFields { id, change } => return self.set_volume_fields(ask, *id, change),
             VolumeCall::List { partition, after, max } => self.list_volumes(*partition, *after, *max)?,
@@ -48,12 +48,20 @@ impl Vice {
         Ok(Outcome::Answer(answer))
     }
 
-    fn create_volume(&self, on: Option<PartitionNo>, name: &Name, root: &NewRoot) -> Result<Answer, Fault> {
+    fn create_volume(
+        &self,
+        id: Option<VolumeId>,
+        on: Option<PartitionNo>,
+        name: &Name,
+        root: &NewRoot,
+    ) -> Result<Answer, Fault> {
         let on = on.map_or_else(|| self.partitions.roomiest(), Ok)?;
         let partition = self.partitions.get(on)?;
+        self.need_free_name(name, VolumeKind::ReadWrite)?;
+        let id = id.map_or_else(|| self.new_number(), Ok)?;
         let _naming = self.naming.lock();
         self.need_free_name(name, VolumeKind::ReadWrite)?;
-        let id = self.partitions.next_volume()?;
+        self.need_free_number(id)?;
         let volume = partition.create_numbered_volume(Some(id), name, root)?;
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
@@ -70,6 +78,7 @@ impl Vice {
     fn clone_volume(
         &self,
         ask: &mut Ask<'_>,
+        id: Option<VolumeId>,
         of: VolumeId,
         (name, kind): (&Name, VolumeKind),
         replace: bool,
@@ -82,11 +91,15 @@ impl Vice {
             self.bring_in(ask, &volume)?;
             self.end_idle_lends(&volume)?;
         }
+        // Who has the replaced one by its number has it still.
+        let known = self.replaced_by_clone(&volume, name, kind, replace)?;
+        let id = id.or(known).map_or_else(|| self.new_number(), Ok)?;
         let naming = self.naming.lock();
         let replaces = self.replaced_by_clone(&volume, name, kind, replace)?;
-        // Who has it by its number has it still.
-        let id = Some(replaces.map_or_else(|| self.partitions.next_volume(), Ok)?);
-        let new = NewClone { id, name: name.clone(), kind, now: ask.wall, replaces };
+        if replaces != Some(id) {
+            self.need_free_number(id)?;
+        }
+        let new = NewClone { id: Some(id), name: name.clone(), kind, now: ask.wall, replaces };
         let cloned = volume.partition.clone_volume(of, &new);
         drop(naming);
         volume.hush(Time::ZERO);
@@ -169,6 +182,14 @@ impl Vice {
     fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
         volume.hush(ask.now + HUSH);
         self.need_all_back(ask, volume.store.id())
+    }
+
+    /// Numbers are unique in a server. Whoever calls holds `naming`.
+    ///
+    /// # Errors
+    /// `Exists`.
+    fn need_free_number(&self, id: VolumeId) -> Result<(), Fault> {
+        if self.partitions.volume(id)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
     }
 
     /// Names are unique in a server. Whoever calls holds `naming`.

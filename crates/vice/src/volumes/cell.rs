@@ -1,9 +1,10 @@
 //! The door to the cell's database, where this server has it or knows who has.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use celldb::{CellDb, CellError};
-use types::{Answer, CellCall, Fault, Revision, Seen, ServerId, ServerInfo, WhichVolume};
+use types::{Answer, CellCall, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeId, WhichVolume};
 
 use crate::Vice;
 use crate::calls::Outcome;
@@ -15,10 +16,40 @@ const RECORDS_MAX: usize = 1000;
 const NUMBERS_MAX: u32 = 1 << 20;
 
 impl Vice {
-    /// Who has the cell's database. Once, before anybody asks.
+    /// There is a database of the cell, although it may not be there yet: until it is, what needs it is refused. Before anybody asks.
+    pub fn expects_cell(&self) {
+        self.expects_cell.store(true, Ordering::Relaxed);
+    }
+
+    /// Who has the cell's database. Once.
     pub fn has_cell(&self, db: Arc<dyn CellDb>) {
+        self.expects_cell();
         if self.cell.set(db).is_err() {
             tracing::error!("a second database of the cell is not used");
+        }
+    }
+
+    /// The cell's database; `None`: this server is a cell of its own without one.
+    ///
+    /// # Errors
+    /// `CellAway` if it is not there yet.
+    pub(crate) fn cell(&self) -> Result<Option<&dyn CellDb>, Fault> {
+        match self.cell.get() {
+            Some(db) => Ok(Some(&**db)),
+            None if self.expects_cell.load(Ordering::Relaxed) => Err(Fault::CellAway),
+            None => Ok(None),
+        }
+    }
+
+    /// A number that no volume of the cell ever had. May ask another server, so no lock is held.
+    ///
+    /// # Errors
+    /// `CellAway`: rather than to invent one.
+    pub(crate) fn new_number(&self) -> Result<VolumeId, Fault> {
+        let next = self.partitions.next_volume()?;
+        match self.cell()? {
+            Some(db) => Ok(db.take_numbers(VolumeId(next.0 - 1), 1)?),
+            None => Ok(next),
         }
     }
 
@@ -36,6 +67,16 @@ impl Vice {
         self.me.get().cloned().unwrap_or_else(nameless)
     }
 
+    /// The number of the volume with this name, and what its partition is called, if it is here.
+    ///
+    /// # Errors
+    /// The partition's.
+    pub fn find_volume(&self, name: &Name) -> Result<Option<(VolumeId, String)>, Fault> {
+        let Some(id) = self.partitions.named(name.as_bytes())? else { return Ok(None) };
+        let volume = self.any_volume(id)?;
+        Ok(self.partitions.name_of(volume.no).map(|partition| (id, partition.to_owned())))
+    }
+
     pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<Outcome, Fault> {
         if call.changes() && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
@@ -44,8 +85,7 @@ impl Vice {
             let me = Seen { record: self.me(), revision: Revision(0) };
             return Ok(Outcome::Answer(Answer::Servers(vec![me])));
         }
-        let db = self.cell.get().ok_or(Fault::Unsupported)?;
-        answer(&**db, call).map(Outcome::Answer)
+        answer(self.cell()?.ok_or(Fault::Unsupported)?, call).map(Outcome::Answer)
     }
 }
 
@@ -68,8 +108,8 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
         }
         CellCall::PutGroup { group, expected } => Answer::Revision(db.put_group(group, *expected)?),
         CellCall::RemoveGroup { read_write, expected } => Answer::Revision(db.remove_group(*read_write, *expected)?),
-        CellCall::TakeNumbers { count } if (1..=NUMBERS_MAX).contains(count) => {
-            Answer::Number(db.take_numbers(*count)?)
+        CellCall::TakeNumbers { above, count } if (1..=NUMBERS_MAX).contains(count) => {
+            Answer::Number(db.take_numbers(*above, *count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
         // Who is asked answers for itself.

@@ -56,6 +56,11 @@ impl Partitions {
         self.0.get(no.0 as usize).map(|named| &named.partition).ok_or(Fault::Invalid)
     }
 
+    /// What one is called.
+    pub(crate) fn name_of(&self, no: PartitionNo) -> Option<&str> {
+        self.0.get(no.0 as usize).map(|named| named.name.as_str())
+    }
+
     /// What they are called, and their room.
     pub(crate) fn infos(&self) -> Result<Vec<PartitionInfo>, Fault> {
         let info = |(no, named): (u32, &Named)| {

@@ -151,5 +151,5 @@ pub fn clone(
         let why = format!("{} is read-only already", text(&volume.name));
         return Err(Failure::new(what, why).mend("name the read-write volume of its group"));
     }
-    office.change_one(&what, VolumeCall::Clone { of: volume.id, name: name(to)?, kind, replace })
+    office.change_one(&what, VolumeCall::Clone { id: None, of: volume.id, name: name(to)?, kind, replace })
 }

@@ -52,7 +52,7 @@ impl Create {
         }
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let quota_bytes = self.maxquota.unwrap_or(0);
-        let call = VolumeCall::Create { partition, name: valid, quota_bytes, quota_files: 0, owner };
+        let call = VolumeCall::Create { id: None, partition, name: valid, quota_bytes, quota_files: 0, owner };
         let Some(made) = office.change_one(&what, call)? else { return Ok(()) };
         if office.common.json {
             crate::show::json(&show::volume_json(office, &made));
