@@ -7,11 +7,13 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod cancel;
+mod cell;
 mod channel;
 pub mod clock;
 mod config;
 mod core;
 mod identity;
+mod line;
 mod pending;
 mod reader;
 mod reclaim;
@@ -19,10 +21,13 @@ mod remote;
 mod session;
 mod shared;
 mod threads;
+mod volume;
 
 pub use cancel::{Cancel, CancelGuard};
+pub use cell::Cell;
 pub use config::SessionConfig;
 pub use fabric::{Endpoint, EndpointError, Options};
 pub use identity::{Identity, IdentityError};
 pub use remote::{CallError, Events, Heard, Remote, Reply};
 pub use session::Session;
+pub use volume::Volume;

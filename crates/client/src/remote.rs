@@ -91,6 +91,9 @@ pub trait Remote: Send + Sync {
 
     /// Whether [`Call::OpenBody`] can work here.
     fn passes_descriptors(&self) -> bool;
+
+    /// Ends in good order, if there is something to end: every call fails from now on.
+    fn detach(&self) {}
 }
 
 /// A break that is to be acknowledged: that happens when this is dropped, in whatever thread.

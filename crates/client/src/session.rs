@@ -168,6 +168,10 @@ impl Remote for Session {
     fn passes_descriptors(&self) -> bool {
         self.shared.passes_descriptors()
     }
+
+    fn detach(&self) {
+        Session::detach(self);
+    }
 }
 
 impl Shared {

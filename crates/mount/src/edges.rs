@@ -1,7 +1,7 @@
 //! Mount points in a mount: every volume is a file system of its own, mounted below its mount point when somebody comes by (`docs/volumes.md`).
 //!
 //! Model. A mount point is a directory in the kernel, and nothing about it may be kept until something is mounted upon it. So whoever comes by looks its name up (LOOKUP), and that
-//! request makes the mount: a FUSE mount of its own, served by the same client, which is attached to the directory before the answer goes out. The kernel goes on from the answer
+//! request makes the mount: a FUSE mount of its own, with a cache manager of its own, which is attached to the directory before the answer goes out. The kernel goes on from the answer
 //! into the mount, and tools see its device number at their first look.
 //!
 //! - To attach something to a directory the kernel must have its name already, and who looks a name up for the first time makes it only with the answer. So every mount point has a second
@@ -11,7 +11,8 @@
 //!   status may not be kept either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered `ESTALE`, at which the kernel repeats the walk once.
 //! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself). Whoever was in it stays; when the next comes by, it is attached again. For that every
 //!   mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
-//! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place.
+//! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place. When its mount has ended, the cache manager hands
+//!   over what it has and ends too; until then the volume is not mounted anew.
 //! - A mount that was not asked anything for [`Plan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
 //!   it could not be killed.
 //! - A volume is not mounted below itself: walks through it would have no end.
@@ -24,13 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
+use client::Volume;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
-use venus::{Location, Request, Venus};
+use venus::{Error, Request, Venus, Volumes};
 
 use crate::errno;
-use crate::kin::Kin;
+use crate::forerunner::Forerunner;
 use crate::mount::{Mount, Transport};
 use crate::mounting;
 use crate::nodes::Nodes;
@@ -52,7 +55,7 @@ pub const PORCH: &str = ".rialto-porch";
 pub const PORCH_NODE: u64 = u64::MAX - 1;
 
 /// What all mounts of one client have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Plan {
     /// What the first mount shows as its source.
     pub source: String,
@@ -64,6 +67,10 @@ pub struct Plan {
     pub transport: Transport,
     /// How long a mount is kept that nobody uses.
     pub idle: Duration,
+    /// Lists directories ahead, for all of them.
+    pub forerunner: Option<Arc<Forerunner>>,
+    /// The volumes that are mounted, or can be.
+    pub volumes: Arc<Volumes>,
 }
 
 /// Where a mount is.
@@ -77,7 +84,6 @@ pub enum Place {
 /// The mount points of one mount that the kernel was given.
 pub struct Edges {
     pub(crate) venus: Arc<Venus>,
-    pub(crate) kin: Arc<Kin>,
     pub(crate) plan: Plan,
     place: Place,
     /// The volumes on the way here, this mount's own last.
@@ -123,7 +129,6 @@ impl Edges {
     /// For the mount that `notifier` tells.
     pub fn new(
         venus: &Arc<Venus>,
-        kin: &Arc<Kin>,
         plan: Plan,
         place: Place,
         (way, read_only): (Vec<VolumeId>, bool),
@@ -131,7 +136,6 @@ impl Edges {
     ) -> Arc<Self> {
         Arc::new(Edges {
             venus: Arc::clone(venus),
-            kin: Arc::clone(kin),
             plan,
             place,
             way,
@@ -172,11 +176,18 @@ impl Edges {
     }
 
     fn retire_child(&self, child: Child) {
-        let mut retired = self.retired.lock();
-        retired.retain(|mount| !mount.is_over());
         // Without its anchor it ends with its last user.
-        if !child.mount.is_over() {
-            retired.push(child.mount);
+        self.retired.lock().push(child.mount);
+        self.bury();
+    }
+
+    /// Volumes whose mounts have ended are closed.
+    fn bury(&self) {
+        let over: Vec<Mount> = self.retired.lock().extract_if(.., |mount| mount.is_over()).collect();
+        for mount in over {
+            let volume = mount.volume();
+            drop(mount);
+            self.plan.volumes.close(volume);
         }
     }
 
@@ -208,9 +219,12 @@ impl Edges {
         let was = state.child.take();
         state.making = true;
         drop(state);
-        let made = match was.filter(|child| !child.mount.is_over()) {
-            Some(detached) => self.attach_again(detached, node, point.fid),
-            None => self.make(request, node, point.fid),
+        let made = match was {
+            Some(detached) if !detached.mount.is_over() => self.attach_again(detached, node, point.fid),
+            over => {
+                over.into_iter().for_each(|child| self.retire_child(child));
+                self.make(request, node, point.fid)
+            }
         };
         let mut state = point.state.lock();
         state.making = false;
@@ -225,28 +239,32 @@ impl Edges {
             return Err(Errno::MFILE);
         }
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
-        let to = self.venus.follow(request, &point, self.read_only).map_err(|error| errno::of(&error))?;
-        if self.way.contains(&to.root.volume) {
+        let to = self.plan.volumes.follow(request, &point, self.read_only).map_err(|error| errno::of(&error))?;
+        if self.way.contains(&to.id()) {
             return Err(Errno::LOOP);
         }
-        if !self.is_free(to.root.volume) {
-            tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
-            return Err(Errno::BUSY);
-        }
-        self.mount(node, fid, &point, &to).map_err(|error| refused(&error, fid))
+        let venus = self.open(&to, &point).map_err(|error| errno::of(&error))?;
+        let mounted = self.mount((node, fid), &point, &to, venus);
+        mounted.map_err(|error| {
+            self.plan.volumes.close(to.id());
+            refused(&error, fid)
+        })
     }
 
-    /// Whether no mount shows the volume. One that was taken away a moment ago may be ending.
-    fn is_free(&self, volume: VolumeId) -> bool {
+    /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
+    fn open(&self, to: &Arc<Volume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
         let end = Instant::now() + ENDING;
-        while self.kin.shows(volume) {
-            if Instant::now() >= end {
-                return false;
+        loop {
+            self.bury();
+            match self.plan.volumes.open(to) {
+                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
+                Err(Error::Fault(Fault::Busy)) => {
+                    tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
+                    return Err(Fault::Busy.into());
+                }
+                opened => return opened,
             }
-            std::thread::sleep(ENDING / 100);
-            self.retired.lock().retain(|mount| !mount.is_over());
         }
-        true
     }
 
     /// The kernel detached it, and somebody is still in it.
@@ -266,14 +284,15 @@ impl Edges {
 
     fn mount(
         self: &Arc<Self>,
-        node: u64,
-        fid: Fid,
+        (node, fid): (u64, Fid),
         point: &MountPoint,
-        to: &Location,
+        to: &Volume,
+        venus: Arc<Venus>,
     ) -> Result<Child, mounting::MountError> {
-        let read_only = self.read_only && to.read_only;
-        let way = ([&self.way[..], &[to.root.volume]].concat(), read_only);
-        let (mount, anchor) = Mount::below(self, Place::Below(Arc::downgrade(self), node), way, to)?;
+        let read_only = self.read_only && to.is_read_only();
+        let way = ([&self.way[..], &[to.id()]].concat(), read_only);
+        let place = Place::Below(Arc::downgrade(self), node);
+        let (mount, anchor) = Mount::below(&self.plan, place, way, to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
         let number = self.attach_copy(&anchor, node, fid)?;
@@ -309,18 +328,14 @@ impl Edges {
 
     /// Takes away what was not used since the last time. Returns whether anything is left.
     pub fn sweep(&self) -> bool {
-        self.retired.lock().retain(|mount| !mount.is_over());
+        self.bury();
         let mut left = false;
         for (node, point) in self.points() {
             let idle = {
                 let mut state = point.state.lock();
                 let Some(child) = &state.child else { continue };
-                if child.mount.is_over() {
-                    state.child = None;
-                    continue;
-                }
                 if !child.is_there() {
-                    // It was taken away, or detached long ago.
+                    // It ended, was taken away, or detached long ago.
                     let gone = state.child.take();
                     drop(state);
                     gone.into_iter().for_each(|child| self.retire_child(child));

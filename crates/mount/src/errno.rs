@@ -53,6 +53,7 @@ pub fn of(error: &Error) -> Errno {
         // Whether it happened is unknown, and the application must not take it for done or for refused.
         Error::Lost | Error::Protocol | Error::LockLost => Errno::IO,
         Error::Closed(_) => Errno::NOTCONN,
+        Error::NoCache(_) => Errno::IO,
         Error::BadHandle => Errno::BADF,
     }
 }

@@ -12,16 +12,16 @@
 //! when it is through with an order.
 //!
 //! It gets *orders* through its standard input, and ends with it. An order names a directory by the kernel's numbers; that takes root, and without
-//! there is no forerunner. The mount is open only while an order is carried out, so that it does not keep anybody from unmounting; and it is the mount that
-//! was there at the first order, or nothing.
+//! there is no forerunner. The mount is open only while an order is carried out, so that it does not keep anybody from unmounting; and it is the file system that
+//! the order is for, or nothing. One process serves a mount and all that are mounted below it: those it reaches through descriptors of the process that orders.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,10 +40,55 @@ const OPEN_MAX: usize = 64;
 /// How often who waits for it looks.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
+/// The file system that is to be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Root {
+    /// A descriptor of its root in the process that orders; [`Root::AT_PATH`]: it is where the forerunner was told to look.
+    descriptor: i32,
+    /// Its device.
+    major: u32,
+    minor: u32,
+    padding: u32,
+}
+
+impl Root {
+    const AT_PATH: i32 = -1;
+
+    /// The file system that is mounted at this path.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn at(path: &Path) -> Result<Root, Errno> {
+        let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Root { descriptor: Self::AT_PATH, ..Self::of(place.as_fd())? })
+    }
+
+    /// The file system that `root` is open in, as long as it is.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of(root: BorrowedFd<'_>) -> Result<Root, Errno> {
+        let (major, minor) = device_of(root)?;
+        Ok(Root { descriptor: root.as_raw_fd(), major, minor, padding: 0 })
+    }
+
+    fn path(&self, mountpoint: &Path) -> PathBuf {
+        match (self.descriptor, rustix::process::getppid()) {
+            (Self::AT_PATH, _) => mountpoint.to_owned(),
+            (descriptor, Some(parent)) => format!("/proc/{parent}/fd/{descriptor}").into(),
+            // Nobody orders any more.
+            (_, None) => PathBuf::new(),
+        }
+    }
+}
+
 /// What is to be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Order {
+    /// Where.
+    pub root: Root,
     /// The directory.
     pub node: u64,
     /// The kernel keeps 32 bits of it.
@@ -54,7 +99,7 @@ pub struct Order {
 
 /// The process, as its parent sees it. Dropping it ends it.
 pub struct Forerunner {
-    process: Child,
+    process: Mutex<Child>,
     /// Its standard input. It says a byte for each order that is done.
     socket: UnixStream,
     progress: Mutex<Progress>,
@@ -63,7 +108,7 @@ pub struct Forerunner {
 #[derive(Default)]
 struct Progress {
     /// The directories of the orders that are not done, the first of them under way.
-    open: VecDeque<u64>,
+    open: VecDeque<(Root, u64)>,
     /// A page of the first one was answered with names, which the kernel may be taking in now.
     given: bool,
 }
@@ -83,7 +128,15 @@ impl Forerunner {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Forerunner { process, socket, progress: Mutex::default() })
+        Ok(Forerunner { process: Mutex::new(process), socket, progress: Mutex::default() })
+    }
+
+    /// Ends the process, whoever else would give it orders: none is carried out any more.
+    pub fn end(&self) {
+        let mut process = self.process.lock();
+        if let Err(error) = process.kill().and_then(|()| process.wait()) {
+            tracing::warn!(%error, "the forerunner does not end");
+        }
     }
 
     /// Whether it will be carried out; not if there are too many already. Never waits.
@@ -93,25 +146,25 @@ impl Forerunner {
         // As many as that have room in the socket, so that they are written whole.
         let sent = progress.open.len() < OPEN_MAX && rustix::io::write(&self.socket, order.as_bytes()).is_ok();
         if sent {
-            progress.open.push_back(order.node);
+            progress.open.push_back((order.root, order.node));
         }
         sent
     }
 
     /// A page of this directory is about to be answered with names, perhaps to it.
-    pub fn gives(&self, node: u64) {
+    pub fn gives(&self, root: Root, node: u64) {
         let mut progress = self.progress.lock();
         self.hear(&mut progress);
-        progress.given |= progress.open.front() == Some(&node);
+        progress.given |= progress.open.front() == Some(&(root, node));
     }
 
     /// Waits until the kernel has taken in what it was given of this directory; whether there was something, and whether it has.
-    pub fn taken_in(&self, node: u64, patience: Duration) -> Option<bool> {
+    pub fn taken_in(&self, root: Root, node: u64, patience: Duration) -> Option<bool> {
         let end = Instant::now() + patience;
         let is_given = || {
             let mut progress = self.progress.lock();
             self.hear(&mut progress);
-            progress.given && progress.open.front() == Some(&node)
+            progress.given && progress.open.front() == Some(&(root, node))
         };
         if !is_given() {
             return None;
@@ -148,37 +201,26 @@ impl Forerunner {
 
 impl Drop for Forerunner {
     fn drop(&mut self) {
-        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
-            tracing::warn!(%error, "the forerunner does not end");
-        }
+        self.end();
     }
 }
 
 /// What the process does: carries out orders until there are no more.
 ///
 /// # Errors
-/// If nothing is mounted there.
+/// If it cannot hear or speak any more.
 pub fn run(mountpoint: &Path) -> std::io::Result<()> {
-    let mut device = None;
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut orders = File::from(socket.try_clone()?);
     let mut space = Vec::with_capacity(LISTED_BYTES);
     let mut bytes = [0; size_of::<Order>()];
     while orders.read_exact(&mut bytes).is_ok() {
         let Ok(order) = Order::read_from_bytes(&bytes) else { break };
-        let device = match device {
-            Some(device) => device,
-            None => *device.insert(device_at(mountpoint)?),
-        };
         // A directory that is gone, or another mount in this place: nothing to list.
-        let _ = list(mountpoint, device, order, &mut space);
+        let _ = list(mountpoint, order, &mut space);
         rustix::io::write(&socket, &[0])?;
     }
     Ok(())
-}
-
-fn device_at(path: &Path) -> Result<(u32, u32), Errno> {
-    device_of(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
 }
 
 fn device_of(file: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
@@ -187,10 +229,10 @@ fn device_of(file: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
     Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
-fn list(mountpoint: &Path, its_device: (u32, u32), order: Order, space: &mut Vec<u8>) -> Result<(), Errno> {
+fn list(mountpoint: &Path, order: Order, space: &mut Vec<u8>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
-    if device_of(root.as_fd())? != its_device {
+    let root = rustix::fs::open(order.root.path(mountpoint), flags, Mode::empty())?;
+    if device_of(root.as_fd())? != (order.root.major, order.root.minor) {
         return Err(Errno::XDEV);
     }
     let words = handle_words(order.node, order.generation);

@@ -21,7 +21,6 @@ pub mod fuzzing;
 mod groups;
 mod init;
 mod interrupts;
-mod kin;
 mod listings;
 mod locks;
 mod mount;

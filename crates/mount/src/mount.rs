@@ -1,24 +1,24 @@
 //! A mounted volume: from `mount(2)` to the last request.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use client::Volume;
 use rustix::io::Errno;
 use types::{Caller, Fid, Name, VolumeId};
-use venus::{Location, Venus};
+use venus::{Request as Asked, Venus, Volumes};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
 use crate::edges::{self, Edges, Place, Plan};
-use crate::forerunner::Forerunner;
+use crate::forerunner::{Forerunner, Root};
 use crate::init::{Agreement, negotiate};
 use crate::interrupts::Interrupts;
-use crate::kin::Kin;
 use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::mounting::{self, MountError, Target};
@@ -42,8 +42,6 @@ pub struct MountConfig {
     pub source: String,
     /// Others than the one who mounts may use it, as mode bits allow.
     pub allow_other: bool,
-    /// It shows a volume that nobody can change.
-    pub read_only: bool,
     /// Its threads.
     pub workers: WorkersConfig,
     /// How requests come.
@@ -80,7 +78,6 @@ impl MountConfig {
             volume,
             source: source.into(),
             allow_other: rustix::process::geteuid().is_root(),
-            read_only: false,
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
             forerunner: None,
@@ -94,6 +91,8 @@ impl MountConfig {
 pub struct Mount {
     /// None of a mount below another, which goes with that, or when `umount` says so.
     mountpoint: Option<PathBuf>,
+    /// Of the first one, which ends it.
+    forerunner: Option<Arc<Forerunner>>,
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
@@ -148,42 +147,48 @@ impl<H: Handler> Served<H> {
 
 impl Mount {
     /// Mounts, and serves the kernel's requests from threads of its own until it is unmounted, by [`Self::unmount`] or from
-    /// outside. Takes over what `venus` invalidates.
+    /// outside.
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
-    pub fn start(config: MountConfig, venus: Arc<Venus>) -> Result<Mount, MountError> {
-        let root = venus.root(&venus::Request::of(&Caller::ROOT), &config.volume)?.status.fid;
+    pub fn start(config: MountConfig, volumes: &Arc<Volumes>) -> Result<Mount, MountError> {
+        let volume = volumes.find(&Asked::of(&Caller::ROOT), &config.volume)?;
+        let venus = volumes.open(&volume)?;
+        Self::first(config, volumes, &volume, venus).inspect_err(|_| volumes.close(volume.id()))
+    }
+
+    fn first(
+        config: MountConfig,
+        volumes: &Arc<Volumes>,
+        volume: &Volume,
+        venus: Arc<Venus>,
+    ) -> Result<Mount, MountError> {
+        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status.fid;
         // Before the mount is there, so that it is ready for who uses the mount at once.
         let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
-        let forerunner = forerunner.and_then(|command| send_ahead(&command));
+        let forerunner = forerunner.and_then(|command| send_ahead(&command)).map(Arc::new);
         let plan = Plan {
             source: config.source.clone(),
             allow_other: config.allow_other,
             workers: config.workers,
             transport: config.transport,
             idle: config.idle,
+            forerunner: forerunner.clone(),
+            volumes: Arc::clone(volumes),
         };
-        let target = Target {
-            path: config.mountpoint,
-            source: config.source,
-            allow_other: config.allow_other,
-            read_only: config.read_only,
-        };
+        let read_only = volume.is_read_only();
+        let target =
+            Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other, read_only };
         let device = Device::new(mounting::mount(&target)?);
-        let edges = config.edges.then(|| (Place::Path(target.path.clone()), vec![root.volume], config.read_only));
-        let kin = Arc::new(Kin::default());
-        venus.set_invalidate(Arc::clone(&kin) as _);
-        match Self::serve(device, root, venus, &kin, plan, edges) {
+        let edges = config.edges.then(|| (Place::Path(target.path.clone()), vec![volume.id()], read_only));
+        match Self::serve(device, root, venus, plan, edges) {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
-                if let Some(forerunner) = forerunner {
-                    mount.notifier.send_ahead(forerunner);
-                }
+                mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
                 if let Some(edges) = &mount.dispatch.edges {
                     edges::look_after(edges).map_err(MountError::Threads)?;
                 }
-                mount.mountpoint = Some(target.path);
+                (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
                 Ok(mount)
             }
             Err(error) => {
@@ -193,35 +198,44 @@ impl Mount {
         }
     }
 
-    /// The volume `to` in a mount of its own, which is attached nowhere yet, for a mount point of `above`.
+    /// A volume in a mount of its own, which is attached nowhere yet, for a mount point.
     ///
     /// # Errors
     /// See [`MountError`].
     pub(crate) fn below(
-        above: &Edges,
+        plan: &Plan,
         place: Place,
         (way, read_only): (Vec<VolumeId>, bool),
-        to: &Location,
+        volume: &Volume,
+        venus: Arc<Venus>,
     ) -> Result<(Mount, OwnedFd), MountError> {
-        let volume = String::from_utf8_lossy(to.volume.as_bytes());
+        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status.fid;
+        let name = String::from_utf8_lossy(volume.name().as_bytes());
         let target = Target {
-            path: PathBuf::from(&*volume),
-            source: format!("{}#{volume}", above.plan.source),
-            allow_other: above.plan.allow_other,
-            read_only: to.read_only,
+            path: PathBuf::from(&*name),
+            source: format!("{}#{name}", plan.source),
+            allow_other: plan.allow_other,
+            read_only: volume.is_read_only(),
         };
         let (device, attached) = mounting::detached(&target)?;
-        let (venus, plan) = (Arc::clone(&above.venus), above.plan.clone());
-        let mount = Self::serve(Device::new(device), to.root, venus, &above.kin, plan, Some((place, way, read_only)))?;
+        let mount = Self::serve(Device::new(device), root, venus, plan.clone(), Some((place, way, read_only)))?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
+        mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
+    }
+
+    fn goes_ahead(&self, forerunner: Option<&Arc<Forerunner>>, root: impl FnOnce() -> Result<Root, Errno>) {
+        let Some(forerunner) = forerunner else { return };
+        match root() {
+            Ok(root) => self.notifier.send_ahead(forerunner, root),
+            Err(error) => tracing::warn!(%error, "nothing is listed ahead"),
+        }
     }
 
     fn serve(
         device: Device,
         root: Fid,
         venus: Arc<Venus>,
-        kin: &Arc<Kin>,
         plan: Plan,
         edges: Option<(Place, Vec<VolumeId>, bool)>,
     ) -> Result<Mount, MountError> {
@@ -235,9 +249,8 @@ impl Mount {
         let notifying = device.another().map_err(MountError::Device)?;
         let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
-        kin.join(root.volume, &notifier);
-        let edges =
-            edges.map(|(place, way, read_only)| Edges::new(&venus, kin, plan, place, (way, read_only), &notifier));
+        venus.set_invalidate(Arc::clone(&notifier) as _);
+        let edges = edges.map(|(place, way, read_only)| Edges::new(&venus, plan, place, (way, read_only), &notifier));
         let dispatch = Arc::new(Dispatch {
             venus,
             nodes,
@@ -250,7 +263,17 @@ impl Mount {
             used: AtomicBool::new(true),
         });
         let served = Served::start(Arc::clone(&dispatch), config, agreement, transport, (&device, descriptor))?;
-        Ok(Mount { mountpoint: None, notifier, dispatch, served })
+        Ok(Mount { mountpoint: None, forerunner: None, notifier, dispatch, served })
+    }
+
+    /// The cache manager of its volume.
+    pub fn venus(&self) -> &Arc<Venus> {
+        &self.dispatch.venus
+    }
+
+    /// Its volume.
+    pub(crate) fn volume(&self) -> VolumeId {
+        self.dispatch.nodes.root().volume
     }
 
     /// Whether nobody can use it any more.
@@ -293,6 +316,9 @@ impl Mount {
     /// # Errors
     /// What the kernel says.
     pub fn unmount(&self) -> std::io::Result<()> {
+        if let Some(forerunner) = &self.forerunner {
+            forerunner.end();
+        }
         self.notifier.call_back();
         if self.served.is_over() {
             return Ok(());

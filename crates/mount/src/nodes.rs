@@ -68,6 +68,11 @@ impl Nodes {
         Nodes { root, shards: Default::default() }
     }
 
+    /// The root of the volume that is shown.
+    pub fn root(&self) -> Fid {
+        self.root
+    }
+
     /// The kernel's number for `fid`.
     pub fn number(fid: Fid) -> u64 {
         fid.vnode.0

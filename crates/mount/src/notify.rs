@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, notify};
 use crate::channel::Channel;
 use crate::directories::OFFSET_OF_FIRST;
-use crate::forerunner::{Forerunner, Order};
+use crate::forerunner::{Forerunner, Order, Root};
 use crate::init::Agreement;
 use crate::nodes::Nodes;
 
@@ -51,7 +51,7 @@ pub struct Notifier {
     refused: AtomicBool,
     /// Breaks of directories.
     breaks: AtomicU64,
-    forerunner: Mutex<Option<Arc<Forerunner>>>,
+    forerunner: Mutex<Option<(Arc<Forerunner>, Root)>>,
     /// Something is, or was, mounted below.
     below: AtomicBool,
     /// To the thread that ends single names, once there is one.
@@ -72,10 +72,10 @@ impl Notifier {
         Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, ending }
     }
 
-    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names.
-    pub fn send_ahead(&self, forerunner: Forerunner) {
+    /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names. The mount is `root`.
+    pub fn send_ahead(&self, forerunner: &Arc<Forerunner>, root: Root) {
         if self.agreement.has_epochs() {
-            *self.forerunner.lock() = Some(Arc::new(forerunner));
+            *self.forerunner.lock() = Some((Arc::clone(forerunner), root));
         }
     }
 
@@ -118,27 +118,27 @@ impl Notifier {
 
     /// A page of `dir` is about to be answered with names.
     pub fn gives(&self, dir: Fid) {
-        if let Some(forerunner) = self.forerunner() {
-            forerunner.gives(Nodes::number(dir));
+        if let Some((forerunner, root)) = self.forerunner() {
+            forerunner.gives(root, Nodes::number(dir));
         }
     }
 
-    fn forerunner(&self) -> Option<Arc<Forerunner>> {
+    fn forerunner(&self) -> Option<(Arc<Forerunner>, Root)> {
         self.forerunner.lock().clone()
     }
 
     /// Ends the names that the forerunner was given of `dir` before its break. Who is slow to take them in (because others look the same names up, and
     /// wait for the server) is not waited for here, since the server may be waiting for us.
     fn end_given(&self, dir: Fid) {
-        let Some(forerunner) = self.forerunner() else { return };
+        let Some((forerunner, root)) = self.forerunner() else { return };
         let node = Nodes::number(dir);
-        match forerunner.taken_in(node, TAKING_IN) {
+        match forerunner.taken_in(root, node, TAKING_IN) {
             None => {}
             Some(true) => self.names(),
             Some(false) => {
                 let (channel, agreement) = (Arc::clone(&self.channel), self.agreement);
                 let later = move || {
-                    while forerunner.taken_in(node, PATIENCE) == Some(false) {}
+                    while forerunner.taken_in(root, node, PATIENCE) == Some(false) {}
                     end_names(&*channel, agreement);
                 };
                 if let Err(error) = std::thread::Builder::new().name("mount-names".into()).spawn(later) {
@@ -281,12 +281,12 @@ impl Invalidate for Notifier {
     }
 
     fn list(&self, dir: Fid, cookie: u64) -> bool {
-        let Some(forerunner) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
+        let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
         let node = Nodes::number(dir);
         // The kernel gave the root its generation itself.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
         let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
-        forerunner.order(&Order { node, generation, offset })
+        forerunner.order(&Order { root, node, generation, offset })
     }
 
     fn fill(&self, fid: Fid, data: &[u8]) -> bool {

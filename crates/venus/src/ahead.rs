@@ -8,7 +8,6 @@
 //! A reader that skips by the same distance three times reads in *steps*: the blocks of the next steps are fetched.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -94,7 +93,7 @@ impl Sequence {
 
 impl Core {
     pub fn drop_ahead(&self, bytes: usize) {
-        self.ahead_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.ahead.change(bytes, 0);
     }
 
     /// Reads `start..end`, which lies in the file, out of what was read ahead; and whether that had to be waited for on a long line.
@@ -145,7 +144,7 @@ impl Core {
         let mut data = open.file.data.lock();
         let freed = data.reads.meet(status.data_version);
         self.drop_ahead(freed);
-        let room = self.config.read_cache_bytes_max.saturating_sub(self.ahead_bytes.load(Ordering::Acquire));
+        let room = self.ahead.limit(self.config.read_cache_bytes_max).saturating_sub(self.ahead.bytes());
         let missing = (from / BLOCK..to.div_ceil(BLOCK)).filter(|index| !data.reads.blocks.contains_key(index));
         let blocks: Vec<u64> = missing.take(room / BLOCK as usize).collect();
         for run in blocks.chunks(RUN_BLOCKS) {
@@ -199,7 +198,7 @@ impl Core {
                 !bytes.is_empty() && status.data_version == version && data.reads.version == version
             };
             if let Some((bytes, _)) = answer.as_ref().filter(fits) {
-                self.ahead_bytes.fetch_add(bytes.len(), Ordering::AcqRel);
+                self.ahead.change(0, bytes.len());
                 data.reads.blocks.insert(index, Block::Here { left: bytes.len(), data: bytes.clone() });
             }
         }
@@ -215,17 +214,17 @@ impl Core {
     /// Keeps fetched bytes on disk, soon; not if the disk is slower than the line.
     pub fn store(self: &Arc<Self>, status: &Status, offset: u64, bytes: &Bytes) {
         let length = bytes.len();
-        if self.disk.is_none() || self.filling.fetch_add(length, Ordering::AcqRel) > FILLING_BYTES_MAX {
-            self.filling.fetch_sub(length, Ordering::AcqRel);
+        if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
             return;
         }
+        self.filling.change(0, length);
         let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
         self.fillers.run(move || {
-            if let Some(disk) = &core.disk {
+            if let Some(disk) = core.disk() {
                 disk.store(status.fid, status.data_version, status.size, offset, &bytes);
             }
             drop(bytes);
-            core.filling.fetch_sub(length, Ordering::AcqRel);
+            core.filling.change(length, 0);
         });
     }
 }

@@ -156,7 +156,7 @@ impl File {
 impl Core {
     /// A blank for a file that was just made and is opened with `mode`, if there is one at hand.
     pub fn begin_blank(&self, file: &Arc<File>, mode: OpenMode) -> Option<Passed> {
-        let may = mode.write && !mode.read && self.config.delegations && self.passes_of(file.fid.volume);
+        let may = mode.write && !mode.read && self.config.delegations && self.passes().is_ok();
         if !may || self.expects_short() || self.space.is_scarce() || !self.is_covered_and_empty(file.fid) {
             return None;
         }
@@ -227,7 +227,7 @@ impl Core {
 
     /// A directory is delegated: the first ones are fetched, if there are none.
     pub fn first_blanks(&self, dir: Fid) {
-        if self.passes_of(dir.volume) && self.local && self.may_ask(|blanks| blanks.count == 0) {
+        if self.passes().is_ok() && self.is_local() && self.may_ask(|blanks| blanks.count == 0) {
             self.fetch_blanks(dir, ASKED_AT_FIRST);
         }
     }

@@ -152,8 +152,8 @@ impl Core {
     }
 
     fn try_pin(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Option<(Passed, Arc<Pinned>, u64)> {
-        let disk = self.disk.as_ref()?;
-        if mode.write || !file.is_clean() || !file.is_landed() || !self.passes_of(file.fid.volume) {
+        let disk = self.disk()?;
+        if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;
         }
         let status = self.promised(file)?;
@@ -187,7 +187,7 @@ impl Core {
     /// it are of no more use. To drop them then would hold that open up (50 ms for 256 MiB).
     pub fn drop_pages_of_whole(&self, fid: Fid) {
         let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
-        if self.disk.is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
+        if self.disk().is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
             // In a thread that the kernel waits for never.
             self.fillers.run(move || {
                 if core.closed(fid).is_some_and(|status| core.is_whole(&status)) {
@@ -209,13 +209,13 @@ impl Core {
 
     /// Whether all of this version is in the disk cache.
     fn is_whole(&self, status: &Status) -> bool {
-        let missing = self.disk.as_ref().and_then(|disk| disk.missing(status.fid, status.data_version, status.size));
+        let missing = self.disk().and_then(|disk| disk.missing(status.fid, status.data_version, status.size));
         missing.is_some_and(|missing| missing.is_empty())
     }
 
     /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
     fn fill_gaps(&self, request: &Request<'_>, file: &File, status: &Status) -> Option<()> {
-        let disk = self.disk.as_ref()?;
+        let disk = self.disk()?;
         let missing = disk.missing(file.fid, status.data_version, status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
             self.fetch_left_out(request.caller, status);
@@ -297,7 +297,7 @@ impl Core {
         let gone =
             self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status).is_some_and(|now| now.links == 0);
         let body = pinned.body.lock();
-        if let (Some(disk), Some(taken)) = (&self.disk, pinned.taken.lock().take()) {
+        if let (Some(disk), Some(taken)) = (self.common.disk(), pinned.taken.lock().take()) {
             let now = version.filter(|_| !gone).map(|version| (version, body.size()));
             disk.give_back(file.fid, taken, now, &body.changed);
         }

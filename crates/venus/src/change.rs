@@ -112,7 +112,7 @@ impl Core {
                 self.poke.notify_one();
             }
         }
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.remove(status.fid);
         }
     }

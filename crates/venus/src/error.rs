@@ -22,6 +22,9 @@ pub enum Error {
     /// Shut down, or the server refuses this client.
     #[error("session is closed: {0}")]
     Closed(String),
+    /// This machine has no threads for it, or its disk cache cannot be opened.
+    #[error("no cache for the volume: {0}")]
+    NoCache(String),
     /// A lock that this file's user relied on was lost together with its session.
     #[error("a lock on the file was lost with its session")]
     LockLost,

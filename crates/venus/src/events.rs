@@ -115,7 +115,7 @@ impl Core {
         file.moved.notify_all();
         let dirty = !data.dirty.is_empty();
         drop(data);
-        self.unsent.change(0, 0);
+        self.unsent.nudge();
         if dirty {
             self.send_soon(file);
         }

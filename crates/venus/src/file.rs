@@ -19,7 +19,7 @@ use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwne
 
 use crate::Error;
 use crate::blank::Scratch;
-use crate::budget::Gauge;
+use crate::budget::Share;
 use crate::cached::Pinned;
 use crate::extents::{Chunk, Extents};
 use crate::pass::{Choice, Passed};
@@ -124,12 +124,12 @@ impl File {
     }
 
     /// Publishes what `data` holds, after each change of `dirty`, `flying` or `sealed`.
-    pub fn account(&self, data: &mut Data, gauge: &Gauge) {
+    pub fn account(&self, data: &mut Data, share: &Share) {
         let now = data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
         let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
         self.floor.store(floor, Ordering::Release);
         self.sealed.store(data.sealed.len(), Ordering::Release);
-        gauge.change(self.unsent.swap(now, Ordering::AcqRel), now);
+        share.change(self.unsent.swap(now, Ordering::AcqRel), now);
         if data.dirty.is_empty() {
             data.since = None;
         }

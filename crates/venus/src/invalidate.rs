@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use types::{Fid, Name, VolumeId};
+use types::{Fid, Name};
 
 /// The kernel's number for a file that it reads and writes itself in place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,11 +31,6 @@ pub trait Invalidate: Send + Sync {
     /// Why not, for people.
     fn passes(&self) -> Result<(), &'static str> {
         Err("there is no kernel")
-    }
-
-    /// Whether bodies of this volume can be given.
-    fn passes_of(&self, _volume: VolumeId) -> bool {
-        true
     }
 
     /// Whether names in this directory are to end one by one ([`Self::name`]) where that is possible, because [`Self::directory`] costs more

@@ -95,7 +95,7 @@ impl LeftOut {
 impl Core {
     /// Whether a block of a fast stream is left out of the disk cache this time.
     pub fn leave_out(&self, status: &Status, block: u64) -> bool {
-        self.disk.is_some() && self.left_out.leave(status.fid, status.data_version, block)
+        self.disk().is_some() && self.left_out.leave(status.fid, status.data_version, block)
     }
 
     /// The file is opened again: what was left out of it is fetched in the background.
@@ -116,7 +116,7 @@ impl Core {
         if status.data_version != version {
             return;
         }
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.store(fid, version, status.size, block * BLOCK, &data);
         }
         let core = Arc::clone(self);

@@ -12,7 +12,7 @@
 //! 2. one pinned body (`cached.rs`), then one file's `data`
 //! 3. `tables`
 //! 4. `gate`; one directory handle's `progress` or `early`
-//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget) gauge, `space`, the disk cache's index (leaves)
+//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget) pot, `space`, the disk cache's index (leaves)
 //!
 //! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
 
@@ -26,6 +26,7 @@ mod body;
 mod budget;
 mod cached;
 mod change;
+mod common;
 mod config;
 mod delegate;
 mod disk;
@@ -66,14 +67,15 @@ mod space;
 mod spare;
 mod tables;
 mod venus;
+mod volumes;
 mod write;
 
 pub use config::VenusConfig;
 pub use error::Error;
 pub use invalidate::{Backing, Invalidate, Nobody};
-pub use mountpoint::Location;
 pub use request::Request;
 pub use result::{
     Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,
 };
 pub use venus::Venus;
+pub use volumes::Volumes;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use client::Cancel;
 use rustix::fs::Stat;
-use types::{Answer, Call, Caller, Fault, Fid, Lending, Status, VolumeId};
+use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
 use crate::blank::Blank;
 use crate::body::{agree, read_at};
@@ -120,8 +120,8 @@ impl Core {
         let passed = file.data.lock().passed.clone();
         let passed = match passed {
             None if choice.users > 0 => None,
-            None if made && self.local => self.begin_blank(file, mode),
-            None if self.local => self.pass(request, file, mode),
+            None if made && self.is_local() => self.begin_blank(file, mode),
+            None if self.is_local() => self.pass(request, file, mode),
             None => self.pin(request, file, mode)?,
             Some(Passed { pinned: Some(pinned), backing, .. }) => {
                 self.join_pinned(request, &pinned, mode)?;
@@ -215,23 +215,18 @@ impl Core {
 
     /// Whether bodies can be given to the kernel.
     pub fn passes(&self) -> Result<(), &'static str> {
-        match (self.config.passthrough, self.local) {
+        match (self.config.passthrough, self.is_local()) {
             (false, _) => Err("it is switched off"),
-            (_, false) if self.disk.is_none() => Err("the server is on another machine, and there is no disk cache"),
+            (_, false) if self.disk().is_none() => Err("the server is on another machine, and there is no disk cache"),
             _ => self.invalidator().passes(),
         }
-    }
-
-    /// Whether bodies of this volume can be.
-    pub fn passes_of(&self, volume: VolumeId) -> bool {
-        self.passes().is_ok() && self.invalidator().passes_of(volume)
     }
 
     /// The next open of this file, whose blocks are all known now, is passed: the kernel's own pages of it are no more use. To drop
     /// them then would hold that open up (50 ms for 256 MiB).
     pub fn drop_pages(&self, fid: Fid) {
         let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
-        if self.local && status.is_some_and(|status| status.size >= READ_MIN) && self.passes_of(fid.volume) {
+        if self.is_local() && status.is_some_and(|status| status.size >= READ_MIN) && self.passes().is_ok() {
             let kernel = self.invalidator();
             // Not in this thread: the kernel may be waiting for it.
             self.fillers.run(move || kernel.inode_data(fid));
@@ -240,7 +235,7 @@ impl Core {
 
     /// The first open: gives the body to the kernel, if everything for it holds.
     fn pass(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
-        if !file.is_clean() || !file.is_landed() || !self.passes_of(file.fid.volume) {
+        if !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;
         }
         let (status, known) = self.known_status(file)?;

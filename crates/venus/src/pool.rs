@@ -1,71 +1,161 @@
-//! A few threads that run jobs in the order they came.
+//! A few threads that run jobs in the order they came. They start when there is something to do, and end when there was nothing for a while: of a volume that nobody
+//! uses there are none.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// How long a thread without work stays.
+const IDLE: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    stopped: bool,
+    /// Threads there are, and those of them that wait for a job.
+    threads: usize,
+    idle: usize,
+}
+
 #[derive(Default)]
 struct Queue {
-    jobs: Mutex<(VecDeque<Job>, bool)>,
+    state: Mutex<State>,
     came: Condvar,
 }
 
 impl Queue {
     fn work(&self) {
+        let _here = Here(self);
+        let mut state = self.state.lock();
         loop {
-            let mut jobs = self.jobs.lock();
-            let job = loop {
-                match jobs.0.pop_front() {
-                    Some(job) => break job,
-                    None if jobs.1 => return,
-                    None => self.came.wait(&mut jobs),
-                }
-            };
-            drop(jobs);
-            job();
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.state.lock();
+                continue;
+            }
+            if state.stopped {
+                return;
+            }
+            state.idle += 1;
+            let over = self.came.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if over && state.jobs.is_empty() {
+                return;
+            }
         }
     }
 }
 
+/// A thread of the pool, until it ends, be it by a job that panics.
+struct Here<'a>(&'a Queue);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().threads -= 1;
+    }
+}
+
 pub(crate) struct Pool {
+    name: &'static str,
+    threads_max: usize,
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Pool {
-    pub fn new(name: &str, threads: usize) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::default());
-        let start = |_| {
-            let queue = Arc::clone(&queue);
-            std::thread::Builder::new().name(name.into()).spawn(move || queue.work())
-        };
-        let threads = (0..threads.max(1)).map(start).collect::<Result<Vec<_>, _>>()?;
-        Ok(Pool { queue, threads: Mutex::new(threads) })
+    pub fn new(name: &'static str, threads_max: usize) -> Self {
+        Pool { name, threads_max: threads_max.max(1), queue: Arc::default(), threads: Mutex::default() }
     }
 
     /// Runs `job` soon; not at all after [`Pool::stop`].
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut jobs = self.queue.jobs.lock();
-        if !jobs.1 {
-            jobs.0.push_back(Box::new(job));
+        let mut state = self.queue.state.lock();
+        if state.stopped {
+            return;
+        }
+        state.jobs.push_back(Box::new(job));
+        let starts = state.jobs.len() > state.idle && state.threads < self.threads_max;
+        if starts {
+            state.threads += 1;
+        }
+        drop(state);
+        if starts {
+            self.start();
+        } else {
             self.queue.came.notify_one();
+        }
+    }
+
+    fn start(&self) {
+        let queue = Arc::clone(&self.queue);
+        match std::thread::Builder::new().name(self.name.into()).spawn(move || queue.work()) {
+            Ok(thread) => {
+                let mut threads = self.threads.lock();
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+            }
+            Err(error) => {
+                // The job waits for another thread, or for the next job.
+                tracing::error!(%error, "no thread");
+                self.queue.state.lock().threads -= 1;
+                self.queue.came.notify_one();
+            }
         }
     }
 
     /// Runs what is queued and ends the threads.
     pub fn stop(&self) {
-        self.queue.jobs.lock().1 = true;
+        self.queue.state.lock().stopped = true;
         self.queue.came.notify_all();
         let this = std::thread::current().id();
-        for thread in self.threads.lock().drain(..) {
+        let threads: Vec<JoinHandle<()>> = self.threads.lock().drain(..).collect();
+        for thread in threads {
             if thread.thread().id() != this {
                 // A job that panicked was reported by the panic itself.
                 let _ = thread.join();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn threads_come_with_the_jobs_and_no_more_than_may() {
+        let pool = Pool::new("test", 2);
+        assert_eq!(pool.queue.state.lock().threads, 0);
+        let (go, wait) = mpsc::channel::<()>();
+        let (done, ends) = mpsc::channel();
+        let wait = Arc::new(Mutex::new(wait));
+        for number in 0..5 {
+            let (wait, done) = (Arc::clone(&wait), done.clone());
+            pool.run(move || {
+                let _ = wait.lock().recv();
+                done.send(number).unwrap();
+            });
+        }
+        assert_eq!(pool.queue.state.lock().threads, 2);
+        (0..5).for_each(|_| go.send(()).unwrap());
+        let mut through: Vec<i32> = (0..5).map(|_| ends.recv().unwrap()).collect();
+        through.sort_unstable();
+        assert_eq!(through, [0, 1, 2, 3, 4]);
+        pool.run(|| panic!("a job of this test"));
+        let last = done.clone();
+        pool.run(move || last.send(7).unwrap());
+        assert_eq!(ends.recv(), Ok(7), "the others go on");
+        pool.stop();
+        assert_eq!(pool.queue.state.lock().threads, 0);
+        pool.run(move || done.send(8).unwrap());
+        assert!(ends.recv().is_err(), "nothing runs any more");
     }
 }

@@ -59,7 +59,7 @@ impl Core {
         if let Some(data) = self.read_sibling(&open.caller, &status, (start, end), request.cancel) {
             return Ok(data);
         }
-        if self.local {
+        if self.is_local() {
             if status.size >= BODY_MIN
                 && let Some(data) = self.read_body(request, open, &status, start, end)
             {
@@ -67,9 +67,9 @@ impl Core {
             }
             return self.read_server(request, open, start, length).map(|(data, _)| data);
         }
-        let streams = self.disk.is_some() && open.sequence.lock().is_followed_by(start);
+        let streams = self.disk().is_some() && open.sequence.lock().is_followed_by(start);
         let (here, waited) = self.read_blocks(&open.file, &status, start, end, request.cancel);
-        let here = here.or_else(|| self.disk.as_ref()?.read(fid, status.data_version, status.size, start, end));
+        let here = here.or_else(|| self.disk()?.read(fid, status.data_version, status.size, start, end));
         // Ask for the next blocks before waiting for this one.
         self.look_ahead(open, &status, start, end, waited);
         match here {

@@ -1,7 +1,7 @@
 //! What all operations share: the session, the tables, the open files, the threads. See the head of `lib.rs` for the locks.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -11,7 +11,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
 
 use crate::blank::Blanks;
-use crate::budget::Gauge;
+use crate::budget::Share;
+use crate::common::Common;
 use crate::disk::DiskCache;
 use crate::file::File;
 use crate::journal::{Entry, Journal};
@@ -49,8 +50,8 @@ pub(crate) struct Chores {
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
     pub config: VenusConfig,
-    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept for it.
-    pub local: bool,
+    /// With the other volumes of the mount.
+    pub common: Arc<Common>,
     pub tables: Mutex<Tables>,
     /// A removal ended.
     pub removed: Condvar,
@@ -64,10 +65,11 @@ pub(crate) struct Core {
     pub opens: Mutex<HashMap<Handle, Arc<Open>>>,
     pub dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
     pub next: AtomicU64,
-    pub unsent: Gauge,
+    pub unsent: Share,
     /// Bytes in all files' `kept`.
-    pub kept: AtomicUsize,
-    pub ahead_bytes: AtomicUsize,
+    pub kept: Share,
+    /// Bytes that were read ahead.
+    pub ahead: Share,
     pub siblings: Siblings,
     pub early_dirs: EarlyDirs,
     pub space: Space,
@@ -75,14 +77,13 @@ pub(crate) struct Core {
     pub readers: Pool,
     /// Writes the disk cache, or tells the kernel what it may forget; `filling` bytes wait for it.
     pub fillers: Pool,
-    pub filling: AtomicUsize,
+    pub filling: Share,
     /// Bring bodies that the kernel has up to what the server has.
     pub followers: Pool,
     /// They are to end.
     pub leaving: Cancel,
     pub chores: Mutex<Chores>,
     pub poke: Condvar,
-    pub disk: Option<DiskCache>,
     pub left_out: LeftOut,
     pub stopped: AtomicBool,
     pub journal: Journal,
@@ -99,17 +100,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        let local = remote.passes_descriptors();
-        let disk = match &config.cache_dir {
-            Some(dir) if !local => Some(DiskCache::open(dir, config.cache_bytes_max)?),
-            _ => None,
-        };
+    pub fn new(common: &Arc<Common>, remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
+        if !remote.passes_descriptors() {
+            common.open_disk(&config)?;
+        }
         let journal = Journal::default();
-        let mut tables = Tables::new(&config);
+        let mut tables = Tables::new(&config, common);
         tables.landed = journal.counter();
         Ok(Core {
-            local,
             tables: Mutex::new(tables),
             removed: Condvar::new(),
             gate: RwLock::new(0),
@@ -119,21 +117,20 @@ impl Core {
             opens: Mutex::default(),
             dirs: Mutex::default(),
             next: AtomicU64::new(1),
-            unsent: Gauge::default(),
-            kept: AtomicUsize::new(0),
-            ahead_bytes: AtomicUsize::new(0),
-            siblings: Siblings::default(),
+            unsent: Share::of(&common.unsent),
+            kept: Share::of(&common.kept),
+            ahead: Share::of(&common.ahead),
+            siblings: Siblings::new(&common.siblings),
             early_dirs: EarlyDirs::default(),
             space: Space::default(),
-            senders: Pool::new("venus-send", config.flusher_threads)?,
-            readers: Pool::new("venus-read", config.reader_threads)?,
-            fillers: Pool::new("venus-fill", 1)?,
-            filling: AtomicUsize::new(0),
-            followers: Pool::new("venus-follow", FOLLOWERS)?,
+            senders: Pool::new("venus-send", config.flusher_threads),
+            readers: Pool::new("venus-read", config.reader_threads),
+            fillers: Pool::new("venus-fill", 1),
+            filling: Share::of(&common.filling),
+            followers: Pool::new("venus-follow", FOLLOWERS),
             leaving: Cancel::new(),
             chores: Mutex::default(),
             poke: Condvar::new(),
-            disk,
             left_out: LeftOut::default(),
             stopped: AtomicBool::new(false),
             journal,
@@ -142,9 +139,20 @@ impl Core {
             differences: AtomicU64::new(0),
             distrusted: AtomicU64::new(0),
             this: OnceLock::new(),
+            common: Arc::clone(common),
             remote,
             config,
         })
+    }
+
+    /// The server is on this machine and passes descriptors: its death is ours, so nothing is kept for it.
+    pub fn is_local(&self) -> bool {
+        self.remote.passes_descriptors()
+    }
+
+    /// The disk cache, if the server is on another machine.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.common.disk().filter(|_| !self.is_local())
     }
 
     /// Calls, after what was answered here about the files concerned has been sent; looks the groups up and calls again if the
@@ -213,7 +221,7 @@ impl Core {
     /// Lets go of the file's bytes when nothing needs them.
     pub fn let_go(&self, file: &File) {
         let Some(learned) = self.is_let_go(file) else { return };
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.rest(file.fid);
         }
         if learned {

@@ -24,6 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
 
 use crate::body::{agree, read_at};
+use crate::budget::{Pot, Share};
 use crate::cached::SIZE_MIN;
 use crate::lists::{Ahead, Lists, Named};
 use crate::pass::READ_MIN;
@@ -55,21 +56,21 @@ enum Body {
     Here { version: u64, data: Bytes },
 }
 
-#[derive(Default)]
 struct State {
     lists: Lists,
     bodies: HashMap<Fid, Body>,
     /// In the order in which they came; some are gone by now.
     order: VecDeque<Fid>,
-    bytes: usize,
+    /// Bytes of `bodies`.
+    share: Share,
     /// Those that were written here, in that order, with their lengths; some are gone by now.
     written: VecDeque<(Fid, usize)>,
     written_bytes: usize,
 }
 
 /// Small files that were fetched before somebody asked.
-#[derive(Default)]
 pub(crate) struct Siblings {
+    pot: Arc<Pot>,
     state: Mutex<State>,
     came: Condvar,
 }
@@ -79,9 +80,14 @@ fn is_file_up_to(status: &Status, longest: u64) -> bool {
 }
 
 impl State {
+    fn new(pot: &Arc<Pot>) -> Self {
+        let (lists, bodies, order, written, written_bytes) = Default::default();
+        State { lists, bodies, order, share: Share::of(pot), written, written_bytes }
+    }
+
     fn remove(&mut self, fid: Fid) {
         if let Some(Body::Here { data, .. }) = self.bodies.remove(&fid) {
-            self.bytes -= data.len();
+            self.share.change(data.len(), 0);
         }
     }
 
@@ -91,7 +97,7 @@ impl State {
             return;
         }
         self.remove(fid);
-        self.bytes += data.len();
+        self.share.change(0, data.len());
         self.bodies.insert(fid, Body::Here { version, data: data.clone() });
         self.written.push_back((fid, data.len()));
         self.written_bytes += data.len();
@@ -107,7 +113,7 @@ impl State {
 
     /// Makes room, the oldest first.
     fn trim(&mut self) {
-        while self.bytes > BYTES_MAX
+        while self.share.bytes() > self.share.limit(BYTES_MAX)
             && let Some(oldest) = self.order.pop_front()
         {
             if matches!(self.bodies.get(&oldest), Some(Body::Here { .. })) {
@@ -143,6 +149,11 @@ impl State {
 }
 
 impl Siblings {
+    /// With what the volumes of the mount have ahead together.
+    pub fn new(pot: &Arc<Pot>) -> Self {
+        Siblings { pot: Arc::clone(pot), state: Mutex::new(State::new(pot)), came: Condvar::new() }
+    }
+
     /// Whether it came.
     fn has(&self, fid: Fid) -> bool {
         matches!(self.state.lock().bodies.get(&fid), Some(Body::Here { .. }))
@@ -168,7 +179,7 @@ impl Siblings {
             }
             state.bodies.remove(&status.fid);
             if let Some(data) = data.filter(|_| alive) {
-                state.bytes += data.len();
+                state.share.change(0, data.len());
                 state.bodies.insert(status.fid, Body::Here { version: status.data_version, data });
                 state.order.push_back(status.fid);
             }
@@ -181,7 +192,7 @@ impl Siblings {
     /// Versions mean nothing any more.
     pub fn clear(&self) {
         let mut state = self.state.lock();
-        *state = State::default();
+        *state = State::new(&self.pot);
         drop(state);
         self.came.notify_all();
     }
@@ -190,7 +201,7 @@ impl Siblings {
 impl Core {
     /// Whether the file may come ahead.
     fn is_small(&self, status: &Status) -> bool {
-        is_file_up_to(status, if self.local { LOCAL_MAX } else { REMOTE_MAX })
+        is_file_up_to(status, if self.is_local() { LOCAL_MAX } else { REMOTE_MAX })
     }
 
     /// Those of a listing that are small, and the directories.
@@ -326,7 +337,7 @@ impl Core {
 
     fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], life: u64) {
         let on_disk = |status: &Status| {
-            let disk = self.disk.as_ref()?;
+            let disk = self.disk()?;
             disk.read(status.fid, status.data_version, status.size, 0, status.size)
         };
         let (mut came, mut missing) = (Vec::new(), Vec::new());
@@ -365,7 +376,7 @@ impl Core {
     }
 
     fn comes_by_descriptor(&self, status: &Status) -> bool {
-        self.local && status.size > ANSWER_MAX
+        self.is_local() && status.size > ANSWER_MAX
     }
 
     /// What to ask for a body.

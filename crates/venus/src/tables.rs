@@ -16,9 +16,14 @@ use lease::{Holder, Snapshot};
 use types::{BreakItem, DirEntry, Fid, Name, Status, VnodeSlots, VolumeId};
 
 use crate::VenusConfig;
+use crate::budget::Share;
+use crate::common::Common;
 use crate::file::File;
 use crate::names::{Known, Names};
 use crate::nodes::{Node, Nodes};
+
+/// Smaller changes are not told to the other volumes one by one.
+const STEP: usize = 16 << 10;
 
 /// What the cache says to a lookup.
 pub(crate) enum Cached {
@@ -52,17 +57,22 @@ pub(crate) struct Tables {
     maps: u64,
     /// Bytes of all names.
     names: usize,
-    /// What nodes and names may take.
+    /// What nodes and names of all volumes may take.
     nodes_max: usize,
     names_max: usize,
+    /// What they take here, to within [`STEP`].
+    nodes_share: Share,
+    names_share: Share,
 }
 
 impl Tables {
-    pub fn new(config: &VenusConfig) -> Self {
+    pub fn new(config: &VenusConfig, common: &Common) -> Self {
         Tables {
             holder: Holder::new(config.lease),
             nodes_max: config.memory_bytes_max / 3 * 2,
             names_max: config.memory_bytes_max / 3,
+            nodes_share: Share::of(&common.nodes),
+            names_share: Share::of(&common.names),
             ..Tables::default()
         }
     }
@@ -291,24 +301,34 @@ impl Tables {
         if self.nodes.is_untidy() {
             self.nodes.sweep(self.landed.load(Ordering::Acquire));
         }
-        if self.nodes.bytes() > self.nodes_max {
+        let nodes_max = room(&self.nodes_share, self.nodes.bytes(), self.nodes_max);
+        if self.nodes.bytes() > nodes_max {
             let landed = self.landed.load(Ordering::Acquire);
-            self.names -= self.nodes.trim(self.nodes_max / 10 * 9, landed);
+            self.names -= self.nodes.trim(nodes_max / 10 * 9, landed);
         }
-        if self.names > self.names_max {
-            self.trim_names();
+        let names_max = room(&self.names_share, self.names, self.names_max);
+        if self.names > names_max {
+            self.trim_names(names_max / 10 * 9);
         }
     }
 
-    fn trim_names(&mut self) {
+    fn trim_names(&mut self, bytes_max: usize) {
         for fid in self.nodes.named() {
-            if self.names <= self.names_max / 10 * 9 {
+            if self.names <= bytes_max {
                 return;
             }
             let gone = self.nodes.node(fid).names.take();
             self.names -= gone.map_or(0, |names| names.bytes());
         }
     }
+}
+
+/// How much may be here, after what is here was told.
+fn room(share: &Share, bytes: usize, most: usize) -> usize {
+    if share.bytes().abs_diff(bytes) > STEP {
+        share.set(bytes);
+    }
+    share.limit(most)
 }
 
 #[cfg(test)]
@@ -338,7 +358,7 @@ mod tests {
     }
 
     fn tables(memory_bytes_max: usize) -> Tables {
-        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() });
+        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &Common::default());
         tables.holder.on_renewed(clock::now());
         tables
     }

@@ -8,6 +8,7 @@ use client::Remote;
 use parking_lot::Mutex;
 use types::{Call, Caller, Fid};
 
+use crate::common::Common;
 use crate::events::Listener;
 use crate::shared::Core;
 use crate::{Error, Invalidate, Request, Stamp, VenusConfig};
@@ -24,7 +25,12 @@ impl Venus {
     /// # Errors
     /// If the cache directory of the configuration cannot be used, or no thread be started.
     pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        let core = Arc::new(Core::new(remote, config)?);
+        Self::beside(&Arc::default(), remote, config)
+    }
+
+    /// One of several that share what they may take.
+    pub(crate) fn beside(common: &Arc<Common>, remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
+        let core = Arc::new(Core::new(common, remote, config)?);
         let _ = core.this.set(Arc::downgrade(&core));
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new().name("venus-janitor".into()).spawn(move || busy.look_after())?;
@@ -140,7 +146,7 @@ impl Venus {
         core.readers.stop();
         core.fillers.stop();
         core.unpin_all();
-        if let Some(disk) = &core.disk {
+        if let Some(disk) = core.common.disk() {
             disk.rest_all();
         }
     }

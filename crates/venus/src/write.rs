@@ -101,7 +101,7 @@ impl Core {
         if file.past_pages.load(Ordering::Acquire) {
             self.wrote_whole(&landed.status, written.offset, &written.data);
         }
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
         }
         self.keep(data, &written, landed.verifier);
@@ -109,7 +109,7 @@ impl Core {
 
     /// Keeps what is not stable, to send it again if the server loses it.
     fn keep(&self, data: &mut crate::file::Data, chunk: &Chunk, verifier: BootVerifier) {
-        if self.local {
+        if self.is_local() {
             return;
         }
         let before = data.kept.bytes();
@@ -121,22 +121,14 @@ impl Core {
         }
         data.kept_verifier = verifier;
         data.kept.write(chunk.offset, chunk.data.clone(), chunk.first);
-        let total = self.count_kept(before, data.kept.bytes());
-        if total > self.config.uncommitted_bytes_max {
+        let total = self.kept.change(before, data.kept.bytes());
+        if total > self.kept.limit(self.config.uncommitted_bytes_max) {
             self.chores.lock().commit = true;
             self.poke.notify_one();
         } else if total == data.kept.bytes() && before == 0 {
             // The first: the janitor counts its age from now.
             self.chores.lock().committed = Some(Instant::now());
             self.poke.notify_one();
-        }
-    }
-
-    pub fn count_kept(&self, before: usize, after: usize) -> usize {
-        if after >= before {
-            self.kept.fetch_add(after - before, Ordering::AcqRel) + (after - before)
-        } else {
-            self.kept.fetch_sub(before - after, Ordering::AcqRel) - (before - after)
         }
     }
 
@@ -244,8 +236,8 @@ impl Core {
         let (all_max, file_max) = (self.config.dirty_bytes_max, self.config.file_dirty_bytes_max);
         let fits = || {
             let here = file.unsent.load(Ordering::Acquire);
-            (here + length <= file_max || here == 0)
-                && (self.unsent.bytes() + length <= all_max || self.unsent.bytes() == 0)
+            let all = self.unsent.bytes();
+            (here + length <= file_max || here == 0) && (all + length <= self.unsent.limit(all_max) || all == 0)
         };
         if fits() {
             return Ok(());
@@ -414,7 +406,7 @@ impl Core {
         let mut data = file.data.lock();
         let before = data.kept.bytes();
         let kept = data.kept.drain();
-        self.count_kept(before, 0);
+        self.kept.change(before, 0);
         (kept, data.kept_verifier)
     }
 
@@ -430,7 +422,7 @@ impl Core {
         for chunk in kept {
             data.kept.fill(chunk);
         }
-        self.count_kept(before, data.kept.bytes());
+        self.kept.change(before, data.kept.bytes());
     }
 
     /// The server lost these bytes: they are sent again, below what was written since.
@@ -452,7 +444,7 @@ impl Core {
         let mut data = file.data.lock();
         let before = data.kept.bytes();
         data.kept.carve(start, end);
-        self.count_kept(before, data.kept.bytes());
+        self.kept.change(before, data.kept.bytes());
     }
 }
 

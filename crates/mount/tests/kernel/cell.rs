@@ -10,8 +10,8 @@ use mount::{Mount, MountConfig, Transport, WorkersConfig};
 use server::Loopback;
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
-use types::{Call, Caller, ClientId, Name, Timestamp};
-use venus::{Venus, VenusConfig};
+use types::{Call, Caller, ClientId, CreateHow, Fid, Name, NewKind, Timestamp};
+use venus::{Venus, VenusConfig, Volumes};
 use vice::{Vice, ViceConfig};
 
 static CLIENTS: AtomicU64 = AtomicU64::new(1);
@@ -25,6 +25,7 @@ pub struct Cell {
 /// One mount of its volume.
 pub struct Client {
     mount: Mount,
+    volumes: Arc<Volumes>,
     venus: Arc<Venus>,
     path: PathBuf,
 }
@@ -88,6 +89,25 @@ impl Cell {
     pub fn add_volume(&self, volume: &str) {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
         self.partition().create_volume(&Name::new(volume.as_bytes()).unwrap(), &root).unwrap();
+    }
+
+    /// The root of a volume.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn root(&self, volume: &str) -> Fid {
+        let call = Call::Root { volume: Name::new(volume.as_bytes()).unwrap() };
+        match self.session().call(&Caller::ROOT, call, None).unwrap().answer {
+            types::Answer::Status(status) => status.fid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a mount point in the root of a volume.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn point(&self, volume: &str, at: &str, target: &str) {
+        let (dir, name) = (self.root(volume), Name::new(at.as_bytes()).unwrap());
+        let kind = NewKind::MountPoint(target.to_owned().into());
+        let call = Call::Make { dir, name, kind, mode: 0o755, how: CreateHow::Guarded };
+        self.session().call(&Caller::ROOT, call, None).unwrap();
     }
 
     /// Mounts a client that keeps no idle volume mounted.
@@ -157,13 +177,14 @@ impl Cell {
     ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let venus = Arc::new(Venus::new(remote, config).unwrap());
+        let volumes = Volumes::of(remote, config);
         let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
         config.idle = idle.unwrap_or(config.idle);
-        let mount = Mount::start(config, Arc::clone(&venus)).unwrap();
+        let mount = Mount::start(config, &volumes).unwrap();
         assert_eq!(mount.transport(), transport);
-        Client { mount, venus, path }
+        let venus = Arc::clone(mount.venus());
+        Client { mount, volumes, venus, path }
     }
 }
 
@@ -233,6 +254,12 @@ impl Client {
         self.venus.passthrough().open
     }
 
+    /// The same in a volume below.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn passed_in(&self, volume: Fid) -> usize {
+        self.volumes.venus(volume.volume).map_or(0, |venus| venus.passthrough().open)
+    }
+
     /// Bodies that the kernel was given.
     #[allow(dead_code)] // Not for measurements.
     pub fn given(&self) -> u64 {
@@ -267,7 +294,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         let unmounted = self.mount.unmount();
         self.mount.wait();
-        let handed_back = self.venus.shutdown();
+        let handed_back = self.volumes.shutdown();
         if !std::thread::panicking() {
             unmounted.unwrap();
             handed_back.unwrap();

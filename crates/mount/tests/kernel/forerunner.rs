@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mount::{Mount, MountConfig};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
-use venus::{Venus, VenusConfig};
+use venus::{VenusConfig, Volumes};
 
 use crate::cell::{Cell, volume};
 use crate::helper;
@@ -18,25 +17,29 @@ use crate::helper;
 const COUNT: usize = 200;
 
 fn fill(cell: &Cell) {
+    fill_below(cell, "dir");
+}
+
+fn fill_below(cell: &Cell, dir: &str) {
     let maker = cell.mount();
-    fs::create_dir(maker.at("dir")).unwrap();
-    (0..COUNT).for_each(|i| fs::write(maker.at(&format!("dir/file-{i}")), i.to_string()).unwrap());
+    fs::create_dir(maker.at(dir)).unwrap();
+    (0..COUNT).for_each(|i| fs::write(maker.at(&format!("{dir}/file-{i}")), i.to_string()).unwrap());
 }
 
 /// A mount with a forerunner.
 fn mounted(cell: &Cell, at: &Path) -> Mount {
     fs::create_dir(at).unwrap();
-    let venus = Arc::new(Venus::new(cell.session(), VenusConfig::default()).unwrap());
+    let volumes = Volumes::of(cell.session(), VenusConfig::default());
     let forerunner: Vec<OsString> = helper::command("forerunner", at);
     let config = MountConfig { transport: crate::TRANSPORT, ..MountConfig::new(at, volume(), "rialto:test") };
-    Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, venus).unwrap()
+    Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, &volumes).unwrap()
 }
 
 /// Whether the kernel knows the name by itself: it is asked when nobody answers it any more.
-fn is_known(mount: &Mount, name: &str) -> bool {
-    let dir = File::open(mount.mountpoint().join("dir")).unwrap();
+fn is_known(mountpoint: &Path, name: &str) -> bool {
+    let dir = File::open(mountpoint.join("dir")).unwrap();
     // Ends the connection even though the mount is in use.
-    let _ = rustix::mount::unmount(mount.mountpoint(), UnmountFlags::FORCE | UnmountFlags::DETACH);
+    let _ = rustix::mount::unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::DETACH);
     let found = rustix::fs::statx(&dir, name, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     drop(dir);
     found.is_ok()
@@ -56,11 +59,29 @@ fn after_some_look_ups_the_kernel_knows_the_rest() {
         let mount = mounted(&cell, &at);
         look_up(&at, 0..look_ups);
         std::thread::sleep(Duration::from_millis(pause));
-        is_known(&mount, &last)
+        is_known(mount.mountpoint(), &last)
     };
     assert!(!known_after(2, 100), "two look-ups are no run");
     let mut pauses = (0..8).map(|round| 50 << round);
     assert!(pauses.any(|pause| known_after(10, pause)), "nobody listed the directory");
+}
+
+#[test]
+fn names_of_a_volume_below_are_listed_ahead_too() {
+    let Some(cell) = Cell::start() else { return };
+    cell.add_volume("work");
+    cell.point("root", "vol", "#work");
+    fill_below(&cell, "vol/dir");
+    let last = format!("file-{}", COUNT - 1);
+    let known_after = |pause: u64| {
+        let at = cell.path().join(format!("ahead-{pause}"));
+        let _mount = mounted(&cell, &at);
+        look_up(&at.join("vol"), 0..10);
+        std::thread::sleep(Duration::from_millis(pause));
+        is_known(&at.join("vol"), &last)
+    };
+    let mut pauses = (0..8).map(|round| 50 << round);
+    assert!(pauses.any(known_after), "nobody listed the directory");
 }
 
 #[test]

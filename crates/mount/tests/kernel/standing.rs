@@ -10,7 +10,7 @@ use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
 use types::Timestamp;
-use venus::{Venus, VenusConfig};
+use venus::{VenusConfig, Volumes};
 
 use crate::TRANSPORT;
 use crate::cell::{Cell, volume};
@@ -59,16 +59,16 @@ impl Standing {
         fs::create_dir(&at).unwrap();
         let socket = self.config.unix_socket.clone().unwrap();
         let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap();
-        let venus = Arc::new(Venus::new(Arc::new(session), VenusConfig::default()).unwrap());
+        let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
         let config = MountConfig { transport: TRANSPORT, ..MountConfig::new(&at, volume(), "rialto:test") };
-        Away { mount: Mount::start(config, Arc::clone(&venus)).unwrap(), venus }
+        Away { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }
 
 /// A mount whose server is another life than its own.
 pub struct Away {
     mount: Mount,
-    venus: Arc<Venus>,
+    volumes: Arc<Volumes>,
 }
 
 impl Away {
@@ -83,13 +83,13 @@ impl Away {
 
     /// Files that are open in passthrough.
     pub fn passed(&self) -> usize {
-        self.venus.passthrough().open
+        self.mount.venus().passthrough().open
     }
 
     /// Unmounts, and hands everything back.
     pub fn end(self) {
         self.mount.unmount().unwrap();
         self.mount.wait();
-        self.venus.shutdown().unwrap();
+        self.volumes.shutdown().unwrap();
     }
 }

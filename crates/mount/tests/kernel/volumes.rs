@@ -16,11 +16,7 @@ fn name(text: &str) -> Name {
 }
 
 fn root(cell: &Cell, volume: &str) -> Fid {
-    let call = Call::Root { volume: name(volume) };
-    match cell.session().call(&Caller::ROOT, call, None).unwrap().answer {
-        types::Answer::Status(status) => status.fid,
-        other => panic!("{other:?}"),
-    }
+    cell.root(volume)
 }
 
 fn make(cell: &Cell, dir: Fid, at: &str, kind: NewKind) -> Fid {
@@ -39,7 +35,7 @@ fn fid(cell: &Cell, dir: Fid, at: &str) -> Fid {
 }
 
 fn point(cell: &Cell, volume: &str, at: &str, target: &str) {
-    make(cell, root(cell, volume), at, NewKind::MountPoint(target.to_owned().into()));
+    cell.point(volume, at, target);
 }
 
 /// `root` with `work` below it at `vol`, and `deep` below that at `deep`.
@@ -193,6 +189,46 @@ fn changes_are_seen_across_clients_in_every_volume() {
         assert_eq!(fs::read_to_string(other.at(at)).unwrap(), "changed");
         fs::remove_file(other.at(at)).unwrap();
         assert!(!client.at(at).exists());
+    }
+}
+
+#[test]
+fn the_kernel_reads_large_files_of_each_volume_itself() {
+    let Some((cell, client)) = tree() else { return };
+    let (work, deep) = (root(&cell, "work"), root(&cell, "deep"));
+    // Their first files have the same numbers in all volumes.
+    let files = [("large", 1_u8), ("vol/large", 2), ("vol/deep/large", 3)];
+    let bytes = |seed: u8| vec![seed; 2 << 20];
+    files.iter().for_each(|(at, seed)| fs::write(client.at(at), bytes(*seed)).unwrap());
+    let mut open = Vec::new();
+    eventually("each volume's is passed", || {
+        open = files.iter().map(|(at, _)| fs::File::open(client.at(at)).unwrap()).collect::<Vec<_>>();
+        (client.passed(), client.passed_in(work), client.passed_in(deep)) == (1, 1, 1)
+    });
+    for ((at, seed), file) in files.iter().zip(&open) {
+        let mut here = Vec::new();
+        std::io::Read::read_to_end(&mut &*file, &mut here).unwrap();
+        assert!(here == bytes(*seed), "{at}");
+    }
+    let other = cell.mount();
+    fs::write(other.at("vol/large"), bytes(7)).unwrap();
+    assert!(fs::read(client.at("vol/large")).unwrap() == bytes(7));
+    assert!(fs::read(client.at("vol/deep/large")).unwrap() == bytes(3));
+}
+
+#[test]
+fn what_was_written_last_is_there_when_an_idle_volume_comes_again() {
+    let Some(cell) = Cell::start() else { return };
+    cell.add_volume("work");
+    point(&cell, "root", "vol", "#work");
+    let client = cell.mount_idle(std::time::Duration::from_millis(50));
+    for round in 0..5 {
+        let name = format!("vol/file-{round}");
+        fs::write(client.at(&name), &name).unwrap();
+        eventually("it is unmounted", || client.volumes_below() == 0);
+        assert_eq!(fs::read_to_string(client.at(&name)).unwrap(), name);
+        let count = fs::read_dir(client.at("vol")).unwrap().count();
+        assert_eq!(count, round + 1);
     }
 }
 

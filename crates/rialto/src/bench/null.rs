@@ -19,7 +19,7 @@ use mount::{Mount, MountConfig};
 use server::Loopback;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
 use types::{ClientId, Name, Timestamp};
-use venus::{Venus, VenusConfig};
+use venus::{VenusConfig, Volumes};
 use vice::{Vice, ViceConfig};
 
 use super::cost::{Role, Watched};
@@ -178,16 +178,16 @@ fn volume() -> Name {
 /// The whole client, on a session without a wire.
 struct Client {
     mount: Mount,
-    venus: Arc<Venus>,
+    volumes: Arc<Volumes>,
 }
 
 impl Client {
     fn start(service: &Loopback, at: &Path, life: u64) -> Result<Client, Failure> {
         let what = || format!("mounting on {}", at.display());
         let session = service.attach(ClientId(1), life).doing(what)?;
-        let venus = Arc::new(Venus::new(Arc::new(session), VenusConfig::default()).doing(what)?);
-        let mount = Mount::start(MountConfig::new(at, volume(), "rialto:null"), Arc::clone(&venus)).doing(what)?;
-        Ok(Client { mount, venus })
+        let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
+        let mount = Mount::start(MountConfig::new(at, volume(), "rialto:null"), &volumes).doing(what)?;
+        Ok(Client { mount, volumes })
     }
 }
 
@@ -197,7 +197,7 @@ impl Drop for Client {
             eprintln!("rialto bench: {error}");
         }
         self.mount.wait();
-        if let Err(error) = self.venus.shutdown() {
+        if let Err(error) = self.volumes.shutdown() {
             eprintln!("rialto bench: {error}");
         }
     }

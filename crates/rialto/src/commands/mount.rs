@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap::Args;
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
-use mount::{Mount as Mounting, MountConfig};
-use types::{Answer, Call, Caller, Fault, Name, VolumeCall, VolumeKind, WhichVolume};
-use venus::{Venus, VenusConfig};
+use client::{Endpoint, Identity, Session, SessionConfig};
+use mount::{Mount as Mounting, MountConfig, MountError};
+use types::{Fault, Name};
+use venus::{VenusConfig, Volumes};
 
 use crate::ask::endpoint;
 use crate::cell::{MountRecords, VOLUME, Where};
@@ -133,16 +133,14 @@ impl Mount {
         logging::start();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
-        let session = Arc::new(self.session(records, at)?);
-        let venus = Arc::new(self.venus(records, at, Arc::clone(&session))?);
         let volume = Name::new(self.volume.as_bytes()).doing(|| format!("mounting the volume {}", self.volume))?;
-        let read_only = self.is_read_only(&session, &volume)?;
+        let volumes = self.volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.server);
-        let config = MountConfig { transport, forerunner, read_only, ..MountConfig::new(at, volume, source) };
-        let mounted = Arc::new(Mounting::start(config, Arc::clone(&venus)).map_err(mount_failure(at))?);
-        let no_passthrough = venus.passthrough().why_not.map(str::to_owned);
+        let config = MountConfig { transport, forerunner, ..MountConfig::new(at, volume, source) };
+        let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
+        let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
         let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
         tracing::info!(server = %self.server, at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
@@ -153,11 +151,11 @@ impl Mount {
         drop(mounted);
         // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
         // the session, so that a server that is away is not waited for where it has nothing to hear.
-        let handed_back = venus.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.server));
+        let handed_back = volumes.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.server));
         // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
         // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
-        venus.stop();
-        session.detach();
+        volumes.stop();
+        volumes.cell().detach();
         drop(pid_file);
         handed_back
     }
@@ -176,30 +174,24 @@ impl Mount {
         })
     }
 
-    /// Whether nobody can change the volume.
-    fn is_read_only(&self, session: &Session, volume: &Name) -> Result<bool, Failure> {
-        let call = VolumeCall::Examine { volume: WhichVolume::Name(volume.clone()) };
-        let asked = session.call(&Caller::ROOT, Call::Volume(call), None);
-        let answer = asked.map_err(|error| match error.fault() {
-            Some(Fault::NoVolume) => Failure::new(format!("mounting the volume {}", self.volume), error)
-                .mend("'rialto vos listvol' on its server shows which there are"),
-            _ => Failure::new(format!("asking the server at {} for {}", self.server, self.volume), error),
-        })?;
-        match answer.answer {
-            Answer::Volumes { volumes, .. } => Ok(volumes.iter().take(1).any(|one| one.kind != VolumeKind::ReadWrite)),
-            _ => Ok(false),
-        }
-    }
-
-    fn venus(&self, records: &MountRecords, at: &Path, session: Arc<Session>) -> Result<Venus, Failure> {
+    fn volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let config = VenusConfig {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
             ..VenusConfig::default()
         };
-        let made = Venus::new(session as Arc<dyn Remote>, config);
-        made.doing(|| format!("opening the disk cache in {}", cache.display()))
+        Ok(Volumes::of(Arc::new(self.session(records, at)?), config))
+    }
+
+    fn mount_failure(&self, at: &Path, error: MountError) -> Failure {
+        match &error {
+            MountError::Volume(reason) if reason.fault() == Some(Fault::NoVolume) => {
+                Failure::new(format!("mounting the volume {}", self.volume), error)
+                    .mend("'rialto vos listvol' on its server shows which there are")
+            }
+            _ => Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes"),
+        }
     }
 
     /// The directory of this mount's cache and identity.
@@ -219,10 +211,6 @@ fn refuse_second(at: &Path) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-fn mount_failure(at: &Path) -> impl Fn(mount::MountError) -> Failure + '_ {
-    move |error| Failure::new(format!("mounting on {}", at.display()), error).mend("'rialto doctor' looks for causes")
 }
 
 /// This program again, to list directories ahead.

@@ -1,0 +1,132 @@
+//! The volumes of one mount: each has a cache manager of its own, on the session of its server. They share the disk cache and what they may take of memory (`budget.rs`).
+//!
+//! A volume is here once, because two caches of it would each keep what is changed through the other. One that is closed hands over what it has in the
+//! background, and is not opened again before that is done.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use client::{Cell, Remote, Volume};
+use parking_lot::Mutex;
+use types::{Fault, MountPoint, Name, VolumeId};
+
+use crate::common::Common;
+use crate::{Error, Request, Venus, VenusConfig};
+
+/// What released volumes' names end with. Source: AFS.
+const READ_ONLY: &[u8] = b".readonly";
+
+/// See the head of the file.
+pub struct Volumes {
+    cell: Arc<Cell>,
+    config: VenusConfig,
+    common: Arc<Common>,
+    open: Mutex<HashMap<VolumeId, Arc<Venus>>>,
+}
+
+impl Volumes {
+    /// Those of this cell.
+    pub fn new(cell: Arc<Cell>, config: VenusConfig) -> Arc<Self> {
+        Arc::new(Volumes { cell, config, common: Arc::default(), open: Mutex::default() })
+    }
+
+    /// Those of the server behind `remote`, whose events this takes over.
+    pub fn of(remote: Arc<dyn Remote>, config: VenusConfig) -> Arc<Self> {
+        Self::new(Arc::new(Cell::new(remote)), config)
+    }
+
+    /// Where they are.
+    pub fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// `NoVolume` if there is none; as the service says.
+    pub fn find(&self, request: &Request<'_>, name: &Name) -> Result<Arc<Volume>, Error> {
+        Ok(self.cell.find(name, request.cancel)?)
+    }
+
+    /// The volume that a mount point leads to. `read_only`: all volumes above are.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn follow(&self, request: &Request<'_>, point: &MountPoint, read_only: bool) -> Result<Arc<Volume>, Error> {
+        if point.cell.is_some() {
+            // Other cells' servers are not known here yet.
+            return Err(Fault::NoVolume.into());
+        }
+        if !point.read_write
+            && read_only
+            && let Ok(released) = Name::new(&[point.volume.as_bytes(), READ_ONLY].concat())
+        {
+            match self.find(request, &released) {
+                Err(Error::Fault(Fault::NoVolume)) => {}
+                found => return found,
+            }
+        }
+        self.find(request, &point.volume)
+    }
+
+    /// A cache manager for the volume.
+    ///
+    /// # Errors
+    /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being opened.
+    pub fn open(&self, volume: &Arc<Volume>) -> Result<Arc<Venus>, Error> {
+        let mut open = self.open.lock();
+        if open.contains_key(&volume.id()) {
+            return Err(Fault::Busy.into());
+        }
+        let made = Venus::beside(&self.common, Arc::clone(volume) as _, self.config.clone());
+        let made = Arc::new(made.map_err(|error| Error::NoCache(error.to_string()))?);
+        open.insert(volume.id(), Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Nobody uses the volume any more: it hands over what it has, soon, and ends.
+    pub fn close(self: &Arc<Self>, volume: VolumeId) {
+        let Some(venus) = self.open.lock().get(&volume).cloned() else { return };
+        let this = Arc::clone(self);
+        let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
+            if let Err(error) = venus.shutdown() {
+                tracing::warn!(%error, volume = volume.0, "what was written last in a volume was not taken");
+            }
+            this.open.lock().remove(&volume);
+        });
+        if let Err(error) = closing {
+            // It stays as it is, and is handed over with the others.
+            tracing::error!(%error, "no thread to close a volume with");
+        }
+    }
+
+    /// The cache manager of the volume, if it has one.
+    pub fn venus(&self, volume: VolumeId) -> Option<Arc<Venus>> {
+        self.open.lock().get(&volume).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Venus>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// [`Venus::hand_over`] of all.
+    ///
+    /// # Errors
+    /// The first one.
+    pub fn hand_over(&self) -> Result<(), Error> {
+        self.all().iter().map(|venus| venus.hand_over()).fold(Ok(()), Result::and)
+    }
+
+    /// [`Venus::stop`] of all.
+    pub fn stop(&self) {
+        self.all().iter().for_each(|venus| venus.stop());
+    }
+
+    /// [`Venus::shutdown`] of all.
+    ///
+    /// # Errors
+    /// The first one.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.all().iter().map(|venus| venus.shutdown()).fold(Ok(()), Result::and)
+    }
+}
