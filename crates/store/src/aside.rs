@@ -157,7 +157,7 @@ impl Volume {
             tree.note_change(no, batch);
         }
         let key = key::change(tree.id, tree.epoch + 1, no);
-        batch.put(&key, &record::encode_numbers(&key, &[]));
+        batch.put(&key, &record::encode_change(&key));
         batch.delete(&unstable_key(aside.copy));
         Ok(())
     }

@@ -108,6 +108,7 @@ impl Partition {
             quota: root.quota,
             offline: false,
             headless: false,
+            incoming: false,
             next_slot: 1,
             epoch: FIRST_EPOCH,
             sealed: Vec::new(),
@@ -231,6 +232,13 @@ impl Partition {
         }
         let trunk = self.trunk(id, residents)?.filter(|trunk| !trunk.header.lock().stored.headless);
         Ok(trunk.map(|trunk| Arc::new(Volume::head(trunk))))
+    }
+
+    /// What writes the head of a tree, whether a volume shows it or it comes in.
+    pub(crate) fn writer(&self, tree: VolumeId) -> Result<Option<Arc<Volume>>> {
+        let Some(trunk) = self.tree_of(tree)? else { return Ok(None) };
+        let comes_in = trunk.header.lock().stored.incoming;
+        if comes_in { Ok(Some(Arc::new(Volume::head(trunk)))) } else { self.volume(tree) }
     }
 
     /// The tree with this number, whatever shows it.

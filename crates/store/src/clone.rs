@@ -14,6 +14,7 @@ use crate::catalog::put_view;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::settle::settle_tree;
+use crate::stream::end_progress;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 
@@ -54,7 +55,7 @@ impl Partition {
             settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
             of.set_lent_aside(&mut aside)?;
         }
-        let sealed = self.seal(&of, new, &aside);
+        let sealed = self.seal(&of, new, &aside, None);
         if sealed.is_err() {
             aside.iter().for_each(|aside| of.forget_aside(aside));
         }
@@ -64,8 +65,14 @@ impl Partition {
         Ok(volume)
     }
 
-    /// The batch. Nobody writes the tree.
-    fn seal(&self, of: &Volume, new: &NewClone, aside: &[Aside]) -> Result<Arc<Volume>> {
+    /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is whole.
+    pub(crate) fn seal(
+        &self,
+        of: &Volume,
+        new: &NewClone,
+        aside: &[Aside],
+        came_in: Option<Usage>,
+    ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
         of.is_there()?;
         let trunk = &of.trunk;
@@ -94,7 +101,7 @@ impl Partition {
             Some(replaced) if replaced.name() == new.name => put_name(&new.name, id, &mut batch),
             _ => self.take_name(&catalog, &new.name, id, &mut batch)?,
         }
-        let usage = of.usage();
+        let usage = came_in.unwrap_or_else(|| of.usage());
         let usage = Usage { bytes: aside.iter().fold(usage.bytes, |bytes, aside| aside.used(bytes)), ..usage };
         let view = ViewHeader {
             kind: new.kind,
@@ -107,6 +114,10 @@ impl Partition {
             offline: false,
         };
         put_view(id, &view, &mut batch);
+        if let Some(usage) = came_in {
+            end_progress(trunk, &mut tree, usage, &mut batch);
+            trunk.set_used(usage);
+        }
         trunk.change(&mut header, tree, batch)?;
         trunk.follow(&header.stored);
         drop(header);
@@ -152,9 +163,11 @@ impl Volume {
             return Err(StoreError::Misuse("no volume shows these epochs"));
         }
         let (first, end) = (key::changes(self.trunk.id, from + 1), key::changes(self.trunk.id, to + 1));
-        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match key::number_at(key, 2) {
-            Some(no) => visit(VnodeNo(no)),
-            None => ControlFlow::Continue(()),
+        self.trunk.media.engine.scan(&first, &end, &mut |key, _| match (key::number_at(key, 2), key::number_at(key, 3))
+        {
+            (Some(no), None) => visit(VnodeNo(no)),
+            // A bucket of a directory, which is noted itself.
+            _ => ControlFlow::Continue(()),
         })
     }
 }

@@ -26,6 +26,12 @@ pub enum StoreError {
     /// Another volume of the partition has the name or the number.
     #[error("another volume has the {0}")]
     Taken(&'static str),
+    /// What came is no stream, is not whole, or does not fit what is here.
+    #[error("{0}")]
+    NoStream(&'static str),
+    /// Something else has to end first, and will.
+    #[error("busy: {0}")]
+    Busy(&'static str),
     /// The call contradicts what the store was told before.
     #[error("store misused: {0}")]
     Misuse(&'static str),
@@ -63,7 +69,8 @@ impl From<StoreError> for Fault {
             StoreError::ReadOnly(_) => Fault::ReadOnly,
             StoreError::NoVolume(_) => Fault::NoVolume,
             StoreError::Taken(_) => Fault::Exists,
-            StoreError::Misuse(_) => Fault::Invalid,
+            StoreError::Misuse(_) | StoreError::NoStream(_) => Fault::Invalid,
+            StoreError::Busy(_) => Fault::Busy,
             StoreError::Damaged(_) => Fault::Damaged,
             StoreError::Medium(_) => Fault::Medium,
         }

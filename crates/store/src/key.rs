@@ -16,6 +16,8 @@ pub(crate) mod kind {
     pub(crate) const CHANGE: u8 = b'c';
     /// A volume that is being removed.
     pub(crate) const REMOVAL: u8 = b'd';
+    /// How far a stream that comes in is.
+    pub(crate) const PROGRESS: u8 = b'p';
     pub(crate) const USAGE: u8 = b'U';
     pub(crate) const SESSION: u8 = b'S';
     pub(crate) const REPLY: u8 = b'R';
@@ -118,12 +120,17 @@ pub(crate) fn removal_of_epoch(id: VolumeId, epoch: u64) -> Key {
     removal(id).number(epoch)
 }
 
+/// How far what comes in under this number is.
+pub(crate) fn progress(tree: VolumeId) -> Key {
+    Key::new(kind::PROGRESS).number(tree.0)
+}
+
 /// Prefix of what was changed in an epoch of a tree. The epoch is not turned round: changes are read from older to newer.
 pub(crate) fn changes(tree: VolumeId, epoch: u64) -> Key {
     Key::new(kind::CHANGE).number(tree.0).number(epoch)
 }
 
-/// A vnode that was changed in an epoch.
+/// A vnode that was changed in an epoch. With a hash behind it: a bucket of a directory.
 pub(crate) fn change(tree: VolumeId, epoch: u64, vnode: VnodeNo) -> Key {
     changes(tree, epoch).number(vnode.0)
 }

@@ -37,6 +37,7 @@ mod room;
 mod scrub;
 mod sessions;
 mod settle;
+mod stream;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -60,6 +61,7 @@ pub use reader::Reader;
 pub use room::Room;
 pub use scrub::{FINDINGS_MAX, Finding, ScrubProgress, ScrubReport};
 pub use sessions::{SessionRecord, StoredReply};
+pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, StreamHead, StreamPart};
 pub use update::Update;
 pub use vnode::{DIRECTORY_BYTES, Entry, Place, Target, Vnode};
 pub use volume::{NewRoot, Quota, Usage, Volume};

@@ -1,5 +1,6 @@
 //! A partition: how it opens, and how it is made stable. Its volumes are in `catalog.rs`, its sessions in `sessions.rs`.
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
-use types::BootVerifier;
+use types::{BootVerifier, VolumeId};
 
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
@@ -19,6 +20,7 @@ use crate::media::{Gathering, Media};
 use crate::removal::Removals;
 use crate::resident::Residents;
 use crate::sessions::Counter;
+use crate::stream::Incoming;
 use crate::volume::Result;
 use crate::{MemMachine, OpenError, StoreError, format, record, settle};
 
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Mutex<()>,
     pub(crate) residents: Mutex<Residents>,
     pub(crate) removals: Mutex<Removals>,
+    pub(crate) incomings: Mutex<HashMap<VolumeId, Arc<Incoming>>>,
     pub(crate) rng: Mutex<StdRng>,
     pub(crate) sessions: Mutex<Counter>,
     /// Held while the partition is open.
@@ -167,7 +170,7 @@ impl Partition {
     /// # Errors
     /// As `sync`.
     pub fn sync_all(&self) -> Result<()> {
-        settle::sync_all(&self.0.media, &|id| self.volume(id))
+        settle::sync_all(&self.0.media, &|id| self.writer(id))
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
@@ -251,6 +254,7 @@ fn start(
         catalog: Mutex::default(),
         residents: Mutex::default(),
         removals: Mutex::default(),
+        incomings: Mutex::default(),
         rng: Mutex::new(rng(options)),
         sessions: Mutex::default(),
         _lock: lock,
@@ -279,7 +283,7 @@ impl Partition {
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);
-        settle::recall_marks(media, power_lost, &|id| self.volume(id))?;
+        settle::recall_marks(media, power_lost, &|id| self.writer(id))?;
         media.sync()
     }
 

@@ -72,6 +72,13 @@ impl Out {
 pub(crate) struct In<'a>(&'a [u8]);
 
 impl<'a> In<'a> {
+    /// Fields without version and sum.
+    pub(crate) fn of(fields: &'a [u8]) -> In<'a> {
+        In(fields)
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     /// The fields of a value that checks.
     pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Option<In<'a>> {
         In::open_any(key, value).filter(|(version, _)| *version == VERSION).map(|(_, fields)| fields)
@@ -144,6 +151,21 @@ pub(crate) fn is_tombstone(value: &[u8]) -> bool {
 /// What damage of the record under `key` is called.
 pub(crate) fn damaged(what: &str, key: &[u8]) -> StoreError {
     StoreError::Damaged(format!("{what} record {}", key.escape_ascii()))
+}
+
+/// What notes of changes say now: buckets of directories are noted beside.
+const WITH_BUCKETS: u8 = 1;
+
+/// The note of a change.
+pub(crate) fn encode_change(key: &[u8]) -> Vec<u8> {
+    let mut out = Out::new(1);
+    out.u8(WITH_BUCKETS);
+    out.seal(key)
+}
+
+/// Whether whoever noted the change noted single buckets too; older programs did not, and a damaged note says nothing.
+pub(crate) fn is_change_with_buckets(key: &[u8], value: &[u8]) -> bool {
+    In::open(key, value).is_some_and(|fields| fields.0 == [WITH_BUCKETS])
 }
 
 const NONE: u8 = 0;

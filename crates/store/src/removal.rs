@@ -17,7 +17,7 @@ use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::TreeHeader;
 use crate::key::{self, kind};
 use crate::settle::body_of_key;
-use crate::trunk::{Trunk, put_header};
+use crate::trunk::{Header, Trunk, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
@@ -27,8 +27,8 @@ pub(crate) struct Removals {
     waiting: bool,
     /// Volumes that were removed in this life, for as long as somebody may have them, and their trees: nothing of those is swept meanwhile.
     held: Vec<(VolumeId, Held)>,
-    /// How far the sweep of one is: the last change that was looked at, by epoch and vnode.
-    reached: Option<(RemovalId, (u64, u64))>,
+    /// How far the sweep of one is: the note of the last change that was looked at.
+    reached: Option<(RemovalId, Vec<u8>)>,
 }
 
 /// Who may have what was removed.
@@ -116,7 +116,7 @@ impl Partition {
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
         self.hide(&volume, &mut tree, false, &mut batch);
-        let whole = tree.headless && tree.sealed.is_empty();
+        let whole = !tree.has_head() && tree.sealed.is_empty();
         if whole {
             batch.delete(&key::volume(trunk.id));
             batch.delete(&key::usage(trunk.id));
@@ -132,6 +132,50 @@ impl Partition {
         self.is_removed(&volume, whole);
         drop((catalog, nobody_writes));
         self.0.media.sync()
+    }
+
+    /// Whether what was removed of the tree's head waits for the sweep, or files that were written in that epoch do: their names are not to be used again before.
+    pub(crate) fn is_swept_still(&self, tree: VolumeId, epoch: u64) -> Result<bool> {
+        let engine = &self.0.media.engine;
+        if engine.get(&key::removal(tree))?.is_some() {
+            return Ok(true);
+        }
+        let prefix = key::of_volume(kind::GARBAGE, tree);
+        let mut found = false;
+        engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+            found = key::number_at(key, 2) == Some(epoch);
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+
+    /// Nobody has the tree's head any more; `batch` is applied with that, and `tree` is its header but for this. Nobody writes, and whoever calls holds the catalog.
+    pub(crate) fn drop_head(
+        &self,
+        trunk: &Arc<Trunk>,
+        header: &mut Header,
+        tree: TreeHeader,
+        mut batch: Batch,
+    ) -> Result<()> {
+        let tree = TreeHeader { headless: true, ..tree };
+        let whole = tree.sealed.is_empty();
+        if whole {
+            batch.delete(&key::volume(trunk.id));
+            batch.delete(&key::usage(trunk.id));
+        } else {
+            put_header(trunk.id, &tree, &mut batch);
+        }
+        let epoch = if whole { WHOLE_TREE } else { tree.epoch };
+        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch }.put(&mut batch);
+        self.0.media.apply(&batch)?;
+        header.stored = tree;
+        trunk.follow(&header.stored);
+        self.0.media.bodies.forget(trunk.id);
+        if whole {
+            self.0.residents.lock().remove_trunk(trunk.id);
+        }
+        self.0.removals.lock().waiting = true;
+        Ok(())
     }
 
     /// What `batch` does to remove the volume, and to the header of its tree, which stays for now. `stays`: a volume with this number and name shows another
@@ -244,22 +288,26 @@ impl Partition {
     }
 
     /// One step of the sweep of what a tree had for one epoch alone.
-    fn sweep_epoch(&self, removal: Removal, reached: Option<(u64, u64)>, max: usize) -> Result<usize> {
+    fn sweep_epoch(&self, removal: Removal, reached: Option<Vec<u8>>, max: usize) -> Result<usize> {
         let Some(trunk) = self.tree_of(removal.tree)? else {
             // All of the tree went meanwhile.
             return self.end_removal(removal, Batch::default()).map(|()| 1);
         };
         let header = trunk.header.lock().stored.clone();
         let changes = changes_around(&trunk, &header, removal.epoch, reached, max)?;
-        for (_, vnode) in &changes {
-            match trunk.tidy(VnodeNo(*vnode)) {
+        for change in &changes {
+            let tidied = match change.bucket {
+                Some(hash) => trunk.tidy_bucket(change.vnode, hash),
+                None => trunk.tidy(change.vnode, change.with_entries),
+            };
+            match tidied {
                 // What cannot be read stays; scrub reports it.
                 Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not swept"),
                 result => result?,
             }
         }
         if let (true, Some(last)) = (changes.len() == max, changes.last()) {
-            self.0.removals.lock().reached = Some((removal.id(), *last));
+            self.0.removals.lock().reached = Some((removal.id(), last.key.clone()));
             return Ok(changes.len());
         }
         let mut batch = Batch::default();
@@ -267,7 +315,7 @@ impl Partition {
         if self.is_alone(removal)? {
             self.forget_changes(&trunk, &mut batch);
         }
-        if header.headless {
+        if !header.has_head() {
             self.drop_leavings(&trunk, &mut batch)?;
         }
         self.end_removal(removal, batch)?;
@@ -312,28 +360,44 @@ impl Partition {
     }
 }
 
-/// Up to `max` changes, by epoch and vnode, behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden
+/// A note of a change.
+struct Change {
+    key: Vec<u8>,
+    vnode: VnodeNo,
+    /// Of a directory: the hash of the bucket; `None`: the vnode.
+    bucket: Option<u64>,
+    /// Buckets were not noted beside.
+    with_entries: bool,
+}
+
+/// Up to `max` notes of changes behind `reached`, of vnodes that may have records which only the removed epoch showed. Such a record is hidden
 /// from all that is shown behind it by one that is newer; or nothing is shown behind it.
 fn changes_around(
     trunk: &Trunk,
     header: &TreeHeader,
     epoch: u64,
-    reached: Option<(u64, u64)>,
+    reached: Option<Vec<u8>>,
     max: usize,
-) -> Result<Vec<(u64, u64)>> {
-    let head = (!header.headless).then_some(header.epoch);
+) -> Result<Vec<Change>> {
+    let head = header.has_head().then_some(header.epoch);
     let shown = || header.sealed.iter().map(|sealed| sealed.epoch).chain(head);
     let (behind, up_to) = match shown().find(|shown| *shown > epoch) {
         Some(next) => (epoch, next),
         None => (shown().filter(|shown| *shown < epoch).max().unwrap_or(0), header.epoch),
     };
     let from = match reached {
-        Some((epoch, vnode)) => key::change(trunk.id, epoch, VnodeNo(vnode + 1)),
-        None => key::changes(trunk.id, behind + 1),
+        // The key behind it.
+        Some(reached) => [&reached[..], &[0]].concat(),
+        None => key::changes(trunk.id, behind + 1).to_vec(),
     };
     let mut found = Vec::new();
-    trunk.media.engine.scan(&from, &key::changes(trunk.id, up_to + 1), &mut |key, _| {
-        found.extend(key::number_at(key, 1).zip(key::number_at(key, 2)));
+    trunk.media.engine.scan(&from, &key::changes(trunk.id, up_to + 1), &mut |key, value| {
+        found.extend(key::number_at(key, 2).map(|vnode| Change {
+            key: key.to_vec(),
+            vnode: VnodeNo(vnode),
+            bucket: key::number_at(key, 3),
+            with_entries: !record::is_change_with_buckets(key, value),
+        }));
         if found.len() >= max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found)

@@ -43,7 +43,7 @@ struct Shown(Vec<u64>);
 
 impl Shown {
     fn of(header: &TreeHeader) -> Shown {
-        let head = (!header.headless).then_some(u64::MAX);
+        let head = header.has_head().then_some(u64::MAX);
         Shown(header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect())
     }
 
@@ -75,26 +75,40 @@ impl Shown {
 }
 
 impl Trunk {
-    /// Takes away what nobody sees of the vnode and of what hangs on it.
-    pub(crate) fn tidy(&self, no: VnodeNo) -> Result<()> {
+    /// Takes away what nobody sees of the vnode and of what hangs on it; of entries only if it is told to.
+    pub(crate) fn tidy(&self, no: VnodeNo, with_entries: bool) -> Result<()> {
         let mut tombstones = Vec::new();
         {
             let _no_seal = self.write();
             let _no_copy = self.media.bodies.gate((self.id, no)).write_arc();
             self.tidy_file(no, &mut tombstones)?;
         }
-        let entries = key::of_vnode(kind::ENTRIES, self.id, no);
-        let mut from = Some(entries.to_vec());
+        if with_entries {
+            let entries = key::of_vnode(kind::ENTRIES, self.id, no);
+            self.tidy_entries(&entries, &mut tombstones)?;
+        }
+        self.drop_tombstones(&tombstones)
+    }
+
+    /// The same of one bucket of a directory.
+    pub(crate) fn tidy_bucket(&self, dir: VnodeNo, hash: u64) -> Result<()> {
+        let mut tombstones = Vec::new();
+        self.tidy_entries(&key::entries(self.id, dir, hash), &mut tombstones)?;
+        self.drop_tombstones(&tombstones)
+    }
+
+    fn tidy_entries(&self, prefix: &[u8], tombstones: &mut Vec<Vec<u8>>) -> Result<()> {
+        let mut from = Some(prefix.to_vec());
         while let Some(next) = from.take() {
             let _no_seal = self.write();
             let header = self.header.lock().stored.clone();
             let mut batch = Batch::default();
-            let (versions, rest) = self.versions(&next, &prefix_end(&entries), RECORDS_AT_ONCE)?;
-            self.tidy_versions(&header, &versions, &|_, _| true, &mut tombstones, &mut batch);
+            let (versions, rest) = self.versions(&next, &prefix_end(prefix), RECORDS_AT_ONCE)?;
+            self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch);
             self.apply_some(&batch)?;
             from = rest;
         }
-        self.drop_tombstones(&tombstones)
+        Ok(())
     }
 
     /// Everything but entries: vnode, body and attributes belong together.
@@ -179,7 +193,7 @@ impl Trunk {
         let mut gone = Vec::new();
         for versions in versions.chunk_by(|one, next| one.prefix() == next.prefix()) {
             for version in shown.unseen(versions, sees) {
-                let written_now = version.epoch() == header.epoch && !header.headless;
+                let written_now = version.epoch() == header.epoch && header.has_head();
                 if written_now && version.tombstone {
                     tombstones.push(version.key.clone());
                 } else if !written_now {

@@ -230,7 +230,19 @@ impl Tree {
     /// Notes for releases and for the sweep that the vnode, or what hangs on it, is changed in this epoch.
     pub(crate) fn note_change(&self, no: VnodeNo, batch: &mut Batch) {
         let key = key::change(self.id, self.epoch, no);
-        batch.put(&key, &record::encode_numbers(&key, &[]));
+        batch.put(&key, &record::encode_change(&key));
+    }
+
+    /// The same of a bucket of a directory, beside the directory: a large one is neither sent nor swept as a whole.
+    pub(crate) fn note_bucket(&self, dir: VnodeNo, hash: u64, batch: &mut Batch) {
+        let key = key::change(self.id, self.epoch, dir).number(hash);
+        batch.put(&key, &record::encode_change(&key));
+    }
+
+    /// The same tree as an older epoch, which a volume shows, has it.
+    pub(crate) fn at(&self, epoch: u64) -> Tree {
+        let Tree { media, id, shown, hash_key, .. } = self;
+        Tree { media: Arc::clone(media), id: *id, shown: *shown, epoch, floor: epoch, hash_key: *hash_key }
     }
 
     pub(crate) fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
@@ -323,8 +335,23 @@ impl Tree {
         cookie: u64,
         visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.each_bucket(dir, cookie & !0xf, &mut |hash, bucket| {
+            bucket
+                .into_iter()
+                .filter(|found| hash | u64::from(found.index) >= cookie)
+                .try_for_each(|found| visit(entry(hash, found)))
+        })
+    }
+
+    /// Visits a directory's buckets from a hash on, in their order; an empty one is a tombstone.
+    pub(crate) fn each_bucket(
+        &self,
+        dir: VnodeNo,
+        from: u64,
+        visit: &mut dyn FnMut(u64, Vec<BucketEntry>) -> ControlFlow<()>,
+    ) -> Result<()> {
         let prefix = key::of_vnode(kind::ENTRIES, self.id, dir);
-        let from = prefix.number(cookie & !0xf);
+        let from = prefix.number(from);
         let mut last = None;
         let mut result = Ok(());
         self.media.engine.scan(&from, &prefix_end(&prefix), &mut |key, value| {
@@ -334,10 +361,7 @@ impl Tree {
             }
             last = Some(hash);
             match record::decode_bucket(key, value) {
-                Ok(bucket) => bucket
-                    .into_iter()
-                    .filter(|found| hash | u64::from(found.index) >= cookie)
-                    .try_for_each(|found| visit(entry(hash, found))),
+                Ok(bucket) => visit(hash, bucket),
                 Err(error) => {
                     result = Err(error);
                     ControlFlow::Break(())

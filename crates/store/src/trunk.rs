@@ -82,6 +82,11 @@ impl Trunk {
         Usage { bytes: bytes.max(0) as u64, files: files.max(0) as u64 }
     }
 
+    /// The head uses this, whatever was counted.
+    pub(crate) fn set_used(&self, usage: Usage) {
+        *self.usage.lock() = [usage.bytes as i64, usage.files as i64];
+    }
+
     /// Changes the header, durably after the next sync; `batch` is applied with it.
     pub(crate) fn change(&self, header: &mut Header, new: TreeHeader, mut batch: Batch) -> Result<()> {
         put_header(self.id, &new, &mut batch);

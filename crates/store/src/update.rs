@@ -289,6 +289,9 @@ impl Update {
         }
         for ((dir, hash), bucket) in &self.buckets {
             let prefix = key::entries(tree.id, *dir, *hash);
+            if tree.is_sealed() {
+                tree.note_bucket(*dir, *hash, batch);
+            }
             if bucket.is_empty() {
                 tree.erase(&prefix, batch)?;
             } else {

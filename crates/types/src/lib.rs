@@ -39,6 +39,6 @@ pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origi
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use volume::{
-    PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
-    is_volume_name,
+    PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
+    WhichVolume, is_volume_name,
 };

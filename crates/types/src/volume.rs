@@ -2,7 +2,7 @@
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
-use crate::{Name, Timestamp, VolumeId};
+use crate::{Name, Timestamp, VnodeNo, VolumeId};
 
 /// What of its tree a volume shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +112,30 @@ pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
     let wanted = [kind == VolumeKind::ReadOnly, kind == VolumeKind::Backup];
     // A number, or an option.
     good && ends == wanted && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
+}
+
+/// A place in a stream of what an epoch has: all vnodes below `vnode` are through, and that one up to a stage and a position in it. The same in all copies
+/// of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamCursor {
+    pub vnode: VnodeNo,
+    /// What of the vnode comes next; 0: the vnode itself.
+    pub stage: u8,
+    /// How far that is.
+    pub position: u64,
+}
+
+impl StreamCursor {
+    /// Before the first vnode.
+    pub const START: StreamCursor = StreamCursor { vnode: VnodeNo(0), stage: 0, position: 0 };
+    /// Behind the last one.
+    pub const END: StreamCursor = StreamCursor { vnode: VnodeNo(u64::MAX), stage: 0, position: 0 };
+}
+
+impl Default for StreamCursor {
+    fn default() -> Self {
+        StreamCursor::START
+    }
 }
 
 /// What administrators ask of the volumes of a server. All but questions are the superuser's.

@@ -148,6 +148,7 @@ fn header() -> TreeHeader {
         quota: Quota { bytes: 3, files: 4 },
         offline: true,
         headless: true,
+        incoming: false,
         next_slot: 5,
         epoch: 9,
         sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
@@ -211,6 +212,7 @@ fn trees_of_the_first_format() {
         updated: Timestamp::new(1, 2),
         offline: false,
         headless: false,
+        incoming: false,
         epoch: 1,
         sealed: Vec::new(),
         ..header()

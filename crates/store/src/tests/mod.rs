@@ -7,4 +7,5 @@ mod damage;
 mod epochs;
 pub(crate) mod golden;
 mod lent;
+pub(crate) mod stream;
 mod world;

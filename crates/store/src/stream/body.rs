@@ -1,0 +1,186 @@
+//! A body that comes in, block by block, as an update of its vnode.
+//!
+//! A body that is in the same file as in `since` is *patched*: the first change gives the sealed epochs a copy (`aside.rs`), and what is said to be the same
+//! is there already. Any other is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so whatever an earlier stream
+//! left of it counts for nothing. After a restart in the middle of a body nobody knows which it was: then what is the same is copied, and holes are made
+//! where there are some already.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::AllocateMode;
+use types::limits::FILE_BYTES_MAX;
+
+use super::codec::{Form, Run};
+use crate::disk::BodyFile;
+use crate::reader::{body_name, damaged_block, read_exactly};
+use crate::record::GROUP_BLOCKS;
+use crate::sums::{self, BLOCK};
+use crate::tree::Tree;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Place, StoreError, Update, Vnode, Volume};
+
+/// How the body of the vnode that a part ended in is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Patch,
+    Rebuild,
+    Unknown,
+}
+
+/// Room that is reserved in one go.
+const ZEROS_AT_ONCE: u64 = 1 << 30;
+
+/// The vnode that is being put together, and what it was in `since`.
+pub(super) struct Building<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) before: Option<&'a Tree>,
+    pub(super) mode: Mode,
+}
+
+impl Building<'_> {
+    /// Gives the vnode the body's place and size; says how the rest is done.
+    pub(super) fn begin(&self, vnode: &mut Vnode, form: Form<'_>, size: u64, update: &mut Update) -> Result<Mode> {
+        let volume = self.volume;
+        match form {
+            Form::None => {
+                if vnode.place != Place::None {
+                    volume.truncate(vnode, 0, update)?;
+                }
+            }
+            Form::Inline(bytes) => {
+                volume.truncate(vnode, 0, update)?;
+                volume.write(vnode, 0, bytes, update)?;
+            }
+            Form::File => {
+                if size > 0 && self.shares_file(vnode)? {
+                    volume.truncate(vnode, size, update)?;
+                    return Ok(Mode::Patch);
+                }
+                volume.truncate(vnode, 0, update)?;
+                volume.make_file(vnode, update)?;
+                if size > 0 {
+                    volume.truncate(vnode, size, update)?;
+                }
+            }
+        }
+        Ok(Mode::Rebuild)
+    }
+
+    /// Whether the head's body is what `since` shows.
+    fn shares_file(&self, vnode: &Vnode) -> Result<bool> {
+        let Some(before) = self.before else { return Ok(false) };
+        let before = before.vnode(vnode.no())?;
+        let file = matches!(vnode.place, Place::File { .. });
+        Ok(file && before.is_some_and(|before| before.place == vnode.place && before.status.size == vnode.status.size))
+    }
+
+    pub(super) fn blocks(
+        &self,
+        vnode: &mut Vnode,
+        run: Run,
+        first: u64,
+        count: u64,
+        update: &mut Update,
+    ) -> Result<()> {
+        need_file(vnode)?;
+        match (run, self.mode) {
+            (Run::Same, Mode::Patch) | (Run::Hole, Mode::Rebuild) => Ok(()),
+            (Run::Same, Mode::Rebuild) => self.copy(vnode, first, count, update),
+            (Run::Same, Mode::Unknown) => {
+                self.punch(vnode, first, count, update)?;
+                self.copy(vnode, first, count, update)
+            }
+            (Run::Hole, Mode::Patch | Mode::Unknown) => self.punch(vnode, first, count, update),
+            (Run::Zeros, _) => self.zeros(vnode, first, count, update),
+        }
+    }
+
+    pub(super) fn data(&self, vnode: &mut Vnode, first: u64, data: &[u8], update: &mut Update) -> Result<()> {
+        need_file(vnode)?;
+        let inside = first.checked_mul(BLOCK_BYTES).and_then(|at| at.checked_add(data.len() as u64));
+        if inside.is_none_or(|end| end > vnode.status.size) {
+            return Err(StoreError::NoStream("a body has bytes behind its end"));
+        }
+        self.volume.write(vnode, first * BLOCK_BYTES, data, update)
+    }
+
+    fn punch(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+        let Some(range) = bytes_of(first, count) else { return Ok(()) };
+        self.volume.allocate_range(vnode, range.0, range.1, AllocateMode::PunchHole, update)
+    }
+
+    fn zeros(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+        let Some((mut at, mut left)) = bytes_of(first, count) else { return Ok(()) };
+        while left > 0 {
+            let step = left.min(ZEROS_AT_ONCE);
+            self.volume.allocate_range(vnode, at, step, AllocateMode::ZeroKeepSize, update)?;
+            (at, left) = (at + step, left - step);
+        }
+        Ok(())
+    }
+
+    /// Copies blocks from what `since` shows. The update holds the gate of the vnode, so nobody gives `since` another file meanwhile.
+    fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+        update.hold(&self.volume.trunk, vnode.no());
+        let fits = || StoreError::NoStream("it starts from something else than what is here");
+        let before = self.before.ok_or_else(fits)?;
+        let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
+        let name = body_name(before, &old).ok_or_else(fits)?;
+        let file = before.media.disk.open(name).map_err(|e| StoreError::from_io("open of a body", &e))?;
+        let file = file.ok_or_else(|| StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid)))?;
+        let end = first.saturating_add(count);
+        let mut groups = Vec::new();
+        before.each_group(vnode.no(), first / GROUP_BLOCKS, &mut |group, sums| {
+            if group * GROUP_BLOCKS >= end {
+                return ControlFlow::Break(());
+            }
+            groups.push((group, sums));
+            ControlFlow::Continue(())
+        })?;
+        for (group, sums) in groups {
+            for (at, sum) in sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {
+                let block = group * GROUP_BLOCKS + at as u64;
+                if (first..end).contains(&block) {
+                    self.copy_block(vnode, &old, (&file, *sum), block, update)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_block(
+        &self,
+        vnode: &mut Vnode,
+        old: &Vnode,
+        (file, sum): (&Arc<dyn BodyFile>, u32),
+        block: u64,
+        update: &mut Update,
+    ) -> Result<()> {
+        let at = block * BLOCK_BYTES;
+        let there = old.status.size.saturating_sub(at).min(BLOCK_BYTES) as usize;
+        let wanted = vnode.status.size.saturating_sub(at).min(there as u64) as usize;
+        let mut bytes = vec![0; BLOCK];
+        read_exactly(&**file, at, &mut bytes[..there])?;
+        if sums::of_block(&bytes) != sum {
+            return Err(damaged_block(old, block));
+        }
+        if wanted == 0 {
+            return self.zeros(vnode, block, 1, update);
+        }
+        self.volume.write(vnode, at, &bytes[..wanted], update)
+    }
+}
+
+fn need_file(vnode: &Vnode) -> Result<()> {
+    if matches!(vnode.place, Place::File { .. }) {
+        return Ok(());
+    }
+    Err(StoreError::NoStream("blocks of what is in no file"))
+}
+
+/// Where blocks are, as far as any file goes: offset and length in bytes.
+fn bytes_of(first: u64, count: u64) -> Option<(u64, u64)> {
+    let at = first.checked_mul(BLOCK_BYTES).filter(|at| *at < FILE_BYTES_MAX)?;
+    Some((at, count.saturating_mul(BLOCK_BYTES).min(FILE_BYTES_MAX - at)))
+}

@@ -1,0 +1,491 @@
+//! The form of a part: who it is of, from where to where it goes, and items; with a version and a checksum over all of it.
+//!
+//! Items are in the order in which they are applied: a vnode, then what belongs to it (attributes, entries, its body), then that it is whole. A part may
+//! end anywhere between two items, and the next one goes on there. Numbers are little-endian.
+
+use bytes::Bytes;
+use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
+
+#[cfg(any(test, feature = "fuzzing"))]
+use crate::record;
+use crate::record::{BucketEntry, In, Out};
+use crate::vnode::{Place, Target, Vnode};
+use crate::{BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
+
+/// Bytes that a part must be allowed to have: the longest item and the head fit.
+pub const PART_BYTES_MIN: usize = 128 << 10;
+
+/// The layout below.
+const VERSION: u8 = 1;
+/// Summed with every part, so that nothing else passes for one.
+const MAGIC: &[u8] = b"rialto stream";
+/// Version, head, cursors.
+const HEAD_BYTES: usize = 1 + 72 + 2 * CURSOR_BYTES;
+const CURSOR_BYTES: usize = 17;
+/// The longest item that is not cut: an attribute.
+const ITEM_BYTES_MAX: usize = 66 << 10;
+const _: () = assert!(HEAD_BYTES + ITEM_BYTES_MAX + INLINE_BYTES_MAX as usize + 1024 < PART_BYTES_MIN);
+
+/// What a stream is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamHead {
+    /// The number of its tree where it was read.
+    pub tree: VolumeId,
+    /// The epoch that it brings.
+    pub epoch: u64,
+    /// The epoch that must be there; 0: none.
+    pub since: u64,
+    /// Key of the names' hash, which is the same in all copies of a tree.
+    pub hash_key: u128,
+    /// Slots below this may be in use at the source.
+    pub next_slot: u64,
+    /// What the epoch uses.
+    pub usage: Usage,
+}
+
+/// A part that was found whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamPart {
+    /// What it is of.
+    pub head: StreamHead,
+    /// Where it begins.
+    pub from: StreamCursor,
+    /// Where the next one begins.
+    pub to: StreamCursor,
+    items: Bytes,
+}
+
+/// Where a body is, and all of it if that is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form<'a> {
+    None,
+    Inline(&'a [u8]),
+    File,
+}
+
+/// What blocks of a body are, other than bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    /// What they are in the epoch `since`.
+    Same,
+    Hole,
+    /// Room is reserved; they read as zeros.
+    Zeros,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Item<'a> {
+    /// What follows belongs to this vnode. Its place and what comes of it mean nothing; `size` and `used` are those of the end.
+    Vnode(Box<Vnode>, Form<'a>),
+    /// There is no such vnode (any more).
+    Gone(VnodeNo),
+    Xattr(&'a [u8], &'a [u8]),
+    /// Buckets of a directory. `rest`: there are no others from the hash `from` up to `until`, which does not belong to it.
+    Buckets {
+        from: u64,
+        until: u64,
+        rest: bool,
+        buckets: Vec<(u64, Vec<BucketEntry>)>,
+    },
+    /// So many blocks from the first on.
+    Blocks(Run, u64, u64),
+    /// Bytes from a block on.
+    Data(u64, &'a [u8]),
+    /// The vnode is whole, and uses so many bytes.
+    Whole(u64),
+}
+
+mod tag {
+    pub(super) const VNODE: u8 = 1;
+    pub(super) const GONE: u8 = 2;
+    pub(super) const XATTR: u8 = 3;
+    pub(super) const BUCKETS: u8 = 4;
+    pub(super) const SAME: u8 = 5;
+    pub(super) const HOLE: u8 = 6;
+    pub(super) const ZEROS: u8 = 7;
+    pub(super) const DATA: u8 = 8;
+    pub(super) const WHOLE: u8 = 9;
+}
+
+const HAS_XATTR: u8 = 1;
+const IN_FILE: u8 = 2;
+const IS_INLINE: u8 = 4;
+
+/// A part that is being written.
+pub(super) struct PartOut {
+    out: Out,
+    bytes_max: usize,
+    /// The last item, if it is a run: where it begins, what it is, and where it ends.
+    run: Option<(usize, Run, u64)>,
+}
+
+impl PartOut {
+    pub(super) fn new(head: &StreamHead, from: StreamCursor, bytes_max: usize) -> PartOut {
+        let mut out = Out::with_version(PART_BYTES_MIN, VERSION);
+        put_head(&mut out, head);
+        put_cursor(&mut out, from);
+        put_cursor(&mut out, from);
+        PartOut { out, bytes_max: bytes_max.max(PART_BYTES_MIN), run: None }
+    }
+
+    /// Bytes that may be added.
+    pub(super) fn room(&self) -> usize {
+        self.bytes_max.saturating_sub(self.out.0.len() + size_of::<u32>())
+    }
+
+    /// Whether the longest item may not fit any more.
+    pub(super) fn is_full(&self) -> bool {
+        self.room() < ITEM_BYTES_MAX
+    }
+
+    pub(super) fn vnode(&mut self, vnode: &Vnode, form: Form<'_>) {
+        self.run = None;
+        put_vnode(&mut self.out, vnode, form);
+    }
+
+    pub(super) fn gone(&mut self, no: VnodeNo) {
+        self.run = None;
+        self.out.u8(tag::GONE);
+        self.out.u64(no.0);
+    }
+
+    pub(super) fn xattr(&mut self, name: &[u8], value: &[u8]) {
+        self.run = None;
+        self.out.u8(tag::XATTR);
+        put_bytes(&mut self.out, name);
+        put_bytes(&mut self.out, value);
+    }
+
+    pub(super) fn buckets(&mut self, from: u64, until: u64, rest: bool, buckets: &[(u64, Vec<BucketEntry>)]) {
+        self.run = None;
+        self.out.u8(tag::BUCKETS);
+        self.out.u64(from);
+        self.out.u64(until);
+        self.out.u8(u8::from(rest));
+        self.out.u32(buckets.len() as u32);
+        for (hash, entries) in buckets {
+            self.out.u64(*hash);
+            self.out.u8(entries.len() as u8);
+            for entry in entries {
+                self.out.u8(entry.index);
+                self.out.u8(entry.target.kind as u8);
+                self.out.u64(entry.target.vnode.0);
+                self.out.u64(entry.target.unique.0);
+                self.out.name(&entry.name);
+            }
+        }
+    }
+
+    /// Adds blocks to the last run if they go on with it.
+    pub(super) fn blocks(&mut self, run: Run, first: u64, count: u64) {
+        if let Some((at, last, end)) = &mut self.run
+            && (*last, *end) == (run, first)
+        {
+            let counted = *at + 1 + size_of::<u64>();
+            let begun = u64::from_le_bytes(self.out.0[*at + 1..counted].try_into().expect("8 bytes"));
+            *end = first + count;
+            self.out.0[counted..counted + size_of::<u64>()].copy_from_slice(&(*end - begun).to_le_bytes());
+            return;
+        }
+        self.run = Some((self.out.0.len(), run, first + count));
+        self.out.u8(match run {
+            Run::Same => tag::SAME,
+            Run::Hole => tag::HOLE,
+            Run::Zeros => tag::ZEROS,
+        });
+        self.out.u64(first);
+        self.out.u64(count);
+    }
+
+    pub(super) fn data(&mut self, first: u64, data: &[u8]) {
+        self.run = None;
+        self.out.u8(tag::DATA);
+        self.out.u64(first);
+        put_bytes(&mut self.out, data);
+    }
+
+    pub(super) fn whole(&mut self, used: u64) {
+        self.run = None;
+        self.out.u8(tag::WHOLE);
+        self.out.u64(used);
+    }
+
+    pub(super) fn end(mut self, to: StreamCursor) -> Bytes {
+        let mut cursor = Out(Vec::with_capacity(CURSOR_BYTES));
+        put_cursor(&mut cursor, to);
+        self.out.0[HEAD_BYTES - CURSOR_BYTES..HEAD_BYTES].copy_from_slice(&cursor.0);
+        Bytes::from(self.out.seal(MAGIC))
+    }
+}
+
+impl StreamPart {
+    /// Takes a part apart, as far as that needs no look at the items.
+    ///
+    /// # Errors
+    /// `NoStream` if it is damaged, cut off, of a newer version, or no part at all.
+    pub fn open(bytes: &Bytes) -> Result<StreamPart, StoreError> {
+        let Some((version, mut fields)) = In::open_any(MAGIC, bytes) else {
+            return Err(StoreError::NoStream("a part is damaged, cut off, or none of ours"));
+        };
+        if version != VERSION {
+            return Err(StoreError::NoStream("a part has a form that this program does not know"));
+        }
+        let mut head = || {
+            let head = get_head(&mut fields)?;
+            Some((head, get_cursor(&mut fields)?, get_cursor(&mut fields)?))
+        };
+        let (head, from, to) = head().filter(|(_, from, to)| from <= to).ok_or(StoreError::NoStream(MALFORMED))?;
+        let items = bytes.slice(HEAD_BYTES..bytes.len() - size_of::<u32>());
+        Ok(StreamPart { head, from, to, items })
+    }
+
+    /// Its items.
+    pub(super) fn items(&self) -> impl Iterator<Item = Result<Item<'_>, StoreError>> {
+        let mut rest = Some(In::of(&self.items));
+        std::iter::from_fn(move || {
+            let fields = rest.as_mut().filter(|fields| !fields.is_empty())?;
+            let item = get_item(fields);
+            if item.is_none() {
+                rest = None;
+            }
+            Some(item.ok_or(StoreError::NoStream(MALFORMED)))
+        })
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        HEAD_BYTES + self.items.len() + size_of::<u32>()
+    }
+
+    /// Looks at all of it.
+    ///
+    /// # Errors
+    /// As [`StreamPart::open`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.items().try_for_each(|item| item.map(drop))
+    }
+}
+
+const MALFORMED: &str = "a part is malformed";
+
+pub(super) fn put_head(out: &mut Out, head: &StreamHead) {
+    out.u64(head.tree.0);
+    out.u64(head.epoch);
+    out.u64(head.since);
+    out.0.extend_from_slice(&head.hash_key.to_le_bytes());
+    out.u64(head.next_slot);
+    out.u64(head.usage.bytes);
+    out.u64(head.usage.files);
+    // Room for what a later layout may need.
+    out.u64(0);
+}
+
+pub(super) fn get_head(from: &mut In<'_>) -> Option<StreamHead> {
+    let head = StreamHead {
+        tree: VolumeId(from.u64()?),
+        epoch: from.u64()?,
+        since: from.u64()?,
+        hash_key: from.u128()?,
+        next_slot: from.u64()?,
+        usage: Usage { bytes: from.u64()?, files: from.u64()? },
+    };
+    let spare = from.u64()?;
+    let epochs = head.since < head.epoch && head.epoch < u64::MAX;
+    (spare == 0 && head.tree.0 != 0 && head.next_slot > 0 && epochs).then_some(head)
+}
+
+pub(super) fn put_cursor(out: &mut Out, cursor: StreamCursor) {
+    out.u64(cursor.vnode.0);
+    out.u8(cursor.stage);
+    out.u64(cursor.position);
+}
+
+pub(super) fn get_cursor(from: &mut In<'_>) -> Option<StreamCursor> {
+    Some(StreamCursor { vnode: VnodeNo(from.u64()?), stage: from.u8()?, position: from.u64()? })
+}
+
+fn put_bytes(out: &mut Out, bytes: &[u8]) {
+    out.u32(u32::try_from(bytes.len()).expect("items are short"));
+    out.0.extend_from_slice(bytes);
+}
+
+fn get_bytes<'a>(from: &mut In<'a>) -> Option<&'a [u8]> {
+    let length = from.u32()?;
+    from.bytes(length as usize)
+}
+
+fn put_vnode(out: &mut Out, vnode: &Vnode, form: Form<'_>) {
+    let status = &vnode.status;
+    out.u8(tag::VNODE);
+    out.u64(status.fid.vnode.0);
+    out.u64(status.fid.unique.0);
+    out.u8(status.kind as u8);
+    let form_flag = match form {
+        Form::None => 0,
+        Form::Inline(_) => IS_INLINE,
+        Form::File => IN_FILE,
+    };
+    out.u8(form_flag | if vnode.has_xattr { HAS_XATTR } else { 0 });
+    out.u16(status.mode);
+    out.u32(status.uid);
+    out.u32(status.gid);
+    out.u32(status.links);
+    out.u64(status.size);
+    out.u64(status.used);
+    out.u64(status.device);
+    for time in [status.accessed, status.modified, status.changed, status.created] {
+        out.time(time);
+    }
+    out.u64(status.data_version);
+    out.u64(status.status_version);
+    out.u64(vnode.exclusive);
+    out.u64(vnode.parent.0);
+    out.u64(vnode.entries);
+    if let Form::Inline(bytes) = form {
+        put_bytes(out, bytes);
+    }
+}
+
+fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
+    let (vnode, unique) = (VnodeNo(from.u64()?), Uniquifier(from.u64()?));
+    let (kind, flags) = (Kind::from_wire(from.u8()?)?, from.u8()?);
+    let status = Status {
+        fid: Fid { volume: VolumeId(0), vnode, unique },
+        kind,
+        mode: from.u16()?,
+        uid: from.u32()?,
+        gid: from.u32()?,
+        links: from.u32()?,
+        size: from.u64()?,
+        used: from.u64()?,
+        device: from.u64()?,
+        accessed: from.time()?,
+        modified: from.time()?,
+        changed: from.time()?,
+        created: from.time()?,
+        data_version: from.u64()?,
+        status_version: from.u64()?,
+    };
+    let (exclusive, parent, entries) = (from.u64()?, VnodeNo(from.u64()?), from.u64()?);
+    let has_xattr = flags & HAS_XATTR != 0;
+    let form = match flags & !HAS_XATTR {
+        0 => Form::None,
+        IN_FILE => Form::File,
+        IS_INLINE => Form::Inline(get_bytes(from)?),
+        _ => return None,
+    };
+    let body_fits = match form {
+        Form::Inline(bytes) => status.size == bytes.len() as u64 && (1..=INLINE_BYTES_MAX).contains(&status.size),
+        Form::None => kind == Kind::Directory || status.size == 0,
+        Form::File => kind == Kind::File && status.size <= types::limits::FILE_BYTES_MAX,
+    };
+    let is_good = body_fits && vnode.0 > 0 && vnode.is_directory() == (kind == Kind::Directory);
+    let vnode = Vnode {
+        status,
+        exclusive,
+        parent,
+        entries,
+        place: Place::None,
+        generations: 0,
+        own_since: 0,
+        has_xattr,
+        handed: false,
+    };
+    is_good.then_some((vnode, form))
+}
+
+fn get_item<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
+    Some(match from.u8()? {
+        tag::VNODE => {
+            let (vnode, form) = get_vnode(from)?;
+            Item::Vnode(Box::new(vnode), form)
+        }
+        tag::GONE => Item::Gone(VnodeNo(from.u64()?)),
+        tag::XATTR => {
+            let (name, value) = (get_bytes(from)?, get_bytes(from)?);
+            let fits = (1..=types::limits::XATTR_NAME_BYTES_MAX).contains(&name.len())
+                && value.len() <= types::limits::XATTR_VALUE_BYTES_MAX
+                && !name.contains(&0);
+            fits.then_some(Item::Xattr(name, value))?
+        }
+        tag::BUCKETS => get_buckets(from)?,
+        tag::SAME => get_run(from, Run::Same)?,
+        tag::HOLE => get_run(from, Run::Hole)?,
+        tag::ZEROS => get_run(from, Run::Zeros)?,
+        tag::DATA => {
+            let (first, data) = (from.u64()?, get_bytes(from)?);
+            (!data.is_empty()).then_some(Item::Data(first, data))?
+        }
+        tag::WHOLE => Item::Whole(from.u64()?),
+        _ => return None,
+    })
+}
+
+fn get_run<'a>(from: &mut In<'a>, run: Run) -> Option<Item<'a>> {
+    let (first, count) = (from.u64()?, from.u64()?);
+    (count > 0 && first.checked_add(count).is_some()).then_some(Item::Blocks(run, first, count))
+}
+
+fn get_buckets<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
+    let (begin, until) = (from.u64()?, from.u64()?);
+    let rest = match from.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let mut buckets: Vec<(u64, Vec<BucketEntry>)> = Vec::new();
+    for _ in 0..from.u32()? {
+        let hash = from.u64()?;
+        let rises = buckets.last().is_none_or(|(last, _)| *last < hash);
+        if !rises || !(begin..until).contains(&hash) || hash & 0xf != 0 || hash >> 62 != 0 {
+            return None;
+        }
+        buckets.push((hash, get_bucket(from)?));
+    }
+    Some(Item::Buckets { from: begin, until, rest, buckets })
+}
+
+fn get_bucket(from: &mut In<'_>) -> Option<Vec<BucketEntry>> {
+    let mut bucket: Vec<BucketEntry> = Vec::new();
+    for _ in 0..from.u8()? {
+        let index = from.u8()?;
+        let kind = Kind::from_wire(from.u8()?)?;
+        let target = Target { vnode: VnodeNo(from.u64()?), unique: Uniquifier(from.u64()?), kind };
+        let name: Name = from.name()?;
+        let rises = bucket.last().is_none_or(|last| last.index < index);
+        if !rises || usize::from(index) >= BUCKET_ENTRIES_MAX {
+            return None;
+        }
+        bucket.push(BucketEntry { index, name, target });
+    }
+    Some(bucket)
+}
+
+/// Fields as a part, with version and checksum.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn sealed(fields: &[u8]) -> Bytes {
+    Bytes::from(record::sealed(MAGIC, VERSION, fields))
+}
+
+/// The same part, written anew from what it was taken apart into; `None`: it was refused.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
+    let part = StreamPart::open(bytes).ok()?;
+    let mut out = PartOut::new(&part.head, part.from, usize::MAX);
+    for item in part.items() {
+        match item.ok()? {
+            Item::Vnode(vnode, form) => out.vnode(&vnode, form),
+            Item::Gone(no) => out.gone(no),
+            Item::Xattr(name, value) => out.xattr(name, value),
+            Item::Buckets { from, until, rest, buckets } => out.buckets(from, until, rest, &buckets),
+            Item::Blocks(run, first, count) => {
+                // As it was, in two pieces if it was in two.
+                out.run = None;
+                out.blocks(run, first, count);
+            }
+            Item::Data(first, data) => out.data(first, data),
+            Item::Whole(used) => out.whole(used),
+        }
+    }
+    Some(out.end(part.to))
+}

@@ -1,0 +1,580 @@
+//! Trees that come in: parts are applied to a head that no volume shows, until it is sealed under a view, or becomes a read-write volume.
+//!
+//! How far a stream came lies beside the tree's header (`p` record), and is true after any crash: bodies are on disk before it is written. What was
+//! applied behind it is applied again. A tree whose head comes in is swept like one that is written: the head counts as shown.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use types::{Fid, Name, StreamCursor, Timestamp, VnodeNo, VolumeId};
+
+use super::body::{Building, Mode};
+use super::codec::{Item, StreamHead, StreamPart, get_cursor, get_head, put_cursor, put_head};
+use super::outgoing::stage;
+use crate::engine::{Batch, Engine};
+use crate::header::TreeHeader;
+use crate::key::{self, kind};
+use crate::media::Gathering;
+use crate::record::{self, BucketEntry, In, Out};
+use crate::settle::settle_tree;
+use crate::trunk::{Trunk, put_header};
+use crate::vnode::initial_used;
+use crate::volume::Result;
+use crate::{NewClone, Partition, Quota, StoreError, Update, Usage, Vnode, Volume};
+
+/// Bytes of parts between two times that all is made stable.
+const SETTLE_BYTES: u64 = 64 << 20;
+/// Buckets that are applied in one batch.
+const BUCKETS_AT_ONCE: usize = 64;
+
+/// What becomes of a tree that came in whole.
+#[derive(Clone, Debug)]
+pub enum FinishAs {
+    /// A volume that shows the epoch; it may take another's place.
+    View(NewClone),
+    /// The tree's read-write volume.
+    ReadWrite {
+        /// Its name.
+        name: Name,
+        /// Its limits.
+        quota: Quota,
+        /// When it was made.
+        created: Timestamp,
+        /// Now.
+        now: Timestamp,
+    },
+}
+
+/// A tree that comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IncomingInfo {
+    /// The number of the tree.
+    pub tree: VolumeId,
+    /// What it is sent.
+    pub head: StreamHead,
+    /// Where to go on after a crash.
+    pub cursor: StreamCursor,
+    /// Bytes of parts up to there.
+    pub bytes: u64,
+}
+
+/// A tree that comes in, while this process knows of it.
+pub(crate) struct Incoming {
+    volume: Arc<Volume>,
+    state: Mutex<State>,
+}
+
+struct State {
+    stable: IncomingInfo,
+    /// Where the next part begins; at or behind what is stable.
+    cursor: StreamCursor,
+    bytes: u64,
+    mode: Mode,
+    /// It was finished or given up.
+    over: bool,
+}
+
+impl Partition {
+    /// A tree begins to come in, or goes on: says where. The tree has the number `tree`, whatever its number is at the source; where it is not there it is made, if all of
+    /// it is sent. What came in of an older epoch counts for nothing then.
+    ///
+    /// # Errors
+    /// `Taken` if the number is a volume's, or the epoch is there already; `NoStream` if what is here is no copy of the source's tree, has not the epoch
+    /// to start from, or is newer; `Busy` while an earlier one is swept; `NoSpace`, `Medium`.
+    pub fn begin_incoming(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
+        self.0.media.room_for_records()?;
+        if let Some(incoming) = self.incoming(tree)? {
+            let mut state = incoming.state.lock();
+            if !state.over {
+                return self.go_on(&incoming, &mut state, head);
+            }
+        }
+        let catalog = self.0.catalog.lock();
+        if self.incoming(tree)?.is_some() {
+            return Err(StoreError::Busy("another stream has just begun"));
+        }
+        let info = IncomingInfo { tree, head: *head, cursor: StreamCursor::START, bytes: 0 };
+        let mut batch = Batch::default();
+        put_progress(&info, &mut batch);
+        match self.tree_of(tree)? {
+            Some(trunk) => self.open_head(&trunk, head, batch)?,
+            None => {
+                if head.since != 0 {
+                    return Err(StoreError::NoStream("there is no volume here with the epoch that it starts from"));
+                }
+                self.take_number(&catalog, Some(tree), &mut batch)?;
+                put_header(tree, &empty_tree(tree, head), &mut batch);
+                batch.add(&key::usage(tree), &[0, 0]);
+                self.0.media.apply(&batch)?;
+            }
+        }
+        drop(catalog);
+        self.0.media.sync()?;
+        Ok(StreamCursor::START)
+    }
+
+    /// The same stream goes on; another one takes its place.
+    fn go_on(&self, incoming: &Incoming, state: &mut State, head: &StreamHead) -> Result<StreamCursor> {
+        let known = &state.stable.head;
+        if (known.tree, known.epoch, known.since, known.hash_key) == (head.tree, head.epoch, head.since, head.hash_key)
+        {
+            return Ok(state.cursor);
+        }
+        if head.epoch < known.epoch {
+            return Err(StoreError::NoStream("a newer one is coming in; give that up first"));
+        }
+        let info = IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
+        let mut batch = Batch::default();
+        put_progress(&info, &mut batch);
+        self.change_head(&incoming.volume.trunk, head, batch)?;
+        self.0.media.sync()?;
+        *state = State { stable: info, cursor: info.cursor, bytes: 0, mode: Mode::Unknown, over: false };
+        Ok(state.cursor)
+    }
+
+    /// The head of a tree that is there, and that no volume shows, is where the epoch is put together.
+    fn open_head(&self, trunk: &Arc<Trunk>, head: &StreamHead, batch: Batch) -> Result<()> {
+        if !trunk.header.lock().stored.headless {
+            return Err(StoreError::Taken("number"));
+        }
+        if self.is_swept_still(trunk.id, head.epoch)? {
+            return Err(StoreError::Busy("what was removed of it is being swept"));
+        }
+        self.change_head(trunk, head, batch)
+    }
+
+    fn change_head(&self, trunk: &Trunk, head: &StreamHead, batch: Batch) -> Result<()> {
+        let nobody_writes = trunk.writers.write();
+        let mut header = trunk.header.lock();
+        let stored = &header.stored;
+        if stored.hash_key != head.hash_key {
+            return Err(StoreError::NoStream("it is of another volume than what is here"));
+        }
+        if head.epoch <= stored.floor() {
+            let there = stored.sealed.iter().any(|sealed| sealed.epoch == head.epoch);
+            return Err(if there { StoreError::Taken("epoch") } else { StoreError::NoStream("what is here is newer") });
+        }
+        if head.since != 0 && !stored.sealed.iter().any(|sealed| sealed.epoch == head.since) {
+            return Err(StoreError::NoStream("the epoch that it starts from is not here"));
+        }
+        let next_slot = stored.next_slot.max(head.next_slot);
+        let new = TreeHeader { incoming: true, epoch: head.epoch, next_slot, ..stored.clone() };
+        trunk.change(&mut header, new, batch)?;
+        trunk.follow(&header.stored);
+        drop((header, nobody_writes));
+        Ok(())
+    }
+
+    /// Applies a part; says where the next one begins. Stable from time to time, and when it is finished.
+    ///
+    /// # Errors
+    /// `NoVolume` if nothing comes in there; `NoStream` if the part is damaged, of something else, or leaves a gap; `NoSpace`, `Damaged`, `Medium`. It may be
+    /// applied again after any of them.
+    pub fn apply_part(&self, tree: VolumeId, part: &Bytes) -> Result<StreamCursor> {
+        let part = StreamPart::open(part)?;
+        part.check()?;
+        let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut state = incoming.state.lock();
+        if state.over {
+            return Err(StoreError::NoVolume(tree));
+        }
+        let known = &state.stable.head;
+        let head = &part.head;
+        if (known.tree, known.epoch, known.since, known.hash_key) != (head.tree, head.epoch, head.since, head.hash_key)
+        {
+            return Err(StoreError::NoStream("a part of another stream"));
+        }
+        if part.from > state.cursor {
+            return Err(StoreError::NoStream("a part is missing before this one"));
+        }
+        let gathering = Gathering::begin(&self.0.media);
+        let applied = incoming.apply(&mut state, &part);
+        let ended = gathering.end();
+        applied?;
+        ended?;
+        state.cursor = part.to;
+        let size = part.bytes() as u64;
+        state.bytes += size;
+        if state.bytes - state.stable.bytes >= SETTLE_BYTES {
+            self.settle_incoming(&incoming, &mut state)?;
+        }
+        Ok(state.cursor)
+    }
+
+    fn settle_incoming(&self, incoming: &Incoming, state: &mut State) -> Result<()> {
+        let volume = &incoming.volume;
+        settle_tree(&volume.trunk, &|no| volume.resum(no))?;
+        let info = IncomingInfo { cursor: state.cursor, bytes: state.bytes, ..state.stable };
+        let mut batch = Batch::default();
+        put_progress(&info, &mut batch);
+        self.0.media.apply(&batch)?;
+        self.0.media.sync()?;
+        state.stable = info;
+        Ok(())
+    }
+
+    /// What came in becomes a volume, in one batch; stable when it returns.
+    ///
+    /// # Errors
+    /// `NoVolume` if nothing comes in there; `NoStream` if it is not whole; `Taken` if a volume has the name or number; `Misuse` as
+    /// [`Partition::clone_volume`]; `NoSpace`, `Medium`.
+    pub fn finish_incoming(&self, tree: VolumeId, finish: &FinishAs) -> Result<Arc<Volume>> {
+        let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut state = incoming.state.lock();
+        if state.over {
+            return Err(StoreError::NoVolume(tree));
+        }
+        if state.cursor != StreamCursor::END {
+            return Err(StoreError::NoStream("it is not whole"));
+        }
+        let usage = state.stable.head.usage;
+        let trunk = &incoming.volume.trunk;
+        let afresh = trunk.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
+        if afresh && trunk.used() != usage {
+            return Err(StoreError::NoStream("it is not what it says that it is"));
+        }
+        self.settle_incoming(&incoming, &mut state)?;
+        let nobody_writes = trunk.writers.write();
+        let volume = match finish {
+            FinishAs::View(new) => self.seal(&incoming.volume, new, &[], Some(usage))?,
+            FinishAs::ReadWrite { name, quota, created, now } => {
+                let fields = |header: &mut TreeHeader| {
+                    header.name = name.clone();
+                    (header.quota, header.created, header.updated) = (*quota, *created, *now);
+                };
+                self.give_head(trunk, usage, &fields)?
+            }
+        };
+        drop(nobody_writes);
+        state.over = true;
+        self.0.incomings.lock().remove(&tree);
+        self.0.media.sync()?;
+        Ok(volume)
+    }
+
+    fn give_head(&self, trunk: &Arc<Trunk>, usage: Usage, fields: &dyn Fn(&mut TreeHeader)) -> Result<Arc<Volume>> {
+        let catalog = self.0.catalog.lock();
+        let mut header = trunk.header.lock();
+        let mut new = TreeHeader { headless: false, offline: false, ..header.stored.clone() };
+        fields(&mut new);
+        let mut batch = Batch::default();
+        self.take_name(&catalog, &new.name, trunk.id, &mut batch)?;
+        end_progress(trunk, &mut new, usage, &mut batch);
+        trunk.change(&mut header, new, batch)?;
+        trunk.follow(&header.stored);
+        drop(header);
+        trunk.set_used(usage);
+        self.volume(trunk.id)?.ok_or(StoreError::NoVolume(trunk.id))
+    }
+
+    /// What came in goes, and the views of the tree stay. What it took is given back in the background.
+    ///
+    /// # Errors
+    /// `NoVolume` if nothing comes in there; `Medium`.
+    pub fn abandon_incoming(&self, tree: VolumeId) -> Result<()> {
+        let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut state = incoming.state.lock();
+        if state.over {
+            return Err(StoreError::NoVolume(tree));
+        }
+        let trunk = &incoming.volume.trunk;
+        let nobody_writes = trunk.writers.write();
+        let catalog = self.0.catalog.lock();
+        let mut batch = Batch::default();
+        batch.delete(&key::progress(tree));
+        let mut header = trunk.header.lock();
+        let new = TreeHeader { incoming: false, ..header.stored.clone() };
+        self.drop_head(trunk, &mut header, new, batch)?;
+        drop((header, catalog, nobody_writes));
+        state.over = true;
+        self.0.incomings.lock().remove(&tree);
+        self.0.media.sync()
+    }
+
+    /// All that come in, also those that nobody goes on with.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn incomings(&self) -> Result<Vec<IncomingInfo>> {
+        let mut found = Vec::new();
+        self.each(&[kind::PROGRESS], &mut |key, value| {
+            found.push(get_progress(key, value)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// What comes in under this number, as this process knows it.
+    fn incoming(&self, tree: VolumeId) -> Result<Option<Arc<Incoming>>> {
+        let mut incomings = self.0.incomings.lock();
+        if let Some(incoming) = incomings.get(&tree) {
+            return Ok(Some(Arc::clone(incoming)));
+        }
+        let key = key::progress(tree);
+        let Some(value) = self.0.media.engine.get(&key)? else { return Ok(None) };
+        let stable = get_progress(&key, &value)?;
+        let trunk = self.tree_of(tree)?.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
+        let (cursor, bytes) = (stable.cursor, stable.bytes);
+        let state = State { stable, cursor, bytes, mode: Mode::Unknown, over: false };
+        let volume = Arc::new(Volume::head(trunk));
+        let incoming = Arc::new(Incoming { volume, state: Mutex::new(state) });
+        incomings.insert(tree, Arc::clone(&incoming));
+        Ok(Some(incoming))
+    }
+}
+
+/// A tree with nothing in it, for a copy to come in.
+fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
+    let name = Name::new(format!("incoming.{}", tree.0).as_bytes()).expect("a word is a name");
+    TreeHeader {
+        name,
+        hash_key: head.hash_key,
+        created: Timestamp::default(),
+        updated: Timestamp::default(),
+        quota: Quota::default(),
+        offline: false,
+        headless: true,
+        incoming: true,
+        next_slot: head.next_slot,
+        epoch: head.epoch,
+        sealed: Vec::new(),
+    }
+}
+
+/// What the batch that makes a volume of an incoming tree does beside.
+pub(crate) fn end_progress(trunk: &Trunk, header: &mut TreeHeader, usage: Usage, batch: &mut Batch) {
+    header.incoming = false;
+    batch.delete(&key::progress(trunk.id));
+    let numbers = [usage.bytes as i64, usage.files as i64];
+    batch.delete(&key::usage(trunk.id));
+    batch.add(&key::usage(trunk.id), &numbers);
+}
+
+fn put_progress(info: &IncomingInfo, batch: &mut Batch) {
+    let key = key::progress(info.tree);
+    let mut out = Out::new(120);
+    put_head(&mut out, &info.head);
+    put_cursor(&mut out, info.cursor);
+    out.u64(info.bytes);
+    batch.put(&key, &out.seal(&key));
+}
+
+pub(crate) fn get_progress(key: &[u8], value: &[u8]) -> Result<IncomingInfo> {
+    let decode = || {
+        let tree = VolumeId(key::number_at(key, 0)?);
+        let mut fields = In::open(key, value)?;
+        let (head, cursor, bytes) = (get_head(&mut fields)?, get_cursor(&mut fields)?, fields.u64()?);
+        fields.end(IncomingInfo { tree, head, cursor, bytes })
+    };
+    decode().ok_or_else(|| record::damaged("progress", key))
+}
+
+/// The vnode that items belong to, and what they make of it.
+struct Current {
+    vnode: Vnode,
+    update: Update,
+}
+
+impl Incoming {
+    fn apply(&self, state: &mut State, part: &StreamPart) -> Result<()> {
+        let tree = self.volume.tree();
+        let before = (part.head.since != 0).then(|| tree.at(part.head.since));
+        let building = Building { volume: &self.volume, before: before.as_ref(), mode: state.mode };
+        let mut applying = Applying { building, current: None, next: part.from.vnode };
+        if part.from.stage != stage::VNODE {
+            applying.resume(part.from.vnode)?;
+        }
+        for item in part.items() {
+            let applied = applying.item(item?, part.head.since == 0);
+            state.mode = applying.building.mode;
+            applied?;
+        }
+        applying.commit()?;
+        if part.head.since == 0 {
+            applying.clear_up_to(part.to.vnode)?;
+        }
+        Ok(())
+    }
+}
+
+struct Applying<'a> {
+    building: Building<'a>,
+    current: Option<Current>,
+    /// Vnodes below are as the stream says.
+    next: VnodeNo,
+}
+
+impl Applying<'_> {
+    /// The part begins in the middle of this vnode.
+    fn resume(&mut self, no: VnodeNo) -> Result<()> {
+        let vnode = self.building.volume.vnode(no)?.ok_or(StoreError::NoStream("a part is missing before this one"))?;
+        self.current = Some(Current { vnode, update: Update::new() });
+        self.next = VnodeNo(no.0 + 1);
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item<'_>, everything: bool) -> Result<()> {
+        match item {
+            Item::Vnode(vnode, form) => {
+                self.commit()?;
+                if everything {
+                    self.clear_up_to(vnode.no())?;
+                }
+                self.next = VnodeNo(vnode.no().0 + 1);
+                self.begin(*vnode, form)
+            }
+            Item::Gone(no) => {
+                self.commit()?;
+                self.remove(no)
+            }
+            Item::Xattr(name, value) => {
+                let volume = self.building.volume;
+                let Current { vnode, update } = self.current()?;
+                volume.put_xattr(vnode, name, value, update)
+            }
+            Item::Buckets { from, until, rest, buckets } => self.buckets((from, until), rest, buckets),
+            Item::Blocks(run, first, count) => {
+                let mut current = self.current.take().ok_or(NO_VNODE)?;
+                self.building.blocks(&mut current.vnode, run, first, count, &mut current.update)?;
+                self.current = Some(current);
+                Ok(())
+            }
+            Item::Data(first, data) => {
+                let mut current = self.current.take().ok_or(NO_VNODE)?;
+                self.building.data(&mut current.vnode, first, data, &mut current.update)?;
+                self.current = Some(current);
+                Ok(())
+            }
+            Item::Whole(used) => {
+                if self.current()?.vnode.status.used != used {
+                    return Err(StoreError::NoStream("a body is not what it says that it is"));
+                }
+                self.commit()
+            }
+        }
+    }
+
+    fn current(&mut self) -> Result<&mut Current> {
+        self.current.as_mut().ok_or(NO_VNODE)
+    }
+
+    /// What the items so far made of the vnode is done.
+    fn commit(&mut self) -> Result<()> {
+        let Some(Current { vnode, mut update }) = self.current.take() else { return Ok(()) };
+        update.put_vnode(&vnode);
+        self.building.volume.commit(update)
+    }
+
+    /// A vnode as it is to be, but for what follows.
+    fn begin(&mut self, wanted: Vnode, form: super::codec::Form<'_>) -> Result<()> {
+        let volume = self.building.volume;
+        let (size, no) = (wanted.status.size, wanted.no());
+        let fid = Fid { volume: volume.id(), ..wanted.status.fid };
+        let mut old = volume.vnode(no)?;
+        let mut generations = 0;
+        if let Some(other) = old.take_if(|old| old.status.fid != fid || old.status.kind != wanted.status.kind) {
+            // Another file had the number in another history of the tree.
+            generations = other.generations;
+            self.remove(no)?;
+        }
+        let mut update = Update::new();
+        let mut vnode = wanted;
+        vnode.status.fid = fid;
+        vnode.has_xattr = false;
+        match old {
+            None => {
+                let directory = vnode.status.kind == types::Kind::Directory;
+                vnode.status.size = if directory { size } else { 0 };
+                vnode.status.used = initial_used(vnode.status.kind);
+                vnode.generations = generations;
+                update.create_vnode(&vnode);
+            }
+            Some(old) => {
+                for (name, _) in volume.xattrs(&old)? {
+                    update.set_xattr(no, &name, None);
+                }
+                (vnode.status.size, vnode.status.used) = (old.status.size, old.status.used);
+                (vnode.place, vnode.generations, vnode.own_since) = (old.place, old.generations, old.own_since);
+                if old.status.links == 0 && vnode.status.links > 0 {
+                    update.remove_orphan(no);
+                }
+            }
+        }
+        if vnode.status.links == 0 {
+            update.add_orphan(no);
+        }
+        self.building.mode = self.building.begin(&mut vnode, form, size, &mut update)?;
+        self.current = Some(Current { vnode, update });
+        Ok(())
+    }
+
+    /// The vnode goes, with all that hangs on it.
+    fn remove(&mut self, no: VnodeNo) -> Result<()> {
+        let volume = self.building.volume;
+        let Some(vnode) = volume.vnode(no)? else { return Ok(()) };
+        self.clear_buckets(no, (0, u64::MAX), &BTreeSet::new())?;
+        let mut update = Update::new();
+        volume.drop_vnode(&vnode, &mut update)?;
+        if vnode.status.links == 0 {
+            update.remove_orphan(no);
+        }
+        volume.commit(update)
+    }
+
+    /// Vnodes below this one, from the last that was spoken of, are not in the stream.
+    fn clear_up_to(&mut self, end: VnodeNo) -> Result<()> {
+        let tree = self.building.volume.tree();
+        let (from, end_key) =
+            (key::of_vnode(kind::VNODE, tree.id, self.next), key::of_vnode(kind::VNODE, tree.id, end));
+        let mut gone = Vec::new();
+        if self.next < end {
+            tree.media.engine.scan(&from, &end_key, &mut |key, _| {
+                gone.extend(key::number_at(key, 1).map(VnodeNo));
+                ControlFlow::Continue(())
+            })?;
+        }
+        gone.dedup();
+        gone.into_iter().try_for_each(|no| self.remove(no))
+    }
+
+    fn buckets(&mut self, range: (u64, u64), rest: bool, buckets: Vec<(u64, Vec<BucketEntry>)>) -> Result<()> {
+        let volume = self.building.volume;
+        let no = self.current()?.vnode.no();
+        if !no.is_directory() {
+            return Err(StoreError::NoStream("entries of what is no directory"));
+        }
+        if rest {
+            let stay = buckets.iter().map(|(hash, _)| *hash).collect();
+            self.clear_buckets(no, range, &stay)?;
+        }
+        let mut update = Update::new();
+        buckets.into_iter().for_each(|(hash, bucket)| update.set_bucket(no, hash, bucket));
+        volume.commit(update)
+    }
+
+    /// The directory has no buckets in the range but those that stay.
+    fn clear_buckets(&self, dir: VnodeNo, (from, until): (u64, u64), stay: &BTreeSet<u64>) -> Result<()> {
+        let volume = self.building.volume;
+        let mut gone = Vec::new();
+        volume.tree().each_bucket(dir, from, &mut |hash, bucket| {
+            if hash >= until {
+                return ControlFlow::Break(());
+            }
+            if !bucket.is_empty() && !stay.contains(&hash) {
+                gone.push(hash);
+            }
+            ControlFlow::Continue(())
+        })?;
+        for hashes in gone.chunks(BUCKETS_AT_ONCE) {
+            let mut update = Update::new();
+            hashes.iter().for_each(|hash| update.set_bucket(dir, *hash, Vec::new()));
+            volume.commit(update)?;
+        }
+        Ok(())
+    }
+}
+
+const NO_VNODE: StoreError = StoreError::NoStream("something that belongs to no file");

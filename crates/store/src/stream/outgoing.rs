@@ -1,0 +1,402 @@
+//! Reading what a sealed epoch has and an older one had not.
+//!
+//! Where everything is sent, vnodes are found by the scan of their records; otherwise by what was noted of changes in the epochs between (`c` records): of
+//! vnodes, and of single buckets of directories. Nothing is kept between two parts.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use types::{Kind, StreamCursor, VnodeNo};
+
+use super::codec::{Form, PartOut, Run, StreamHead};
+use crate::engine::{Engine, prefix_end};
+use crate::key::{self, kind};
+use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
+use crate::sums::BLOCK;
+use crate::tree::Tree;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Place, Reader, StoreError, Vnode, Volume};
+
+/// Vnodes that are looked for at once.
+const VNODES_AT_ONCE: usize = 256;
+/// Buckets that are looked for at once; an item has as many at most.
+const BUCKETS_AT_ONCE: usize = 64;
+
+/// Stages of a vnode, in their order.
+pub(super) mod stage {
+    pub(in crate::stream) const VNODE: u8 = 0;
+    /// The position counts attributes.
+    pub(in crate::stream) const XATTRS: u8 = 1;
+    /// The position is a hash.
+    pub(in crate::stream) const ENTRIES: u8 = 2;
+    /// The position is a block.
+    pub(in crate::stream) const BODY: u8 = 3;
+}
+
+impl Volume {
+    /// The next part of what this volume, which shows a sealed epoch, has and the epoch `since` of its tree had not (0: all of it), of about `bytes_max`
+    /// bytes (at least [`super::PART_BYTES_MIN`]).
+    ///
+    /// # Errors
+    /// `Misuse` for a read-write volume, or if no volume shows `since`; `Damaged`; `Medium`.
+    pub fn changes_part(&self, since: u64, from: StreamCursor, bytes_max: usize) -> Result<Bytes> {
+        let (head, before) = self.stream_head(since)?;
+        let epochs = self.change_epochs(since)?;
+        let out = PartOut::new(&head, from, bytes_max);
+        let mut sender = Sender { volume: self, now: self.tree(), before, epochs, out };
+        let to = sender.run(from)?;
+        Ok(sender.out.end(to))
+    }
+
+    fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<Tree>)> {
+        if self.is_writable() {
+            return Err(StoreError::Misuse("only what is sealed can be sent"));
+        }
+        let header = self.trunk.header.lock().stored.clone();
+        let epoch = self.epoch();
+        let shown = header.sealed.iter().any(|sealed| sealed.epoch == since);
+        if since != 0 && (!shown || since >= epoch) {
+            return Err(StoreError::Misuse("no volume shows the epoch to start from"));
+        }
+        let head = StreamHead {
+            tree: self.trunk.id,
+            epoch,
+            since,
+            hash_key: header.hash_key,
+            next_slot: header.next_slot,
+            usage: self.usage(),
+        };
+        Ok((head, (since != 0).then(|| self.tree().at(since))))
+    }
+
+    /// Epochs behind `since`, up to the one that is shown, in which something was changed.
+    fn change_epochs(&self, since: u64) -> Result<Vec<u64>> {
+        let mut epochs = Vec::new();
+        if since == 0 {
+            return Ok(epochs);
+        }
+        let (tree, engine) = (self.trunk.id, &self.trunk.media.engine);
+        let end = key::changes(tree, self.epoch() + 1);
+        let mut next = since + 1;
+        loop {
+            let mut found = None;
+            engine.scan(&key::changes(tree, next), &end, &mut |key, _| {
+                found = key::number_at(key, 1);
+                ControlFlow::Break(())
+            })?;
+            let Some(epoch) = found else { return Ok(epochs) };
+            epochs.push(epoch);
+            next = epoch + 1;
+        }
+    }
+}
+
+struct Sender<'a> {
+    volume: &'a Volume,
+    now: Arc<Tree>,
+    /// `None`: everything is sent.
+    before: Option<Tree>,
+    epochs: Vec<u64>,
+    out: PartOut,
+}
+
+impl Sender<'_> {
+    /// Fills the part; says where the next one begins.
+    fn run(&mut self, from: StreamCursor) -> Result<StreamCursor> {
+        let mut next = from.vnode;
+        if from.stage != stage::VNODE {
+            if let Some(full) = self.vnode(from)? {
+                return Ok(full);
+            }
+            next = VnodeNo(next.0 + 1);
+        }
+        loop {
+            let vnodes = self.next_vnodes(next)?;
+            let Some(last) = vnodes.last().copied() else { return Ok(StreamCursor::END) };
+            for no in vnodes {
+                let cursor = StreamCursor { vnode: no, ..StreamCursor::START };
+                if self.out.is_full() {
+                    return Ok(cursor);
+                }
+                if let Some(full) = self.vnode(cursor)? {
+                    return Ok(full);
+                }
+            }
+            next = VnodeNo(last.0 + 1);
+        }
+    }
+
+    /// Some numbers of vnodes from this one on, in their order: those that have any record, or those that were changed.
+    fn next_vnodes(&self, from: VnodeNo) -> Result<Vec<VnodeNo>> {
+        let mut found: BTreeSet<VnodeNo> = BTreeSet::new();
+        let mut each = |from: &[u8], end: &[u8], at: usize| {
+            let (mut count, mut last) = (0, None);
+            self.now.media.engine.scan(from, end, &mut |key, _| {
+                let no = key::number_at(key, at).map(VnodeNo);
+                if let Some(no) = no.filter(|_| no != last) {
+                    found.insert(no);
+                    count += 1;
+                }
+                last = no;
+                if count < VNODES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+        };
+        let tree = self.now.id;
+        if self.before.is_none() {
+            let prefix = key::of_volume(kind::VNODE, tree);
+            each(&prefix.number(from.0), &prefix_end(&prefix), 1)?;
+        }
+        for epoch in &self.epochs {
+            each(&key::change(tree, *epoch, from), &key::changes(tree, *epoch + 1), 2)?;
+        }
+        Ok(found.into_iter().take(VNODES_AT_ONCE).collect())
+    }
+
+    /// A vnode from the cursor on; says where to go on if there is no room for all of it.
+    fn vnode(&mut self, from: StreamCursor) -> Result<Option<StreamCursor>> {
+        let no = from.vnode;
+        let Some(vnode) = self.now.vnode(no)? else {
+            if self.before.is_some() {
+                self.out.gone(no);
+            }
+            return Ok(None);
+        };
+        let before = match &self.before {
+            Some(before) => before.vnode(no)?,
+            None => None,
+        };
+        let position = |of: u8| if from.stage == of { from.position } else { 0 };
+        let stops =
+            |stage: u8, position: Option<u64>| position.map(|position| StreamCursor { vnode: no, stage, position });
+        if from.stage == stage::VNODE {
+            self.head_of(&vnode)?;
+        }
+        if from.stage <= stage::XATTRS
+            && let Some(full) = stops(stage::XATTRS, self.xattrs(&vnode, position(stage::XATTRS))?)
+        {
+            return Ok(Some(full));
+        }
+        if from.stage <= stage::ENTRIES
+            && vnode.status.kind == Kind::Directory
+            && let Some(full) = stops(stage::ENTRIES, self.entries(no, before.is_some(), position(stage::ENTRIES))?)
+        {
+            return Ok(Some(full));
+        }
+        if matches!(vnode.place, Place::File { .. })
+            && let Some(full) = stops(stage::BODY, self.body(&vnode, before.as_ref(), position(stage::BODY))?)
+        {
+            return Ok(Some(full));
+        }
+        self.out.whole(vnode.status.used);
+        Ok(None)
+    }
+
+    fn head_of(&mut self, vnode: &Vnode) -> Result<()> {
+        match vnode.place {
+            Place::None => self.out.vnode(vnode, Form::None),
+            Place::File { .. } => self.out.vnode(vnode, Form::File),
+            Place::Inline => {
+                let bytes = self.now.inline(vnode.no())?;
+                let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
+                let damaged = || StoreError::Damaged(format!("inline body of {}", vnode.status.fid));
+                self.out.vnode(vnode, Form::Inline(&whole.ok_or_else(damaged)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attributes from the given one on; says at which one there was no room.
+    fn xattrs(&mut self, vnode: &Vnode, from: u64) -> Result<Option<u64>> {
+        if !vnode.has_xattr {
+            return Ok(None);
+        }
+        for (at, (name, _)) in (0..).zip(self.now.xattrs(vnode.no())?).skip(from as usize) {
+            if self.out.is_full() {
+                return Ok(Some(at));
+            }
+            if let Some(value) = self.now.xattr(vnode.no(), &name)? {
+                self.out.xattr(&name, &value);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Buckets with hashes from the given one on: all of them, or, of a directory that was there before, those that were changed.
+    fn entries(&mut self, dir: VnodeNo, was_there: bool, from: u64) -> Result<Option<u64>> {
+        let rest = !was_there || !self.has_noted_buckets(dir)?;
+        let mut next = from;
+        loop {
+            if self.out.is_full() {
+                return Ok(Some(next));
+            }
+            let buckets = if rest { self.all_buckets(dir, next)? } else { self.changed_buckets(dir, next)? };
+            let until = if buckets.len() < BUCKETS_AT_ONCE { u64::MAX } else { buckets[buckets.len() - 1].0 + 1 };
+            if rest || !buckets.is_empty() {
+                // What does not fit comes in the next item.
+                let fit = fitting(&buckets, self.out.room());
+                let until = if fit < buckets.len() { buckets[fit].0 } else { until };
+                self.out.buckets(next, until, rest, &buckets[..fit]);
+                next = until;
+            } else {
+                next = u64::MAX;
+            }
+            if next == u64::MAX {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether single buckets were noted whenever the directory was changed; older programs noted the directory alone.
+    fn has_noted_buckets(&self, dir: VnodeNo) -> Result<bool> {
+        for epoch in &self.epochs {
+            let key = key::change(self.now.id, *epoch, dir);
+            if let Some(value) = self.now.media.engine.get(&key)?
+                && !record::is_change_with_buckets(&key, &value)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn all_buckets(&self, dir: VnodeNo, from: u64) -> Result<Vec<(u64, Vec<BucketEntry>)>> {
+        let mut found = Vec::new();
+        self.now.each_bucket(dir, from, &mut |hash, bucket| {
+            if !bucket.is_empty() {
+                found.push((hash, bucket));
+            }
+            if found.len() < BUCKETS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(found)
+    }
+
+    fn changed_buckets(&self, dir: VnodeNo, from: u64) -> Result<Vec<(u64, Vec<BucketEntry>)>> {
+        let mut hashes = BTreeSet::new();
+        for epoch in &self.epochs {
+            let prefix = key::change(self.now.id, *epoch, dir);
+            let mut count = 0;
+            self.now.media.engine.scan(&prefix.number(from), &prefix_end(&prefix), &mut |key, _| {
+                hashes.extend(key::number_at(key, 3));
+                count += 1;
+                if count < BUCKETS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        let hashes = hashes.into_iter().take(BUCKETS_AT_ONCE);
+        hashes.map(|hash| Ok((hash, self.now.bucket(dir, hash)?))).collect()
+    }
+
+    /// The body's blocks from the given one on; says at which one there was no room.
+    fn body(&mut self, vnode: &Vnode, before: Option<&Vnode>, from: u64) -> Result<Option<u64>> {
+        let no = vnode.no();
+        let before = before.filter(|before| matches!(before.place, Place::File { .. }));
+        if before.is_some_and(|before| before.place == vnode.place) {
+            self.out.blocks(Run::Same, from, u64::MAX - from);
+            return Ok(None);
+        }
+        let reader = self.volume.reader(no)?.ok_or(StoreError::Gone(self.volume.id(), no))?;
+        let mut next = from;
+        while let Some((group, sums)) = self.next_group(no, next / GROUP_BLOCKS)? {
+            if self.out.is_full() {
+                return Ok(Some(next));
+            }
+            let start = group * GROUP_BLOCKS;
+            if start > next {
+                self.out.blocks(Run::Hole, next, start - next);
+                next = start;
+            }
+            let old = match (&self.before, before) {
+                (Some(tree), Some(_)) => Some(tree.sums(no, group)?),
+                _ => None,
+            };
+            let end = start + GROUP_BLOCKS;
+            next = self.group(&reader, next..end, &sums, old.as_ref())?;
+            if next < end {
+                return Ok(Some(next));
+            }
+        }
+        self.out.blocks(Run::Hole, next, u64::MAX - next);
+        Ok(None)
+    }
+
+    /// The next group that is not all holes.
+    fn next_group(&self, no: VnodeNo, from: u64) -> Result<Option<(u64, Sums)>> {
+        let mut found = None;
+        self.now.each_group(no, from, &mut |group, sums| {
+            if crate::update::count(&sums) == 0 {
+                return ControlFlow::Continue(());
+            }
+            found = Some((group, sums));
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Blocks of one group; says how far there was room.
+    fn group(&mut self, reader: &Reader, blocks: std::ops::Range<u64>, sums: &Sums, old: Option<&Sums>) -> Result<u64> {
+        let size = reader.vnode().status.size;
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let at = (next % GROUP_BLOCKS) as usize;
+            let inside = next * BLOCK_BYTES < size;
+            if sums[at] == 0 {
+                self.out.blocks(Run::Hole, next, 1);
+            } else if !inside {
+                self.out.blocks(Run::Zeros, next, 1);
+            } else if old.is_some_and(|old| old[at] == sums[at]) {
+                self.out.blocks(Run::Same, next, 1);
+            } else {
+                let is_new = |block: &u64| {
+                    let at = (*block % GROUP_BLOCKS) as usize;
+                    let same = sums[at] == 0 || old.is_some_and(|old| old[at] == sums[at]);
+                    !same && *block * BLOCK_BYTES < size
+                };
+                // Room for what stands before the bytes, in the worst case of every block.
+                let room = (self.out.room() / (BLOCK + 32)) as u64;
+                let count = (next..blocks.end).take_while(is_new).count() as u64;
+                let count = count.min(room);
+                if count == 0 {
+                    return Ok(next);
+                }
+                self.data(reader, next, count)?;
+                next += count;
+                continue;
+            }
+            next += 1;
+        }
+        Ok(next)
+    }
+
+    fn data(&mut self, reader: &Reader, first: u64, count: u64) -> Result<()> {
+        let bytes = reader.read(first * BLOCK_BYTES, (count * BLOCK_BYTES) as usize)?;
+        let mut begun = None;
+        for (at, block) in bytes.chunks(BLOCK).enumerate() {
+            if block.iter().any(|byte| *byte != 0) {
+                begun.get_or_insert(at);
+                continue;
+            }
+            if let Some(begun) = begun.take() {
+                self.out.data(first + begun as u64, &bytes[begun * BLOCK..at * BLOCK]);
+            }
+            self.out.blocks(Run::Zeros, first + at as u64, 1);
+        }
+        if let Some(begun) = begun {
+            self.out.data(first + begun as u64, &bytes[begun * BLOCK..]);
+        }
+        Ok(())
+    }
+}
+
+/// How many of the buckets have room in one item of so many bytes.
+fn fitting(buckets: &[(u64, Vec<BucketEntry>)], room: usize) -> usize {
+    let mut left = room.saturating_sub(64);
+    let bytes = |bucket: &[BucketEntry]| -> usize { bucket.iter().map(|entry| 19 + entry.name.as_bytes().len()).sum() };
+    let fits = |bucket: &&(u64, Vec<BucketEntry>)| {
+        let bytes = 9 + bytes(&bucket.1);
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        fits
+    };
+    buckets.iter().take_while(fits).count()
+}

@@ -1,0 +1,475 @@
+//! Copies that came in as streams are what was sealed at the source: bytes, names, cookies, statuses, versions, attributes, holes; whatever was given up,
+//! repeated, or cut off by a crash on the way.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use super::world::{Op, World, new_root, op, options};
+use crate::key::kind;
+use crate::{
+    BLOCK_BYTES, Entry, Finding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, Quota, StoreError,
+    StreamPart, Update, Usage, Vnode, Volume,
+};
+
+/// All that can be seen of a vnode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    status: Status,
+    parent: VnodeNo,
+    exclusive: u64,
+    entries: Vec<Entry>,
+    xattrs: Vec<(Bytes, Bytes)>,
+    bytes: Bytes,
+    blocks: Vec<u32>,
+    charged: u64,
+}
+
+type Whole = (BTreeMap<VnodeNo, Seen>, Usage);
+
+const VNODES: u64 = 300;
+
+fn whole(volume: &Volume) -> Whole {
+    let mut found = BTreeMap::new();
+    for no in (1..VNODES).map(VnodeNo) {
+        let Some(vnode) = volume.vnode(no).unwrap() else { continue };
+        let xattr = |(name, _): (Bytes, usize)| {
+            let value = volume.xattr(&vnode, &name).unwrap().unwrap();
+            (name, value)
+        };
+        let mut seen = Seen {
+            status: Status { fid: Fid { volume: VolumeId(0), ..vnode.status.fid }, ..vnode.status },
+            parent: vnode.parent,
+            exclusive: vnode.exclusive,
+            entries: volume.read_dir(no, 0, 1000).unwrap().0,
+            xattrs: volume.xattrs(&vnode).unwrap().into_iter().map(xattr).collect(),
+            bytes: Bytes::new(),
+            blocks: Vec::new(),
+            charged: 0,
+        };
+        assert_eq!(seen.entries.len() as u64, vnode.entries);
+        if vnode.status.kind == Kind::File {
+            let reader = volume.reader(no).unwrap().unwrap();
+            seen.bytes = reader.read(0, 1 << 30).unwrap();
+            seen.blocks = reader.sums(0, 1 << 20).unwrap();
+            seen.charged = reader.charged(0, u64::MAX).unwrap();
+        }
+        found.insert(no, seen);
+    }
+    (found, volume.usage())
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// A view with a number of its own, which it keeps.
+fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
+    let replaces = of.volume(VolumeId(id)).unwrap().map(|volume| volume.id());
+    let kind = VolumeKind::Snapshot;
+    FinishAs::View(NewClone { id: Some(VolumeId(id)), name: name(text), kind, now: Timestamp::new(9, 9), replaces })
+}
+
+/// Sends parts until `stop` says so; whether all are through.
+fn send(
+    source: &Volume,
+    since: u64,
+    to: &Partition,
+    tree: VolumeId,
+    stop: &mut dyn FnMut(&Bytes) -> bool,
+) -> Result<bool, StoreError> {
+    let first = source.changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
+    let mut cursor = to.begin_incoming(tree, &StreamPart::open(&first)?.head)?;
+    while cursor != StreamCursor::END {
+        let part = source.changes_part(since, cursor, PART_BYTES_MIN)?;
+        assert!(part.len() <= PART_BYTES_MIN, "a part has {} bytes", part.len());
+        if stop(&part) {
+            return Ok(false);
+        }
+        cursor = to.apply_part(tree, &part)?;
+    }
+    Ok(true)
+}
+
+/// The epoch to start from: what the copy has, if the source shows it too.
+fn common(source: &Volume, copy: &Partition, id: u64) -> u64 {
+    let has = copy.volume(VolumeId(id)).unwrap().map_or(0, |volume| volume.epoch());
+    if source.changes_part(has, StreamCursor::START, PART_BYTES_MIN).is_ok() { has } else { 0 }
+}
+
+fn scrubbed(partition: &Partition) {
+    assert_eq!(findings(partition), []);
+}
+
+fn findings(partition: &Partition) -> Vec<Finding> {
+    while partition.sweep(100).unwrap() > 0 {}
+    partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
+}
+
+fn open(machine: &MemMachine) -> Partition {
+    Partition::open_memory(machine, options()).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    World(Op),
+    /// The clone under this number is sent, and given up after so many parts, if that many are needed.
+    Pull(u8, Option<u8>),
+    /// A part is sent again.
+    Again,
+    Abandon,
+    Kill,
+    PowerLoss(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::World),
+        4 => (0..4_u8).prop_map(|number| Step::World(Op::Clone(number))),
+        6 => (0..4_u8, prop_oneof![2 => Just(None), 1 => (0..4_u8).prop_map(Some)]).prop_map(|(of, stop)| Step::Pull(of, stop)),
+        1 => Just(Step::Again),
+        1 => Just(Step::Abandon),
+        1 => Just(Step::Kill),
+        1 => any::<u64>().prop_map(Step::PowerLoss),
+    ]
+}
+
+const COPY: u64 = 1000;
+const RELAYED: u64 = 2000;
+
+struct Pair {
+    world: World,
+    machine: MemMachine,
+    copy: Partition,
+    last: Option<Bytes>,
+    /// What the copy's view shows.
+    expected: Option<(u64, Whole)>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let machine = MemMachine::new();
+        Pair { world: World::new(), copy: open(&machine), machine, last: None, expected: None }
+    }
+
+    fn tree(&self) -> VolumeId {
+        self.world.volume.id()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::World(op) => {
+                let made =
+                    if matches!(op, Op::Create(_)) { self.world.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+                let earlier = self.world.model.clone();
+                self.world.apply_model(op, made);
+                self.world.apply_store(op, &earlier, made);
+                if let Op::Abandon { .. } = op {
+                    self.world.model = self.world.found();
+                }
+            }
+            Step::Pull(number, stop) => self.pull(*number, *stop),
+            Step::Again => {
+                if let Some(part) = self.last.take() {
+                    // Of a stream that is over it is refused.
+                    let _ = self.copy.apply_part(self.tree(), &part);
+                }
+            }
+            Step::Abandon => drop(self.copy.abandon_incoming(self.tree())),
+            Step::Kill => self.copy = open(&self.machine),
+            Step::PowerLoss(seed) => {
+                let machine = self.machine.power_loss(*seed);
+                self.machine = machine;
+                self.copy = open(&self.machine);
+            }
+        }
+        self.check(&self.copy);
+    }
+
+    fn pull(&mut self, number: u8, stop: Option<u8>) {
+        let Some(id) = self.world.clone_id(number) else { return };
+        let source = self.world.partition.volume(id).unwrap().unwrap();
+        let since = common(&source, &self.copy, COPY);
+        let mut left = stop.map_or(usize::MAX, usize::from);
+        let last = &mut self.last;
+        let mut stops = |part: &Bytes| {
+            *last = Some(part.clone());
+            left = left.wrapping_sub(1);
+            left == usize::MAX
+        };
+        let sent = send(&source, since, &self.copy, self.world.volume.id(), &mut stops);
+        match sent {
+            Ok(true) => self.finish(&source),
+            Ok(false) => {}
+            // The copy has it, or something newer, or an earlier one is being swept.
+            Err(StoreError::Taken(_) | StoreError::NoStream(_) | StoreError::Busy(_)) => {
+                self.copy.sweep(100).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The old or the new, at whatever moment the power goes.
+    fn finish(&mut self, source: &Volume) {
+        let new = Some((source.epoch(), whole(source)));
+        self.machine.keep_images();
+        let finished = self.copy.finish_incoming(self.tree(), &view(COPY, "copy", &self.copy)).unwrap();
+        for (seed, image) in self.machine.images().into_iter().enumerate() {
+            let copy = open(&image.power_loss(seed as u64));
+            let shows = copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+            assert!(shows == new || shows == self.expected, "image {seed} shows {:?}", shows.map(|shows| shows.0));
+        }
+        assert_eq!(finished.epoch(), source.epoch());
+        self.expected = new;
+        assert!(matches!(
+            self.copy.finish_incoming(self.tree(), &view(1, "x", &self.copy)),
+            Err(StoreError::NoVolume(_))
+        ));
+    }
+
+    fn check(&self, copy: &Partition) {
+        let shows = copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+        assert!(shows == self.expected, "shows {:?}\nnot {:?}", shows, self.expected);
+        if let Some(volume) = copy.volume(VolumeId(COPY)).unwrap() {
+            assert_eq!(volume.name(), name("copy"));
+        }
+    }
+}
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_copy_is_what_was_sealed_whatever_happens_on_the_way(steps in prop::collection::vec(step(), 1..80)) {
+        let mut pair = Pair::new();
+        let relayed = open(&MemMachine::new());
+        for step in &steps {
+            pair.step(step);
+            // The copy is a source like any other.
+            if let (Step::Pull(..), Some(copy)) = (step, pair.copy.volume(VolumeId(COPY)).unwrap()) {
+                let since = common(&copy, &relayed, RELAYED);
+                match send(&copy, since, &relayed, pair.tree(), &mut |_| false) {
+                    Ok(_) => {
+                        let relay = relayed.finish_incoming(pair.tree(), &view(RELAYED, "relayed", &relayed)).unwrap();
+                        prop_assert_eq!(whole(&relay), whole(&copy));
+                    }
+                    Err(StoreError::Taken(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        scrubbed(&relayed);
+        // What was given up leaves nothing.
+        let _ = pair.copy.abandon_incoming(pair.tree());
+        pair.copy.sync_all().unwrap();
+        // A loss of power leaves files that are nobody's.
+        let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
+        let mut found = findings(&pair.copy);
+        found.retain(|found| !(powerless && matches!(found, Finding::StrayBody { .. })));
+        prop_assert_eq!(found, []);
+        pair.check(&pair.copy);
+        if pair.expected.is_some() {
+            pair.copy.remove_volume(VolumeId(COPY)).unwrap();
+        }
+        while pair.copy.sweep(100).unwrap() > 0 {}
+        let left: Vec<_> = pair.machine.0.lock().log.keys().filter(|key| key[0] != kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        prop_assert_eq!(left, Vec::<String>::new());
+    }
+}
+
+fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
+    let kind = VolumeKind::Snapshot;
+    let new = NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
+    world.partition.clone_volume(world.volume.id(), &new).unwrap()
+}
+
+/// A file below the root, which `fill` fills.
+fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
+    let volume = &world.volume;
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    fill(&mut vnode, &mut update);
+    volume.put_entry(&mut dir, &name(text), vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    vnode
+}
+
+fn copied(source: &Volume, copy: &Partition, id: u64) -> (std::sync::Arc<Volume>, usize) {
+    let mut bytes = 0;
+    let tree = source.tree_id();
+    let mut count = |part: &Bytes| {
+        bytes += part.len();
+        false
+    };
+    assert!(send(source, common(source, copy, id), copy, tree, &mut count).unwrap());
+    let volume = copy.finish_incoming(tree, &view(id, &format!("copy{id}"), copy)).unwrap();
+    assert_eq!(whole(&volume), whole(source));
+    (volume, bytes)
+}
+
+#[test]
+fn what_is_sent_is_what_changed() {
+    let world = World::new();
+    let fill = |byte: u8, blocks: u64| {
+        let volume = world.volume.clone();
+        move |vnode: &mut Vnode, update: &mut Update| {
+            volume.write(vnode, 0, &vec![byte; (blocks * BLOCK_BYTES) as usize], update).unwrap();
+        }
+    };
+    let big = make(&world, "big", fill(1, 200));
+    let sparse = make(&world, "sparse", |vnode, update| {
+        world.volume.write(vnode, 1 << 30, b"far", update).unwrap();
+        world.volume.allocate_range(vnode, 2 << 30, 1 << 20, types::AllocateMode::KeepSize, update).unwrap();
+    });
+    for number in 0..100 {
+        make(&world, &format!("small{number}"), fill(2, 0));
+    }
+    let copy = open(&MemMachine::new());
+    let (first, bytes) = copied(&clone_of(&world, "one"), &copy, COPY);
+    assert!(bytes < (201 * BLOCK_BYTES + (60 << 10)) as usize, "{bytes} bytes: holes are not sent");
+    // One block of a large file.
+    let write = |no: VnodeNo, offset: u64, data: &[u8]| {
+        let mut vnode = world.volume.vnode(no).unwrap().unwrap();
+        let mut update = Update::new();
+        world.volume.write(&mut vnode, offset, data, &mut update).unwrap();
+        update.put_vnode(&vnode);
+        world.volume.commit(update).unwrap();
+    };
+    write(big.no(), 77 * BLOCK_BYTES + 5, b"changed");
+    write(sparse.no(), 1 << 20, b"near");
+    let (second, bytes) = copied(&clone_of(&world, "two"), &copy, COPY);
+    assert!(bytes < (2 * BLOCK_BYTES + 1024) as usize, "{bytes} bytes for two blocks");
+    // A name in a directory of a hundred: its bucket (there are few in these tests), not the others.
+    make(&world, "new", fill(3, 0));
+    let (_, bytes) = copied(&clone_of(&world, "three"), &copy, COPY);
+    assert!(bytes < 1024, "{bytes} bytes for a name");
+    assert!(first.is_gone() && second.is_gone());
+    scrubbed(&copy);
+}
+
+#[test]
+fn a_copy_becomes_a_read_write_volume_and_goes_on() {
+    let world = World::new();
+    make(&world, "f", |vnode, update| world.volume.write(vnode, 0, &[1; 50_000], update).unwrap());
+    let sealed = clone_of(&world, "sealed");
+    let copy = open(&MemMachine::new());
+    assert!(send(&sealed, 0, &copy, VolumeId(77), &mut |_| false).unwrap());
+    let finish = FinishAs::ReadWrite {
+        name: name("restored"),
+        quota: Quota { bytes: 1 << 30, files: 0 },
+        created: Timestamp::new(4, 4),
+        now: Timestamp::new(5, 5),
+    };
+    let restored = copy.finish_incoming(VolumeId(77), &finish).unwrap();
+    assert_eq!(whole(&restored), whole(&sealed));
+    let info = restored.info();
+    assert_eq!(
+        (info.kind, info.id, info.name, info.tree),
+        (VolumeKind::ReadWrite, VolumeId(77), name("restored"), VolumeId(77))
+    );
+    assert_eq!((info.quota.bytes, info.created, info.updated), (1 << 30, Timestamp::new(4, 4), Timestamp::new(5, 5)));
+    // No slot of the source is given again.
+    let (no, _) = restored.allocate(false).unwrap();
+    assert!(no.0 / 2 >= 4096, "{no:?}");
+    let (other, _) = restored.allocate(true).unwrap();
+    let mut update = Update::new();
+    let fid = Fid::new(77, other.0, 5);
+    update.create_vnode(&Vnode::new(fid, Kind::File, 0, 0, 0, VnodeNo::ROOT, Timestamp::default()));
+    restored.commit(update).unwrap();
+    assert!(matches!(copy.begin_incoming(VolumeId(77), &head_of(&sealed)), Err(StoreError::Taken("number"))));
+    let again = copy.create_volume(&name("restored"), &new_root());
+    assert!(matches!(again, Err(StoreError::Taken("name"))));
+}
+
+/// A part with every kind of item in it.
+pub(crate) fn part() -> Bytes {
+    let world = World::new();
+    make(&world, "gone", |_, _| {});
+    let file = make(&world, "f", |vnode, update| {
+        world.volume.write(vnode, 0, &[1; 3 * BLOCK_BYTES as usize], update).unwrap();
+        world.volume.put_xattr(vnode, b"user.a", b"value", update).unwrap();
+        world.volume.allocate_range(vnode, 1 << 20, 1 << 16, types::AllocateMode::KeepSize, update).unwrap();
+    });
+    let one = clone_of(&world, "one");
+    let mut dir = world.volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let mut update = Update::new();
+    let gone = world.volume.remove_entry(&mut dir, b"gone", &mut update).unwrap().unwrap();
+    let gone = world.volume.vnode(gone.target.vnode).unwrap().unwrap();
+    world.volume.drop_vnode(&gone, &mut update).unwrap();
+    update.put_vnode(&dir);
+    world.volume.commit(update).unwrap();
+    make(&world, "short", |vnode, update| world.volume.write(vnode, 0, b"inline", update).unwrap());
+    let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
+    let mut update = Update::new();
+    world.volume.write(&mut vnode, BLOCK_BYTES, b"changed", &mut update).unwrap();
+    update.put_vnode(&vnode);
+    world.volume.commit(update).unwrap();
+    clone_of(&world, "two").changes_part(one.epoch(), StreamCursor::START, 0).unwrap()
+}
+
+fn head_of(source: &Volume) -> crate::StreamHead {
+    StreamPart::open(&source.changes_part(0, StreamCursor::START, 0).unwrap()).unwrap().head
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
+    let world = World::new();
+    make(&world, "f", |vnode, update| world.volume.write(vnode, 0, &[1; 500_000], update).unwrap());
+    let one = clone_of(&world, "one");
+    make(&world, "g", |vnode, update| world.volume.write(vnode, 0, &[2; 500_000], update).unwrap());
+    let two = clone_of(&world, "two");
+    let tree = world.volume.id();
+    let copy = open(&MemMachine::new());
+    let delta = two.changes_part(one.epoch(), StreamCursor::START, 0).unwrap();
+    let refused = |result: Result<StreamCursor, StoreError>| {
+        assert!(matches!(result, Err(StoreError::NoStream(_))), "{result:?}");
+    };
+    // There is nothing to start from.
+    refused(copy.begin_incoming(tree, &StreamPart::open(&delta).unwrap().head));
+    assert_eq!(copy.incomings().unwrap(), []);
+    assert!(matches!(copy.apply_part(tree, &delta), Err(StoreError::NoVolume(_))));
+    // Parts in disorder, of another stream, damaged.
+    let first = one.changes_part(0, StreamCursor::START, 0).unwrap();
+    let part = StreamPart::open(&first).unwrap();
+    copy.begin_incoming(tree, &part.head).unwrap();
+    refused(copy.apply_part(tree, &one.changes_part(0, part.to, 0).unwrap()));
+    refused(copy.apply_part(tree, &two.changes_part(0, StreamCursor::START, 0).unwrap()));
+    for at in (0..first.len()).step_by(997) {
+        let mut bad = first.to_vec();
+        bad[at] ^= 0x40;
+        refused(copy.apply_part(tree, &bad.into()));
+        refused(copy.apply_part(tree, &first.slice(..at)));
+    }
+    assert!(matches!(copy.finish_incoming(tree, &view(COPY, "copy", &copy)), Err(StoreError::NoStream(_))));
+    assert_eq!(copy.list(VolumeId(0), 10).unwrap(), []);
+    // A tree of another name hash.
+    let other = World::new();
+    drop(other.partition.create_volume(&name("second"), &new_root()).unwrap());
+    let stranger = other.partition.volume_named(b"second").unwrap().unwrap();
+    let new =
+        NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now: Timestamp::default(), replaces: None };
+    let stranger = other.partition.clone_volume(stranger.id(), &new).unwrap();
+    let (_, _) = copied(&one, &copy, COPY);
+    refused(copy.begin_incoming(tree, &head_of(&stranger)));
+    // The same again, and older ones.
+    assert!(matches!(copy.begin_incoming(tree, &head_of(&one)), Err(StoreError::Taken("epoch"))));
+    let (_, _) = copied(&two, &copy, COPY);
+    refused(copy.begin_incoming(tree, &head_of(&one)));
+    assert!(matches!(world.volume.changes_part(0, StreamCursor::START, 0), Err(StoreError::Misuse(_))));
+    assert!(matches!(two.changes_part(two.epoch() + 5, StreamCursor::START, 0), Err(StoreError::Misuse(_))));
+    scrubbed(&copy);
+}
