@@ -20,7 +20,11 @@ type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
 /// Changes that are remembered. Who remembers records asks each few seconds.
 const CHANGES_KEPT: u64 = 1 << 16;
 /// Room on the disk below which nothing is added: RocksDB ends the process when its log finds none.
-const ROOM_BYTES_MIN: u64 = 32 << 20;
+const ROOM_BYTES_MIN: u64 = 8 << 20;
+/// Changes in memory before they become a table. RocksDB sets aside as much of the disk for each log, and a little more.
+const MEMTABLE_BYTES: usize = 1 << 20;
+/// Set aside for the list of tables.
+const MANIFEST_BYTES: usize = 64 << 10;
 
 /// See the head of the file.
 pub struct Embedded {
@@ -43,12 +47,16 @@ impl Embedded {
     }
 
     fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
+        need_room(path)?;
         let diary = tempfile::tempdir().ok();
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_max_background_jobs(2);
         options.set_max_open_files(256);
+        options.set_write_buffer_size(MEMTABLE_BYTES);
+        options.set_max_total_wal_size(2 * MEMTABLE_BYTES as u64);
+        options.set_manifest_preallocation_size(MANIFEST_BYTES);
         options.set_log_level(LogLevel::Error);
         if let Some(diary) = &diary {
             options.set_db_log_dir(diary.path());
@@ -124,11 +132,7 @@ impl Embedded {
     }
 
     fn need_room(&self) -> Result<()> {
-        let about = rustix::fs::statvfs(&self.path).map_err(|error| CellError::Medium(error.to_string()))?;
-        if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
-            return Err(CellError::Medium(format!("no room is left where {} lies", self.path.display())));
-        }
-        Ok(())
+        need_room(&self.path)
     }
 
     /// Name and numbers are no other group's.
@@ -144,6 +148,17 @@ impl Embedded {
         }
         Ok(())
     }
+}
+
+/// The disk below `path`, which may not be there yet, has room for a log.
+fn need_room(path: &Path) -> Result<()> {
+    let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
+    let about = rustix::fs::statvfs(there)
+        .map_err(|error| CellError::Medium(format!("{}: {}", path.display(), std::io::Error::from(error))))?;
+    if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
+        return Err(CellError::Medium(format!("no room is left where {} lies", path.display())));
+    }
+    Ok(())
 }
 
 fn medium(error: &rocksdb::Error) -> CellError {

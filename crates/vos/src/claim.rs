@@ -1,0 +1,131 @@
+//! A group that one operation has to itself.
+
+use celldb::CellError;
+use types::{Busy, Revision, Seen, VolumeGroup};
+
+use crate::{Error, Job};
+
+/// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the operation was cut off.
+pub(crate) struct Claim<'j, 'a> {
+    job: &'j Job<'a>,
+    pub group: VolumeGroup,
+    revision: Revision,
+}
+
+impl<'j, 'a> Claim<'j, 'a> {
+    /// Claims a group for `operation`, or goes on with the same one of somebody who is gone.
+    ///
+    /// # Errors
+    /// `Busy`; the database's.
+    pub fn of(job: &'j Job<'a>, seen: Seen<VolumeGroup>, operation: &str) -> Result<Self, Error> {
+        need_free(job, &seen.record, Some(operation))?;
+        if seen.record.busy.is_some() {
+            job.note("going on with what was begun before");
+        }
+        let mut claim = Claim { job, group: seen.record, revision: seen.revision };
+        let busy = busy(job, operation);
+        claim.write(&mut |group| group.busy = Some(busy.clone()))?;
+        Ok(claim)
+    }
+
+    /// A new group, which is claimed from the beginning.
+    ///
+    /// # Errors
+    /// `Taken`, if there is one with its name; the database's.
+    pub fn of_new(job: &'j Job<'a>, mut group: VolumeGroup, operation: &str) -> Result<Self, Error> {
+        group.busy = Some(busy(job, operation));
+        let mut claim = Claim { job, group, revision: Revision(0) };
+        claim.write(&mut |_| {})?;
+        Ok(claim)
+    }
+
+    /// A step in the database.
+    pub fn change(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), Error> {
+        if self.job.step(format_args!("database: {what}"), || Ok(()))?.is_none() {
+            change(&mut self.group);
+            return Ok(());
+        }
+        self.write(&mut |group| change(group))
+    }
+
+    /// The last step in the database: a change, and the claim goes.
+    pub fn done(mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<VolumeGroup, Error> {
+        self.change(what, |group| {
+            change(group);
+            group.busy = None;
+        })?;
+        Ok(self.group)
+    }
+
+    /// The last step: nobody knows the group any more.
+    pub fn forget(self) -> Result<(), Error> {
+        let Claim { job, group, revision } = self;
+        let db = job.servers.db();
+        job.step("database: the group is forgotten", || match db.remove_group(group.read_write, revision) {
+            Err(CellError::Conflict { found: Revision(0), .. }) => Ok(()),
+            removed => Ok(removed.map(drop)?),
+        })?;
+        Ok(())
+    }
+
+    /// Nothing was done: the claim goes, and `error` says why. What fails now is found as a claim of somebody who is gone.
+    pub fn give_up(self, error: Error) -> Error {
+        if let Err(also) = self.done("nothing was done", |_| {}) {
+            tracing::debug!(%also, "a claim stays");
+        }
+        error
+    }
+
+    /// The claim is still worked for.
+    pub fn refresh(&mut self) -> Result<(), Error> {
+        let now = (self.job.who.now_secs)();
+        self.write(&mut |group| group.busy.as_mut().map_or((), |busy| busy.since_secs = now))
+    }
+
+    /// A change from what was read last. If somebody else was quicker, the claim was taken away.
+    fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), Error> {
+        change(&mut self.group);
+        if self.job.dry_run {
+            return Ok(());
+        }
+        let db = self.job.servers.db();
+        match db.put_group(&self.group, self.revision) {
+            Ok(revision) => {
+                self.revision = revision;
+                Ok(())
+            }
+            // Ours, if the answer of an earlier attempt was lost below us.
+            Err(error @ CellError::Conflict { .. }) => match db.group_of(self.group.read_write)? {
+                Some(seen) if seen.record == self.group => {
+                    self.revision = seen.revision;
+                    Ok(())
+                }
+                Some(Seen { record: VolumeGroup { name, busy: Some(busy), .. }, .. }) => {
+                    Err(Error::Busy { name, busy })
+                }
+                _ => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn busy(job: &Job<'_>, operation: &str) -> Busy {
+    let cut = |text: &str| {
+        let end = (0..=text.len().min(types::limits::BUSY_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+        text[..end.unwrap_or(0)].to_owned()
+    };
+    Busy { operation: cut(operation), by: cut(&job.who.by), since_secs: (job.who.now_secs)() }
+}
+
+/// Nobody is at work on it, or somebody was at the same operation and is gone.
+///
+/// # Errors
+/// `Busy`.
+pub(crate) fn need_free(job: &Job<'_>, group: &VolumeGroup, operation: Option<&str>) -> Result<(), Error> {
+    match &group.busy {
+        None => Ok(()),
+        Some(busy) if Some(busy.operation.as_str()) == operation && (job.who.is_over)(busy) => Ok(()),
+        Some(busy) => Err(Error::Busy { name: group.name.clone(), busy: busy.clone() }),
+    }
+}

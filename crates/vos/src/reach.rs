@@ -1,0 +1,90 @@
+//! The servers of a cell over sessions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use celldb::CellDb;
+use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use parking_lot::Mutex;
+use types::{Answer, Call, Caller, ServerId, ServerInfo, VolumeCall};
+
+use crate::{Error, Servers};
+
+/// How long a session may take to begin.
+const ATTACH_WITHIN: Duration = Duration::from_secs(5);
+/// How long one call may take: sealing waits for clients that hand in, for a lease at most.
+const CALL_WITHIN: Duration = Duration::from_secs(20);
+
+/// See the head of the file.
+pub struct Reach {
+    db: Arc<dyn CellDb>,
+    /// Where a server is reached that the database has no better address for: on this machine.
+    near: HashMap<ServerId, Endpoint>,
+    known: Mutex<HashMap<ServerId, ServerInfo>>,
+    sessions: Mutex<HashMap<ServerId, Arc<Session>>>,
+}
+
+impl Reach {
+    /// Through the database `db`; `near` are servers whose sockets are known.
+    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>) -> Self {
+        let near = near.into_iter().collect();
+        Reach { db, near, known: Mutex::default(), sessions: Mutex::default() }
+    }
+
+    /// What the database says of a server.
+    fn info(&self, server: ServerId) -> Option<ServerInfo> {
+        if let Some(info) = self.known.lock().get(&server) {
+            return Some(info.clone());
+        }
+        let servers = self.db.servers().ok()?;
+        let mut known = self.known.lock();
+        known.extend(servers.into_iter().map(|seen| (seen.record.id, seen.record)));
+        known.get(&server).cloned()
+    }
+
+    fn session(&self, server: ServerId) -> Result<Arc<Session>, Error> {
+        if let Some(session) = self.sessions.lock().get(&server) {
+            return Ok(Arc::clone(session));
+        }
+        let info = self.info(server);
+        let addresses = info.into_iter().flat_map(|info| info.addresses);
+        let far = addresses.map(|address| Endpoint::Tcp(address.to_string()));
+        let mut why = "the database has no address of it".to_owned();
+        for endpoint in self.near.get(&server).cloned().into_iter().chain(far) {
+            let mut config = SessionConfig::new(endpoint, Identity::fleeting());
+            config.attach_within = Some(ATTACH_WITHIN);
+            config.call_within = Some(CALL_WITHIN);
+            config.display = format!("vos, process {}", std::process::id());
+            match Session::connect(config) {
+                Ok(session) => {
+                    let session = Arc::new(session);
+                    return Ok(Arc::clone(self.sessions.lock().entry(server).or_insert(session)));
+                }
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(Error::Away { server: self.name(server), why })
+    }
+}
+
+impl Servers for Reach {
+    fn db(&self) -> &dyn CellDb {
+        &*self.db
+    }
+
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+        match self.session(server)?.call(&Caller::ROOT, Call::Volume(call), None) {
+            Ok(reply) => Ok(reply.answer),
+            Err(CallError::Fault(fault)) => Err(Error::Refused { server: self.name(server), fault }),
+            Err(error) => {
+                self.sessions.lock().remove(&server);
+                Err(Error::Away { server: self.name(server), why: error.to_string() })
+            }
+        }
+    }
+
+    fn name(&self, server: ServerId) -> String {
+        self.info(server).map_or_else(|| server.to_string(), |info| info.name)
+    }
+}

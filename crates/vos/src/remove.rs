@@ -1,0 +1,79 @@
+//! The end of a volume.
+//!
+//! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its backup volume with it, and what the server keeps of the last
+//! release for the next one, if that is no site; read-only sites elsewhere stay, and so do snapshots.
+
+use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume};
+
+use crate::claim::Claim;
+use crate::find::of_kind;
+use crate::{Error, Found, Job, examine};
+
+/// Removes what was found.
+///
+/// # Errors
+/// `Busy`; the server's and the database's.
+pub fn remove(job: &Job<'_>, found: &Found) -> Result<(), Error> {
+    let (volume, server) = (found.volume(), found.server);
+    let Some(seen) = found.group.clone() else { return remove_at(job, server, volume.id) };
+    let group = &seen.record;
+    let kind = |number: Option<VolumeId>, kind| volume.kind == kind && number == Some(volume.id);
+    let is_site = |kind| group.sites.iter().any(|site| site.server == server && site.kind == kind);
+    match volume.kind {
+        VolumeKind::ReadWrite if is_site(SiteKind::ReadWrite) => {
+            let claim = Claim::of(job, seen, "remove")?;
+            remove_read_write(job, claim, server)
+        }
+        VolumeKind::ReadOnly if kind(group.read_only, VolumeKind::ReadOnly) && is_site(SiteKind::ReadOnly) => {
+            let claim = Claim::of(job, seen, "remove a read-only site")?;
+            remove_at(job, server, volume.id)?;
+            leave(claim, server, SiteKind::ReadOnly)
+        }
+        VolumeKind::Backup if kind(group.backup, VolumeKind::Backup) => {
+            let claim = Claim::of(job, seen, "remove the backup volume")?;
+            remove_at(job, server, volume.id)?;
+            claim.done("there is no backup volume", |group| group.backup = None).map(drop)
+        }
+        // Not what the database means: a snapshot, or one that was left somewhere.
+        _ => remove_at(job, server, volume.id),
+    }
+}
+
+fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> Result<(), Error> {
+    let id = claim.group.read_write;
+    let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
+    let keeps_release = !claim.group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
+    let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
+    let backup = of_kind(&here, VolumeKind::Backup);
+    for other in backup.into_iter().chain(kept) {
+        remove_at(job, server, other.id)?;
+    }
+    match remove_at(job, server, id) {
+        Ok(()) => leave(claim, server, SiteKind::ReadWrite),
+        Err(error) if error.is_refusal() => Err(claim.give_up(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// One volume; that it is not there any more is what is wanted.
+pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), Error> {
+    match job.call(format_args!("remove the volume {}", id.0), server, VolumeCall::Remove { id }) {
+        Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// The database forgets a site; with the last of them the group.
+fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), Error> {
+    let stays = |group: &VolumeGroup| group.sites.iter().any(|site| (site.server, site.kind) != (server, kind));
+    if !stays(&claim.group) {
+        return claim.forget();
+    }
+    let done = claim.done("that site is none any more", |group| {
+        group.sites.retain(|site| (site.server, site.kind) != (server, kind));
+        if kind == SiteKind::ReadWrite {
+            group.backup = None;
+        }
+    });
+    done.map(drop)
+}

@@ -1,0 +1,76 @@
+//! Another name for a group.
+//!
+//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim; the volumes at their servers; the claim goes. What the new
+//! name was asked for finds the claim under it.
+
+use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
+
+use crate::claim::Claim;
+use crate::{Error, Job, examine};
+
+/// Renames the group `from`, or goes on with that.
+///
+/// # Errors
+/// `Busy`; `Taken` if another has the name, of the database or `Refused` by a server, after which the group has its old name.
+pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
+    let db = job.servers.db();
+    let operation = format!("rename from {}", text(from));
+    let seen = match db.group_named(from)? {
+        Some(seen) => seen,
+        None => db
+            .group_named(to)?
+            .filter(|seen| seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation))
+            .ok_or(Error::NoVolume)?,
+    };
+    let mut claim = Claim::of(job, seen, &operation)?;
+    if claim.group.name != *to {
+        if let Err(error) = claim.change("the group has the new name", |group| group.name = to.clone()) {
+            claim.group.name = from.clone();
+            return Err(if error.is_refusal() { claim.give_up(error) } else { error });
+        }
+    }
+    if let Err(error) = rename_volumes(job, &claim, to) {
+        if error.is_refusal() {
+            rename_volumes(job, &claim, from)?;
+            claim.done("the group has its old name", |group| group.name = from.clone())?;
+        }
+        return Err(error);
+    }
+    claim.done("all volumes have it", |_| {}).map(drop)
+}
+
+fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, to: &Name) -> Result<(), Error> {
+    let mut servers: Vec<ServerId> = claim.group.sites.iter().map(|site| site.server).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    for server in servers {
+        let known = claim.group.numbers().map(|number| examine(job.servers, server, WhichVolume::Id(number)));
+        let mut here: Vec<VolumeInfo> = Vec::new();
+        for found in known {
+            for one in found?.unwrap_or_default() {
+                if here.iter().all(|had| had.id != one.id) {
+                    here.push(one);
+                }
+            }
+        }
+        for volume in here {
+            let ending = match volume.kind {
+                VolumeKind::ReadWrite => "",
+                VolumeKind::ReadOnly => ".readonly",
+                VolumeKind::Backup => ".backup",
+                VolumeKind::Snapshot => continue,
+            };
+            let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice())
+                .map_err(|_| Error::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
+            if volume.name != name {
+                let what = format!("rename {} to {}", text(&volume.name), text(&name));
+                job.call(what, server, VolumeCall::Rename { id: volume.id, name })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}

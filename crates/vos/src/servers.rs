@@ -1,0 +1,70 @@
+//! What operations ask.
+
+use celldb::CellDb;
+use types::{Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeId, VolumeInfo, WhichVolume};
+
+use crate::Error;
+
+/// Volumes that one question asks for: about what fits into an answer.
+const LISTED_AT_ONCE: u32 = 2000;
+
+/// The servers of a cell. Thread-safe: several sites are asked at once.
+pub trait Servers: Sync {
+    /// The cell's database.
+    fn db(&self) -> &dyn CellDb;
+
+    /// Asks a server.
+    ///
+    /// # Errors
+    /// `Refused`, `Away`.
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error>;
+
+    /// What people call it.
+    fn name(&self, server: ServerId) -> String;
+}
+
+/// A volume at a server, and behind it the others of its group there; `None` if the server has no such volume.
+///
+/// # Errors
+/// The server's.
+pub fn examine(servers: &dyn Servers, server: ServerId, volume: WhichVolume) -> Result<Option<Vec<VolumeInfo>>, Error> {
+    match servers.call(server, VolumeCall::Examine { volume }) {
+        Ok(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => Ok(Some(volumes)),
+        Ok(_) => Err(Error::Odd(servers.name(server))),
+        Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// All volumes of a partition, in the order of their numbers.
+///
+/// # Errors
+/// The server's.
+pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> Result<Vec<VolumeInfo>, Error> {
+    let mut all: Vec<VolumeInfo> = Vec::new();
+    loop {
+        let after = all.last().map_or(VolumeId(0), |volume| volume.id);
+        match servers.call(server, VolumeCall::List { partition, after, max: LISTED_AT_ONCE })? {
+            Answer::Volumes { volumes, end } => {
+                let is_last = end || volumes.is_empty();
+                all.extend(volumes);
+                if is_last {
+                    return Ok(all);
+                }
+            }
+            _ => return Err(Error::Odd(servers.name(server))),
+        }
+    }
+}
+
+/// The number of a partition that a site names.
+///
+/// # Errors
+/// `Unfit` if the server has none so called.
+pub fn partition_no(servers: &dyn Servers, server: ServerId, partition: &str) -> Result<PartitionNo, Error> {
+    let Answer::Partitions(partitions) = servers.call(server, VolumeCall::Partitions)? else {
+        return Err(Error::Odd(servers.name(server)));
+    };
+    let found = partitions.iter().find(|one| one.name == partition).map(|one| one.no);
+    found.ok_or_else(|| Error::Unfit(format!("{} has no partition {partition}", servers.name(server))))
+}

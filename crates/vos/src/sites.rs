@@ -1,0 +1,58 @@
+//! Where a group is to be released to. One change of the database each; the volumes come and go with releases and removals.
+
+use types::{Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
+
+use crate::claim::Claim;
+use crate::{Error, Job, partition_no};
+
+/// Adds a read-only site, which is empty until the next release; whether it was none before.
+///
+/// # Errors
+/// `Busy`, `Unfit`; the database's.
+pub fn add_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId, partition: &str) -> Result<bool, Error> {
+    partition_no(job.servers, server, partition)?;
+    if let Some(known) = read_only_at(&group.record, server) {
+        let same = known.partition == partition;
+        let why = || format!("{} has it on {} already", job.servers.name(server), known.partition);
+        return if same { Ok(false) } else { Err(Error::Unfit(why())) };
+    }
+    let number = match group.record.read_only {
+        Some(number) => number,
+        None => {
+            let take = || Ok(job.servers.db().take_numbers(VolumeId(0), 1)?);
+            job.step("database: take a number", take)?.unwrap_or(VolumeId(0))
+        }
+    };
+    let site = Site { server, partition: partition.to_owned(), kind: SiteKind::ReadOnly, epoch: 0 };
+    let claim = Claim::of(job, group, "addsite")?;
+    claim.done("another read-only site", |group| {
+        group.read_only = Some(number);
+        group.sites.push(site.clone());
+    })?;
+    Ok(true)
+}
+
+/// Takes a read-only site off the list; what it has stays there, and is nobody's. Whether it was one.
+///
+/// # Errors
+/// `Busy`; the database's.
+pub fn remove_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId) -> Result<bool, Error> {
+    if read_only_at(&group.record, server).is_none() {
+        return Ok(false);
+    }
+    let is_last = group.record.sites.len() == 1;
+    let claim = Claim::of(job, group, "remsite")?;
+    if is_last {
+        return claim.forget().map(|()| true);
+    }
+    let kind = SiteKind::ReadOnly;
+    claim.done("one read-only site less", |group| {
+        group.sites.retain(|site| (site.server, site.kind) != (server, kind));
+    })?;
+    Ok(true)
+}
+
+/// A server has a group at one partition at most.
+fn read_only_at(group: &VolumeGroup, server: ServerId) -> Option<&Site> {
+    group.sites.iter().find(|site| site.server == server && site.kind == SiteKind::ReadOnly)
+}

@@ -1,0 +1,243 @@
+//! What servers have and what the database says are made to agree.
+//!
+//! `sync_database` believes the servers: it enters what they have, and corrects where the database says otherwise. `sync_servers` begins at the
+//! database: it forgets sites whose servers answer that they have nothing. Neither touches volumes, or groups that somebody works on.
+
+use std::collections::HashSet;
+
+use celldb::CellError;
+use types::{
+    Name, PartitionInfo, Revision, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, WhichVolume,
+};
+
+use crate::find::of_kind;
+use crate::{Error, Job, base_name, examine, list};
+
+/// Groups that the database gives at once.
+const GROUPS_AT_ONCE: usize = 500;
+
+/// What was looked at and mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Volumes or groups.
+    pub looked_at: u64,
+    /// Groups that were entered, changed or forgotten.
+    pub changed: u64,
+    /// What could not be mended; told as notes.
+    pub left: u64,
+}
+
+/// Enters what a server has, on one partition or on all.
+///
+/// # Errors
+/// The server's; the database's. What disagrees with another server is only told.
+pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -> Result<Mended, Error> {
+    let types::Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
+        return Err(Error::Odd(job.servers.name(server)));
+    };
+    let mut mended = Mended::default();
+    for one in partitions.iter().filter(|one| partition.is_none_or(|name| name == one.name)) {
+        let mut volumes = list(job.servers, server, one.no)?;
+        // A group is entered with its read-write volume, if it has one here.
+        volumes.sort_by_key(|volume| (volume.kind, volume.id));
+        for volume in volumes.iter().filter(|volume| volume.kind != VolumeKind::Snapshot) {
+            mended.looked_at += 1;
+            let has_head = volumes.iter().any(|other| other.id == volume.tree);
+            match enter(job, server, one, volume, has_head) {
+                Ok(true) => mended.changed += 1,
+                Ok(false) => {}
+                Err(error) => {
+                    mended.left += 1;
+                    job.note(format_args!("{} ({}): {error}", text(&volume.name), volume.id.0));
+                }
+            }
+        }
+    }
+    Ok(mended)
+}
+
+/// Whether something had to be changed.
+fn enter(
+    job: &Job<'_>,
+    server: ServerId,
+    partition: &PartitionInfo,
+    volume: &VolumeInfo,
+    has_head: bool,
+) -> Result<bool, Error> {
+    let db = job.servers.db();
+    let before = db.group_of(volume.tree)?;
+    let mut group = match &before {
+        Some(seen) if seen.record.busy.is_some() => {
+            job.note(format_args!("{} is locked, and left alone", text(&seen.record.name)));
+            return Ok(false);
+        }
+        Some(seen) => seen.record.clone(),
+        None => VolumeGroup {
+            sites: Vec::new(),
+            ..VolumeGroup::new(base_name(&volume.name), volume.tree, site(server, partition, volume))
+        },
+    };
+    match volume.kind {
+        VolumeKind::ReadWrite => enter_read_write(job, &mut group, site(server, partition, volume), &volume.name)?,
+        VolumeKind::ReadOnly => enter_read_only(&mut group, site(server, partition, volume), volume.id, has_head)?,
+        VolumeKind::Backup => group.backup = group.backup.or(Some(volume.id)),
+        VolumeKind::Snapshot => {}
+    }
+    let (was, revision) = before.map_or((None, Revision(0)), |Seen { record, revision }| (Some(record), revision));
+    if was.as_ref() == Some(&group) || group.sites.is_empty() {
+        return Ok(false);
+    }
+    let what = format!(
+        "database: enter {} ({}) at {} {}",
+        text(&volume.name),
+        volume.id.0,
+        job.servers.name(server),
+        partition.name
+    );
+    job.step(what, || Ok(db.put_group(&group, revision)?))?;
+    Ok(true)
+}
+
+fn site(server: ServerId, partition: &PartitionInfo, volume: &VolumeInfo) -> Site {
+    let (kind, epoch) = match volume.kind {
+        VolumeKind::ReadWrite | VolumeKind::Backup | VolumeKind::Snapshot => (SiteKind::ReadWrite, 0),
+        VolumeKind::ReadOnly => (SiteKind::ReadOnly, volume.epoch),
+    };
+    Site { server, partition: partition.name.clone(), kind, epoch }
+}
+
+/// The volume is written here, unless it is elsewhere too.
+fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &Name) -> Result<(), Error> {
+    if let Some(known) = group.read_write_site().filter(|known| **known != here).cloned() {
+        if known.server != here.server && is_there(job, known.server, group.read_write)? {
+            let other = job.servers.name(known.server);
+            return Err(Error::Unfit(format!(
+                "it is at {other} too, and the database says there: remove one of them with 'vos zap'"
+            )));
+        }
+        group.sites.retain(|site| *site != known);
+    }
+    if group.read_write_site().is_none() {
+        group.sites.insert(0, here);
+    }
+    group.name = name.clone();
+    Ok(())
+}
+
+/// The server of the read-write volume keeps the last release for the next one, and need not be a site.
+fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: bool) -> Result<(), Error> {
+    if group.read_only.is_some_and(|known| known != id) {
+        return Err(Error::Unfit("the database has another number for the read-only volume of its group".to_owned()));
+    }
+    let known = group.sites.iter_mut().find(|site| site.server == here.server && site.kind == SiteKind::ReadOnly);
+    match known {
+        Some(known) => *known = here,
+        None if has_head && group.read_only.is_some() => return Ok(()),
+        None => group.sites.push(here),
+    }
+    group.read_only = Some(id);
+    let newest = group.sites.iter().map(|site| site.epoch).max().unwrap_or(0);
+    group.released_epoch = group.released_epoch.max(newest);
+    Ok(())
+}
+
+fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, Error> {
+    let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
+    Ok(here.iter().any(|volume| volume.id == id))
+}
+
+/// Looks whether what the database says is there; of one server, of one partition, or of all.
+///
+/// # Errors
+/// The database's. Servers that do not answer are only told of, and what is said of them stays.
+pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&str>) -> Result<Mended, Error> {
+    let db = job.servers.db();
+    let mut mended = Mended::default();
+    let mut silent: HashSet<ServerId> = HashSet::new();
+    let mut after = VolumeId(0);
+    loop {
+        let groups = db.groups(after, GROUPS_AT_ONCE)?;
+        let Some(last) = groups.last() else { return Ok(mended) };
+        after = last.record.read_write;
+        for seen in groups {
+            mended.looked_at += 1;
+            let chosen = |site: &Site| {
+                server.is_none_or(|server| server == site.server) && partition.is_none_or(|name| name == site.partition)
+            };
+            match check(job, seen, &chosen, &mut silent) {
+                Ok(true) => mended.changed += 1,
+                Ok(false) => {}
+                Err(error) => {
+                    mended.left += 1;
+                    job.note(error);
+                }
+            }
+        }
+    }
+}
+
+fn check(
+    job: &Job<'_>,
+    seen: Seen<VolumeGroup>,
+    chosen: &dyn Fn(&Site) -> bool,
+    silent: &mut HashSet<ServerId>,
+) -> Result<bool, Error> {
+    let Seen { record: mut group, revision } = seen;
+    if group.busy.is_some() || !group.sites.iter().any(chosen) {
+        return Ok(false);
+    }
+    let mut kept = Vec::new();
+    for site in &group.sites {
+        if !chosen(site) || silent.contains(&site.server) {
+            kept.push(site.clone());
+            continue;
+        }
+        match look(job, &group, site) {
+            Ok(found) => kept.extend(found),
+            Err(error @ Error::Away { .. }) => {
+                silent.insert(site.server);
+                job.note(error);
+                kept.push(site.clone());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if kept == group.sites {
+        return Ok(false);
+    }
+    group.sites = kept;
+    let name = text(&group.name);
+    let db = job.servers.db();
+    if group.sites.is_empty() {
+        job.step(format_args!("database: forget {name}, which is nowhere"), || {
+            match db.remove_group(group.read_write, revision) {
+                Err(CellError::Conflict { found: Revision(0), .. }) => Ok(revision),
+                removed => Ok(removed?),
+            }
+        })?;
+    } else {
+        job.step(format_args!("database: correct the sites of {name}"), || Ok(db.put_group(&group, revision)?))?;
+    }
+    Ok(true)
+}
+
+/// The site as it is; `None` if there is nothing.
+fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, Error> {
+    let number = match site.kind {
+        SiteKind::ReadWrite => Some(group.read_write),
+        SiteKind::ReadOnly => group.read_only,
+    };
+    let Some(number) = number else { return Ok(None) };
+    let here = examine(job.servers, site.server, WhichVolume::Id(number))?.unwrap_or_default();
+    match (site.kind, of_kind(&here, VolumeKind::ReadOnly)) {
+        (SiteKind::ReadWrite, _) => Ok((!here.is_empty()).then(|| site.clone())),
+        (SiteKind::ReadOnly, Some(volume)) => Ok(Some(Site { epoch: volume.epoch, ..site.clone() })),
+        // It waits for its first release, or has lost what it had.
+        (SiteKind::ReadOnly, None) => Ok(Some(Site { epoch: 0, ..site.clone() })),
+    }
+}
+
+fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}

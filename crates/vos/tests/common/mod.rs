@@ -1,0 +1,241 @@
+//! A cell of a few servers, and somebody who leads operations and may be stopped at any step.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use celldb::{CellDb, CellError};
+use client::Endpoint;
+use server::{CellPlace, RemoteCell, Server, ServerConfig};
+use store::{OpenOptions, Partition, PartitionConfig};
+use tempfile::TempDir;
+use types::{
+    Answer, Busy, Changed, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    WhichVolume,
+};
+use vos::{Error, Job, NewVolume, Reach, Servers, Told, Who};
+
+pub const PARTITION: &str = "/vicepa";
+
+/// Servers of one cell; the first has the database.
+pub struct Cell {
+    pub servers: Vec<(TempDir, ServerConfig, Option<Server>)>,
+    pub ids: Vec<ServerId>,
+    pub reach: Reach,
+}
+
+impl Cell {
+    pub fn new(count: usize) -> Cell {
+        let mut servers: Vec<(TempDir, ServerConfig, Option<Server>)> = Vec::new();
+        let mut database = None;
+        for number in 0..count {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("vicepa");
+            make_partition(&path);
+            let mut config = ServerConfig::new(&path);
+            config.unix_socket = Some(dir.path().join("socket"));
+            config.tcp_listen = Some("127.0.0.1:0".into());
+            config.name = Some(format!("server{number}"));
+            config.cell = Some(match &database {
+                None => CellPlace::Here(dir.path().join("celldb")),
+                Some(endpoint) => CellPlace::At(Clone::clone(endpoint)),
+            });
+            let server = Server::start(&config).unwrap();
+            for endpoint in server.endpoints() {
+                if let Endpoint::Tcp(address) = endpoint {
+                    config.tcp_listen = Some(address.clone());
+                    database.get_or_insert_with(|| endpoint.clone());
+                }
+            }
+            servers.push((dir, config, Some(server)));
+        }
+        let ids = servers.iter().map(|(_, _, server)| server.as_ref().unwrap().vice().me().id).collect::<Vec<_>>();
+        let db = RemoteCell::at(database.unwrap());
+        while db.servers().unwrap().len() < count {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Cell { servers, ids, reach: Reach::new(std::sync::Arc::new(db), []) }
+    }
+
+    /// As a crash looks to others.
+    pub fn crash(&mut self, number: usize) {
+        self.servers[number].2 = None;
+    }
+
+    pub fn start(&mut self, number: usize) {
+        let (_, config, server) = &mut self.servers[number];
+        *server = Some(Server::start(config).unwrap());
+    }
+
+    pub fn group(&self, called: &str) -> Option<Seen<VolumeGroup>> {
+        self.reach.db().group_named(&name(called)).unwrap()
+    }
+
+    /// All volumes of a server.
+    pub fn volumes(&self, number: usize) -> Vec<VolumeInfo> {
+        vos::list(&self.reach, self.ids[number], types::PartitionNo(0)).unwrap()
+    }
+
+    pub fn names(&self, number: usize) -> Vec<String> {
+        self.volumes(number).iter().map(|volume| text(&volume.name)).collect()
+    }
+
+    pub fn new_volume(&self, called: &str, number: usize) -> NewVolume {
+        NewVolume {
+            name: name(called),
+            id: None,
+            server: self.ids[number],
+            partition: PARTITION.into(),
+            quota_bytes: 0,
+            owner: (0, 0),
+        }
+    }
+
+    pub fn make(&self, called: &str, number: usize) -> VolumeInfo {
+        lead(&self.reach, |job| vos::create(job, &self.new_volume(called, number))).unwrap().unwrap()
+    }
+}
+
+fn make_partition(path: &Path) {
+    Partition::create(path, &PartitionConfig { server: "test".into() }, OpenOptions::default())
+        .unwrap()
+        .sync()
+        .unwrap();
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+pub fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+pub fn by_name(text: &str) -> WhichVolume {
+    WhichVolume::Name(name(text))
+}
+
+/// Leads an operation; whoever began the same one before is gone.
+pub fn lead<T>(servers: &dyn Servers, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    lead_as(servers, true, false, &|_| {}, act)
+}
+
+pub fn lead_as<T>(
+    servers: &dyn Servers,
+    others_are_gone: bool,
+    dry_run: bool,
+    tell: &(dyn Fn(Told<'_>) + Sync),
+    act: impl FnOnce(&Job<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let is_over = |_: &Busy| others_are_gone;
+    let who = Who { by: "somebody".into(), now_secs: &|| 7, is_over: &is_over };
+    act(&Job { servers, who, dry_run, tell })
+}
+
+/// Servers whose leader is stopped at the `after`th change: before it was done, or when it was and the answer is lost.
+pub struct Stopped<'c> {
+    inner: &'c Reach,
+    left: AtomicI64,
+    answer_lost: bool,
+}
+
+impl<'c> Stopped<'c> {
+    pub fn new(inner: &'c Reach, after: i64, answer_lost: bool) -> Self {
+        Stopped { inner, left: AtomicI64::new(after), answer_lost }
+    }
+
+    /// Whether it was stopped.
+    pub fn was_stopped(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < 0
+    }
+
+    fn change<T, E>(&self, act: impl FnOnce() -> Result<T, E>, stop: impl Fn() -> E) -> Result<T, E> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            left if left > 0 => act(),
+            0 if self.answer_lost => act().and_then(|_| Err(stop())),
+            _ => Err(stop()),
+        }
+    }
+
+    fn change_db<T>(&self, act: impl FnOnce(&dyn CellDb) -> Result<T, CellError>) -> Result<T, CellError> {
+        self.change(|| act(self.inner.db()), || CellError::Away(types::Fault::CellAway))
+    }
+}
+
+impl Servers for Stopped<'_> {
+    fn db(&self) -> &dyn CellDb {
+        self
+    }
+
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+        if !call.changes() {
+            return self.inner.call(server, call);
+        }
+        let stop = || Error::Away { server: "it".into(), why: "stopped".into() };
+        self.change(|| self.inner.call(server, call), stop)
+    }
+
+    fn name(&self, server: ServerId) -> String {
+        self.inner.name(server)
+    }
+}
+
+impl CellDb for Stopped<'_> {
+    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+        self.inner.db().group_named(name)
+    }
+    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+        self.inner.db().group_of(number)
+    }
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError> {
+        self.inner.db().groups(after, max)
+    }
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        self.change_db(|db| db.put_group(group, expected))
+    }
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+        self.change_db(|db| db.remove_group(read_write, expected))
+    }
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
+        self.change_db(|db| db.take_numbers(above, count))
+    }
+    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError> {
+        self.inner.db().servers()
+    }
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
+        self.change_db(|db| db.put_server(server, expected))
+    }
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError> {
+        self.change_db(|db| db.remove_server(id, expected))
+    }
+    fn revision(&self) -> Result<Revision, CellError> {
+        self.inner.db().revision()
+    }
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
+        self.inner.db().changes(since, max)
+    }
+}
+
+/// Does it on a new cell for every step at which it can be stopped, both ways: `prepare`, `act` until it is stopped, then whatever `then` does.
+pub fn stop_everywhere(
+    count: usize,
+    prepare: impl Fn(&mut Cell),
+    act: impl Fn(&Cell, &dyn Servers) -> Result<(), Error>,
+    then: impl Fn(&mut Cell, &str),
+) {
+    for answer_lost in [false, true] {
+        for after in 0.. {
+            let mut cell = Cell::new(count);
+            prepare(&mut cell);
+            let stopped = Stopped::new(&cell.reach, after, answer_lost);
+            let result = act(&cell, &stopped);
+            let was_stopped = stopped.was_stopped();
+            assert_eq!(result.is_err(), was_stopped, "{result:?} at step {after}");
+            then(&mut cell, &format!("stopped at {after}, answer lost: {answer_lost}"));
+            if !was_stopped {
+                assert!(after > 0, "it has no steps");
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Every operation on one or two servers: what it does, and that whoever is stopped at any step finishes with the same one.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+
+use celldb::CellError;
+use common::{Cell, PARTITION, by_name, lead, lead_as, name, stop_everywhere, text};
+use types::{Fault, SiteKind, VolumeCall, VolumeId, VolumeKind};
+use vos::{Error, Servers, Told};
+
+mod common;
+
+/// The group is known, free, and there once, with the number that the database says.
+fn is_whole(cell: &Cell, called: &str, at: usize, why: &str) {
+    let group = cell.group(called).unwrap_or_else(|| panic!("{called} is not known: {why}")).record;
+    assert_eq!(group.busy, None, "{why}");
+    let site = group.read_write_site().unwrap();
+    assert_eq!((site.server, site.partition.as_str()), (cell.ids[at], PARTITION), "{why}");
+    for number in 0..cell.ids.len() {
+        let heads: Vec<_> = cell.volumes(number).into_iter().filter(|one| text(&one.name) == called).collect();
+        assert_eq!(heads.len(), usize::from(number == at), "{why}");
+        assert!(heads.iter().all(|one| one.id == group.read_write && one.kind == VolumeKind::ReadWrite), "{why}");
+    }
+}
+
+#[test]
+fn create_that_is_stopped_is_finished_by_the_next() {
+    let create = |cell: &Cell, servers: &dyn Servers| {
+        lead(servers, |job| vos::create(job, &cell.new_volume("home", 1))).map(drop)
+    };
+    stop_everywhere(
+        2,
+        |_| {},
+        create,
+        |cell, why| {
+            match create(cell, &cell.reach) {
+                // It was through.
+                Err(Error::Unfit(_)) | Ok(()) => {}
+                other => panic!("{other:?}: {why}"),
+            }
+            is_whole(cell, "home", 1, why);
+        },
+    );
+}
+
+#[test]
+fn create_that_is_refused_leaves_nothing() {
+    let cell = Cell::new(2);
+    // A volume that the database does not know.
+    let call = VolumeCall::Create {
+        id: None,
+        partition: None,
+        name: name("hidden"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+    };
+    cell.reach.call(cell.ids[1], call).unwrap();
+    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("hidden", 1))).unwrap_err();
+    assert_eq!(refused.fault(), Some(Fault::Exists));
+    assert_eq!(cell.group("hidden"), None);
+    cell.make("home", 0);
+    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("home", 1))).unwrap_err();
+    assert!(matches!(refused, Error::Unfit(_)), "{refused}");
+    let mut nowhere = cell.new_volume("other", 1);
+    nowhere.partition = "/vicepz".into();
+    let refused = lead(&cell.reach, |job| vos::create(job, &nowhere)).unwrap_err();
+    assert!(refused.to_string().contains("/vicepz"), "{refused}");
+    assert_eq!((cell.names(0), cell.names(1)), (vec!["home".into()], vec!["hidden".into()]));
+}
+
+#[test]
+fn remove_that_is_stopped_is_finished_by_the_next() {
+    let remove = |_: &Cell, servers: &dyn Servers| {
+        let found = vos::find(servers, &by_name("home"), None)?;
+        lead(servers, |job| vos::remove(job, &found))
+    };
+    stop_everywhere(
+        2,
+        |cell| {
+            cell.make("home", 1);
+            cell.make("other", 0);
+            lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
+        },
+        remove,
+        |cell, why| {
+            match remove(cell, &cell.reach) {
+                // It is known, and gone at its server: the database is mended.
+                Err(Error::NoVolume) if cell.group("home").is_some() => {
+                    lead(&cell.reach, |job| vos::unlock(job, cell.group("home").unwrap())).unwrap();
+                    lead(&cell.reach, |job| vos::sync_servers(job, None, None)).unwrap();
+                }
+                Ok(()) | Err(Error::NoVolume) => {}
+                other => panic!("{other:?}: {why}"),
+            }
+            assert_eq!(cell.group("home"), None, "{why}");
+            assert_eq!(cell.names(1), [""; 0], "{why}");
+            is_whole(cell, "other", 0, why);
+        },
+    );
+}
+
+#[test]
+fn rename_that_is_stopped_is_finished_by_the_next() {
+    let rename = |_: &Cell, servers: &dyn Servers| lead(servers, |job| vos::rename(job, &name("home"), &name("work")));
+    stop_everywhere(
+        2,
+        |cell| {
+            cell.make("home", 1);
+            lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
+        },
+        rename,
+        |cell, why| {
+            match rename(cell, &cell.reach) {
+                Ok(()) | Err(Error::NoVolume) => {}
+                other => panic!("{other:?}: {why}"),
+            }
+            assert_eq!(cell.group("home"), None, "{why}");
+            is_whole(cell, "work", 1, why);
+            assert_eq!(cell.names(1), ["work", "work.backup"], "{why}");
+        },
+    );
+}
+
+#[test]
+fn a_name_that_is_taken_changes_nothing() {
+    let cell = Cell::new(2);
+    cell.make("home", 0);
+    cell.make("work", 1);
+    let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap_err();
+    assert!(matches!(refused, Error::Cell(CellError::Taken { .. })), "{refused}");
+    is_whole(&cell, "home", 0, "refused");
+    // A volume of the new name that only its server knows.
+    let call = VolumeCall::Create {
+        id: None,
+        partition: None,
+        name: name("hidden"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+    };
+    cell.reach.call(cell.ids[0], call).unwrap();
+    let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("hidden"))).unwrap_err();
+    assert_eq!(refused.fault(), Some(Fault::Exists));
+    is_whole(&cell, "home", 0, "refused by the server");
+    assert_eq!(cell.group("hidden"), None);
+}
+
+#[test]
+fn backup_that_is_stopped_is_finished_by_the_next_and_keeps_its_number() {
+    let backup = |cell: &Cell, servers: &dyn Servers| {
+        lead(servers, |job| vos::backup(job, cell.group("home").unwrap())).map(drop)
+    };
+    stop_everywhere(
+        1,
+        |cell| {
+            cell.make("home", 0);
+        },
+        backup,
+        |cell, why| {
+            backup(cell, &cell.reach).unwrap();
+            let group = cell.group("home").unwrap().record;
+            let made = vos::find(&cell.reach, &by_name("home.backup"), None).unwrap();
+            assert_eq!((group.backup, group.busy), (Some(made.volume().id), None), "{why}");
+            let number = made.volume().id;
+            backup(cell, &cell.reach).unwrap();
+            assert_eq!(vos::find(&cell.reach, &by_name("home.backup"), None).unwrap().volume().id, number, "{why}");
+            assert_eq!(cell.names(0), ["home", "home.backup"], "{why}");
+        },
+    );
+}
+
+#[test]
+fn sites_come_and_go_in_the_database() {
+    let cell = Cell::new(3);
+    cell.make("home", 0);
+    let add =
+        |at: usize| lead(&cell.reach, |job| vos::add_site(job, cell.group("home").unwrap(), cell.ids[at], PARTITION));
+    assert_eq!((add(1), add(2), add(2)), (Ok(true), Ok(true), Ok(false)));
+    let group = cell.group("home").unwrap().record;
+    let at: Vec<_> = group.sites.iter().map(|site| (site.server, site.kind)).collect();
+    let kinds = [SiteKind::ReadWrite, SiteKind::ReadOnly, SiteKind::ReadOnly];
+    assert_eq!(at, cell.ids.iter().copied().zip(kinds).collect::<Vec<_>>());
+    assert!(group.read_only.is_some_and(|number| number != group.read_write));
+    assert_eq!(group.readable_sites().count(), 0, "nothing was released");
+    let remove = |at: usize| lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[at]));
+    assert_eq!((remove(1), remove(1)), (Ok(true), Ok(false)));
+    assert_eq!(cell.group("home").unwrap().record.sites.len(), 2);
+}
+
+#[test]
+fn of_two_administrators_one_waits() {
+    let cell = Cell::new(1);
+    cell.make("home", 0);
+    lead(&cell.reach, |job| vos::lock(job, cell.group("home").unwrap())).unwrap();
+    let group = || cell.group("home").unwrap();
+    let refused = lead(&cell.reach, |job| vos::backup(job, group())).unwrap_err();
+    assert!(matches!(&refused, Error::Busy { busy, .. } if busy.operation == "lock"), "{refused}");
+    let refused = lead(&cell.reach, |job| vos::lock(job, group())).unwrap_err();
+    assert!(matches!(refused, Error::Busy { .. }));
+    assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(true));
+    assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(false));
+    // The same operation, whose leader lives.
+    let stopped = common::Stopped::new(&cell.reach, 2, false);
+    lead(&stopped, |job| vos::backup(job, group())).unwrap_err();
+    let refused = lead_as(&cell.reach, false, false, &|_| {}, |job| vos::backup(job, group())).unwrap_err();
+    assert!(matches!(&refused, Error::Busy { busy, .. } if busy.operation == "backup"), "{refused}");
+    lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
+}
+
+#[test]
+fn what_is_only_said_changes_nothing() {
+    let cell = Cell::new(2);
+    cell.make("home", 0);
+    let revision = cell.reach.db().revision().unwrap();
+    let said = Mutex::new(Vec::new());
+    let tell = |told: Told<'_>| {
+        if let Told::Step(step) = told {
+            said.lock().unwrap().push(step.to_owned());
+        }
+    };
+    let group = || cell.group("home").unwrap();
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    let dry = |act: &dyn Fn(&vos::Job<'_>) -> Result<(), Error>| {
+        lead_as(&cell.reach, true, true, &tell, act).unwrap();
+        let steps = std::mem::take(&mut *said.lock().unwrap());
+        assert!(steps.iter().any(|step| step.starts_with("database: ")), "{steps:?}");
+    };
+    dry(&|job| vos::create(job, &cell.new_volume("new", 1)).map(drop));
+    dry(&|job| vos::rename(job, &name("home"), &name("work")));
+    dry(&|job| vos::backup(job, group()).map(drop));
+    dry(&|job| vos::add_site(job, group(), cell.ids[1], PARTITION).map(drop));
+    dry(&|job| vos::lock(job, group()));
+    dry(&|job| vos::remove(job, &found));
+    assert_eq!(cell.reach.db().revision().unwrap(), revision);
+    assert_eq!((cell.names(0), cell.names(1)), (vec!["home".into()], vec![]));
+}
+
+#[test]
+fn what_servers_have_is_entered_and_what_nobody_has_is_forgotten() {
+    let cell = Cell::new(2);
+    let made = cell.make("home", 1);
+    lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
+    let before = cell.group("home").unwrap();
+    // The database loses the group.
+    cell.reach.db().remove_group(made.id, before.revision).unwrap();
+    let mended = lead(&cell.reach, |job| vos::sync_database(job, cell.ids[1], None)).unwrap();
+    assert_eq!((mended.looked_at, mended.changed, mended.left), (2, 2, 0));
+    assert_eq!(cell.group("home").unwrap().record, before.record);
+    let mended = lead(&cell.reach, |job| vos::sync_database(job, cell.ids[1], None)).unwrap();
+    assert_eq!(mended.changed, 0, "it agrees");
+    // The database says another place, where it is not.
+    let mut wrong = cell.group("home").unwrap();
+    wrong.record.sites[0].server = cell.ids[0];
+    cell.reach.db().put_group(&wrong.record, wrong.revision).unwrap();
+    lead(&cell.reach, |job| vos::sync_database(job, cell.ids[1], Some(PARTITION))).unwrap();
+    assert_eq!(cell.group("home").unwrap().record, before.record);
+    // The server loses the volume.
+    cell.reach.call(cell.ids[1], VolumeCall::Remove { id: made.id }).unwrap();
+    let mended = lead(&cell.reach, |job| vos::sync_servers(job, None, None)).unwrap();
+    assert_eq!((mended.looked_at, mended.changed), (1, 1));
+    assert_eq!(cell.group("home"), None);
+}
+
+#[test]
+fn a_server_that_is_silent_keeps_what_is_said_of_it() {
+    let mut cell = Cell::new(2);
+    cell.make("home", 1);
+    cell.crash(1);
+    let notes = Mutex::new(0);
+    let tell = |told: Told<'_>| {
+        if matches!(told, Told::Note(_)) {
+            *notes.lock().unwrap() += 1;
+        }
+    };
+    let mended = lead_as(&cell.reach, true, false, &tell, |job| vos::sync_servers(job, None, None)).unwrap();
+    assert_eq!((mended.changed, *notes.lock().unwrap()), (0, 1));
+    assert!(cell.group("home").is_some());
+    let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("new", 1))).unwrap_err();
+    assert!(matches!(refused, Error::Away { .. }), "{refused}");
+    assert_eq!(cell.group("new"), None, "it was asked before anything was announced");
+    cell.start(1);
+    is_whole(&cell, "home", 1, "the server is back");
+    let id = cell.group("home").unwrap().record.read_write;
+    assert!(id > VolumeId(0));
+}
