@@ -1,22 +1,90 @@
-//! The cell as a client sees it: servers with a session for each, and where volumes are.
+//! The cell as a client sees it: its servers, with a session for each that is needed.
+//!
+//! The server that the cell was reached by is its *home* here. Others are asked for when a volume is there, at the addresses that the cell's database has. Where several servers
+//! have the same, the *rank* says which is asked first: the lowest; of those that an administrator gave none, by how long a question takes there and back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use types::{Answer, Call, Caller, Fault, Name, VolumeCall, VolumeInfo, WhichVolume};
+use parking_lot::Mutex;
+use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
 
 use crate::line::Line;
-use crate::volume::Volume;
-use crate::{CallError, Cancel, Remote};
+use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
+
+/// How long a server that could not be reached is not tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long one address may take.
+const DIAL_WITHIN: Duration = Duration::from_secs(3);
+/// Ranks by distance begin here, and end there. Source: AFS has 20,000 for a server of the same network, and 40,000 for any other.
+const RANK_NEAR: u32 = 20_000;
+const RANK_FAR: u32 = 65_000;
+/// One rank each.
+const RANK_STEP: Duration = Duration::from_micros(100);
+
+/// Begins a session with a server of the cell.
+pub type Dial = dyn Fn(&ServerInfo) -> Result<Arc<dyn Remote>, CallError> + Send + Sync;
+
+/// Dials the addresses that a server has, one after the other.
+pub fn dial_addresses(config: impl Fn(Endpoint) -> SessionConfig + Send + Sync + 'static) -> Box<Dial> {
+    Box::new(move |server| {
+        let mut why = CallError::Refused(format!("server {} has no address", server.name));
+        for address in &server.addresses {
+            let config = config(Endpoint::Tcp(address.to_string()));
+            match Session::connect(SessionConfig { attach_within: Some(DIAL_WITHIN), ..config }) {
+                Ok(session) => return Ok(Arc::new(session)),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    })
+}
+
+/// A server, as this client knows it.
+#[derive(Clone, Debug)]
+pub struct KnownServer {
+    /// What the database says.
+    pub info: ServerInfo,
+    /// Whether it answers; none: it was not needed yet.
+    pub up: Option<bool>,
+    /// How long a question takes there and back, if there was one.
+    pub round_trip: Option<Duration>,
+    /// The lowest is asked first.
+    pub rank: u16,
+}
 
 /// See the head of the file.
 pub struct Cell {
-    home: Arc<Line>,
+    pub(crate) home: Arc<Line>,
+    dial: Option<Box<Dial>>,
+    others: Mutex<HashMap<ServerId, Arc<Mutex<Other>>>>,
+    /// As they were read last.
+    servers: Mutex<Vec<ServerInfo>>,
+    ranks: Mutex<HashMap<ServerId, u16>>,
+}
+
+/// Another server than the home.
+#[derive(Default)]
+struct Other {
+    line: Option<Arc<Line>>,
+    failed: Option<Instant>,
 }
 
 impl Cell {
-    /// The cell that this server is of. Takes over what its session tells.
-    pub fn new(home: Arc<dyn Remote>) -> Cell {
-        Cell { home: Line::new(home) }
+    /// A cell with one server, whatever a database says. Takes over what its session tells.
+    pub fn new(home: Arc<dyn Remote>) -> Arc<Cell> {
+        Self::with(home, None)
+    }
+
+    /// The cell that this server is of.
+    pub fn of_servers(home: Arc<dyn Remote>, dial: Box<Dial>) -> Arc<Cell> {
+        Self::with(home, Some(dial))
+    }
+
+    fn with(home: Arc<dyn Remote>, dial: Option<Box<Dial>>) -> Arc<Cell> {
+        let (others, servers, ranks) = Default::default();
+        Arc::new(Cell { home: Line::new(home), dial, others, servers, ranks })
     }
 
     /// The session with the server that the cell was reached by.
@@ -24,27 +92,150 @@ impl Cell {
         &self.home.remote
     }
 
-    /// The volume of this name.
-    ///
-    /// # Errors
-    /// `NoVolume` if there is none; otherwise as the servers say.
-    pub fn find(&self, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<Volume>, CallError> {
-        let info = examine(&self.home, WhichVolume::Name(name.clone()), cancel)?;
-        Ok(Arc::new(Volume::new(info.id, info.name, info.kind, Arc::clone(&self.home))))
+    /// Whether there may be other servers.
+    pub(crate) fn has_others(&self) -> bool {
+        self.dial.is_some()
     }
 
     /// Ends all sessions in good order.
     pub fn detach(&self) {
-        self.home.remote.detach();
+        self.lines().iter().for_each(|line| line.remote.detach());
+    }
+
+    /// The sessions that there are, the home's first.
+    fn lines(&self) -> Vec<Arc<Line>> {
+        let others: Vec<_> = self.others.lock().values().cloned().collect();
+        // One that is being dialled is none yet.
+        let others = others.iter().filter_map(|other| other.try_lock()?.line.clone());
+        std::iter::once(Arc::clone(&self.home)).chain(others).collect()
+    }
+
+    /// Asks the cell's database, through any server: one that stands, if there is one.
+    pub(crate) fn ask(&self, call: &CellCall, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
+        let (standing, away): (Vec<_>, Vec<_>) = self.lines().into_iter().partition(|line| line.remote.stands());
+        let mut why = CallError::Fault(Fault::Unsupported);
+        for line in standing.iter().chain(&away) {
+            match line.ask(Call::Cell(call.clone()), cancel) {
+                Err(CallError::Fault(Fault::NoVolume)) => return Err(CallError::Fault(Fault::NoVolume)),
+                Err(error) if !cancel.is_some_and(Cancel::is_cancelled) => why = error,
+                result => return result,
+            }
+        }
+        Err(why)
+    }
+
+    /// The servers of the cell; as they were known last, where they cannot be asked for now.
+    pub(crate) fn server_infos(&self, cancel: Option<&Cancel>) -> Vec<ServerInfo> {
+        match self.ask(&CellCall::Servers, cancel) {
+            Ok(Answer::Servers(found)) => {
+                let found: Vec<ServerInfo> = found.into_iter().map(|seen| seen.record).collect();
+                self.servers.lock().clone_from(&found);
+                found
+            }
+            _ => self.servers.lock().clone(),
+        }
+    }
+
+    /// Which server the home is.
+    pub(crate) fn home_id(&self, cancel: Option<&Cancel>) -> Option<ServerId> {
+        if self.home.server.get().is_none()
+            && let Ok(Answer::Servers(found)) = self.home.ask(Call::Cell(CellCall::Me), cancel)
+            && let Some(seen) = found.first()
+        {
+            let _ = self.home.server.set(seen.record.id);
+        }
+        self.home.server.get().copied()
+    }
+
+    /// Whether it is the server that the cell was reached by.
+    pub(crate) fn is_home(&self, server: ServerId) -> bool {
+        self.home.server.get() == Some(&server)
+    }
+
+    /// The session with this server, begun if need be.
+    pub(crate) fn line(&self, server: ServerId, cancel: Option<&Cancel>) -> Result<Arc<Line>, CallError> {
+        let home = self.home_id(cancel);
+        if home == Some(server) {
+            return Ok(Arc::clone(&self.home));
+        }
+        let unreached = |why: &str| CallError::Refused(format!("server {server} cannot be reached: {why}"));
+        // While nobody knows which one the home is, another session with it would take its place.
+        let dial = self.dial.as_ref().filter(|_| home.is_some()).ok_or_else(|| unreached("only one is known"))?;
+        let other = Arc::clone(self.others.lock().entry(server).or_default());
+        let mut other = other.lock();
+        if let Some(line) = &other.line {
+            return Ok(Arc::clone(line));
+        }
+        if other.failed.is_some_and(|at| at.elapsed() < RETRY) {
+            return Err(unreached("it did not answer a moment ago"));
+        }
+        let infos = self.server_infos(cancel);
+        let info =
+            infos.iter().find(|info| info.id == server).ok_or_else(|| unreached("the cell has no such server"))?;
+        match dial(info) {
+            Ok(remote) => {
+                tracing::info!(%server, name = info.name, "session with another server of the cell");
+                other.failed = None;
+                let line = Line::new(remote);
+                let _ = line.server.set(server);
+                Ok(Arc::clone(other.line.insert(line)))
+            }
+            Err(error) => {
+                tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be reached");
+                other.failed = Some(Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// The session with this server, if there is one.
+    pub(crate) fn line_if_any(&self, server: ServerId) -> Option<Arc<Line>> {
+        if self.is_home(server) {
+            return Some(Arc::clone(&self.home));
+        }
+        let other = self.others.lock().get(&server).cloned()?;
+        other.try_lock()?.line.clone()
+    }
+
+    /// The rank of a server, by distance if it was given none.
+    pub(crate) fn rank(&self, server: ServerId, line: &Line) -> u16 {
+        let given = self.ranks.lock().get(&server).copied();
+        given.unwrap_or_else(|| rank_at(line.round_trip()))
+    }
+
+    /// Gives a server a rank, for volumes that are opened from now on, or leave another server.
+    pub fn set_rank(&self, server: ServerId, rank: u16) {
+        self.ranks.lock().insert(server, rank);
+    }
+
+    /// The servers of the cell, in the order of their ranks. None is asked but for the database.
+    pub fn known_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
+        // So that the home is known.
+        self.home_id(cancel);
+        let known = self.server_infos(cancel).into_iter().map(|info| {
+            let line = self.line_if_any(info.id);
+            let up = line.as_ref().map(|line| line.remote.stands());
+            let round_trip = line.filter(|_| up == Some(true)).map(|line| line.round_trip());
+            let given = self.ranks.lock().get(&info.id).copied();
+            let rank = given.unwrap_or_else(|| round_trip.map_or(RANK_FAR as u16, rank_at));
+            KnownServer { info, up, round_trip, rank }
+        });
+        let mut known: Vec<KnownServer> = known.collect();
+        known.sort_by_key(|server| server.rank);
+        known
+    }
+
+    /// Asks every server of the cell whether it is there.
+    pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
+        for info in self.server_infos(cancel) {
+            // What it says is in the session's state afterwards.
+            let _ = self.line(info.id, cancel).and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
+        }
+        self.known_servers(cancel)
     }
 }
 
-/// What a server says about a volume.
-fn examine(line: &Line, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeInfo, CallError> {
-    let call = Call::Volume(VolumeCall::Examine { volume });
-    match line.remote.call(&Caller::ROOT, call, cancel)?.answer {
-        // The others of its group are behind it.
-        Answer::Volumes { volumes, .. } => volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume)),
-        _ => Err(CallError::Fault(Fault::Invalid)),
-    }
+fn rank_at(round_trip: Duration) -> u16 {
+    let steps = u32::try_from(round_trip.as_micros() / RANK_STEP.as_micros()).unwrap_or(RANK_FAR);
+    u16::try_from(RANK_NEAR.saturating_add(steps).min(RANK_FAR)).expect("RANK_FAR is a u16")
 }

@@ -41,6 +41,8 @@ pub(crate) enum Notice {
     /// With the [`Core::association`] that it belongs to.
     Break(u64, BreakId, Vec<BreakItem>),
     Renewed(Time),
+    /// The connection is gone.
+    Parted,
     LeaseLost,
 }
 
@@ -148,6 +150,9 @@ impl Core {
             match output {
                 ClientOutput::Connect { role, at } => {
                     if role == Role::Operations {
+                        if self.phase == Phase::Attached {
+                            self.notice(Notice::Parted, after);
+                        }
                         self.become_phase(Phase::Apart, after);
                     }
                     after.connect.push((role, at));

@@ -78,6 +78,11 @@ impl Identity {
         Identity { client, incarnation, _file: None }
     }
 
+    /// The same client in the same life, for a session with one more server.
+    pub fn again(&self) -> Self {
+        Self::with(self.client, self.incarnation)
+    }
+
     /// An identity that nobody will ever have again: for programs that leave nothing behind.
     pub fn fleeting() -> Self {
         Self::with(ClientId(rand::random()), 1)

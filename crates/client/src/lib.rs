@@ -14,6 +14,7 @@ mod config;
 mod core;
 mod identity;
 mod line;
+mod locate;
 mod pending;
 mod reader;
 mod reclaim;
@@ -24,7 +25,7 @@ mod threads;
 mod volume;
 
 pub use cancel::{Cancel, CancelGuard};
-pub use cell::Cell;
+pub use cell::{Cell, Dial, KnownServer, dial_addresses};
 pub use config::SessionConfig;
 pub use fabric::{Endpoint, EndpointError, Options};
 pub use identity::{Identity, IdentityError};

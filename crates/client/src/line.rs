@@ -1,34 +1,107 @@
 //! One session, and all the volumes whose cache managers hear of it.
 //!
+//! A server that is not heard for [`PATIENCE`] counts as *gone*: who can ask another one then does. The session itself goes on trying, and volumes that are nowhere else wait for it.
+//!
 //! A break goes to those whose volumes it names, each with its own part, and is acknowledged once: when the last of them has dropped what it was given. Renewals, losses and
 //! restarts go to all. After a restart they claim one after the other, and the session says once that all is claimed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use types::{BreakItem, Time, VolumeId};
+use types::{
+    Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+};
 
-use crate::{Events, Heard, Remote};
+use crate::{CallError, Cancel, Events, Heard, Remote};
+
+/// How long a server may be away before others are asked what they know too: one that is killed and starts again is back by then.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A session with a server.
 pub(crate) struct Line {
+    /// Which one; not known of a server that says nothing about it.
+    pub server: OnceLock<ServerId>,
     pub remote: Arc<dyn Remote>,
     pub ears: Arc<Ears>,
+    /// Fires when the server is gone.
+    gone: Mutex<Cancel>,
+    /// The shortest that was seen when the session began.
+    round_trip: OnceLock<Duration>,
 }
 
 impl Line {
     /// Hears of the session from now on.
     pub fn new(remote: Arc<dyn Remote>) -> Arc<Line> {
         let ears = Arc::new(Ears::default());
-        remote.set_events(Arc::clone(&ears) as _);
-        Arc::new(Line { remote, ears })
+        let line = Line { server: OnceLock::new(), remote, ears, gone: Mutex::default(), round_trip: OnceLock::new() };
+        let line = Arc::new(line);
+        let _ = line.ears.line.set(Arc::downgrade(&line));
+        line.remote.set_events(Arc::clone(&line.ears) as _);
+        line
+    }
+
+    /// Fires when the server is gone; has fired if it is.
+    pub fn gone(&self) -> Cancel {
+        let mut gone = self.gone.lock();
+        if gone.is_cancelled() && self.remote.stands() {
+            *gone = Cancel::new();
+        }
+        gone.clone()
+    }
+
+    /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when `cancel` fires.
+    pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
+        let either = Cancel::new();
+        let _listening = [Some(&self.gone()), cancel].map(|one| {
+            let either = either.clone();
+            one.map(|one| one.on_cancel(move || either.cancel()))
+        });
+        self.remote.call(&Caller::ROOT, call, Some(&either)).map(|reply| reply.answer)
+    }
+
+    /// What the server says about a volume.
+    pub fn examine(&self, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeInfo, CallError> {
+        match self.ask(Call::Volume(VolumeCall::Examine { volume }), cancel)? {
+            // The others of its group are behind it.
+            Answer::Volumes { volumes, .. } => volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume)),
+            _ => Err(CallError::Fault(Fault::Invalid)),
+        }
+    }
+
+    /// How far the server is; measured once.
+    pub fn round_trip(&self) -> Duration {
+        const TRIES: u32 = 3;
+        let try_once = |_| {
+            let asked = Instant::now();
+            // Whatever it says to that.
+            let _ = self.ask(Call::Cell(CellCall::Me), None);
+            asked.elapsed()
+        };
+        *self.round_trip.get_or_init(|| (0..TRIES).map(try_once).min().unwrap_or_default())
+    }
+
+    /// In a thread of its own, when the session lost its connection.
+    fn wait_for_server(&self) {
+        let end = Instant::now() + PATIENCE;
+        while !self.remote.stands() {
+            if Instant::now() >= end {
+                tracing::warn!("a server is not heard any more");
+                return self.gone.lock().clone().cancel();
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 }
 
 /// What a session tells, told on.
 #[derive(Default)]
-pub(crate) struct Ears(Mutex<State>);
+pub(crate) struct Ears {
+    state: Mutex<State>,
+    line: OnceLock<Weak<Line>>,
+}
 
 #[derive(Default)]
 struct State {
@@ -40,7 +113,7 @@ struct State {
 impl Ears {
     /// One more; the lease that runs already is told at once.
     pub fn join(&self, volume: VolumeId, events: &Arc<dyn Events>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.volumes.retain(|(_, ear)| ear.strong_count() > 0);
         state.volumes.push((volume, Arc::downgrade(events)));
         // Under the lock, so that no later renewal is told before.
@@ -49,13 +122,18 @@ impl Ears {
         }
     }
 
+    /// It hears no more.
+    pub fn leave(&self, events: &Arc<dyn Events>) {
+        self.state.lock().volumes.retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
+    }
+
     /// No lock is held while they are told: that may take time.
     fn all(&self) -> Vec<Arc<dyn Events>> {
-        self.0.lock().volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
+        self.state.lock().volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
     }
 
     fn of(&self, volume: VolumeId) -> Vec<Arc<dyn Events>> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         state.volumes.iter().filter(|(its, _)| *its == volume).filter_map(|(_, ear)| ear.upgrade()).collect()
     }
 
@@ -88,15 +166,23 @@ impl Events for Ears {
 
     fn on_renewed(&self, sent_at: Time) {
         let ears = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state.renewed = Some(sent_at);
             state.volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect::<Vec<_>>()
         };
         ears.iter().for_each(|ear| ear.on_renewed(sent_at));
     }
 
+    fn on_parted(&self) {
+        let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
+        let waiting = std::thread::Builder::new().name("cell-parted".into()).spawn(move || line.wait_for_server());
+        if let Err(error) = waiting {
+            tracing::error!(%error, "nobody finds out whether a server is gone");
+        }
+    }
+
     fn on_lease_lost(&self) {
-        self.0.lock().renewed = None;
+        self.state.lock().renewed = None;
         self.all().iter().for_each(|ear| ear.on_lease_lost());
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use fabric::Want;
 
 use crate::channel::Channel;
+use crate::core::Phase;
 use crate::pending::Pending;
 use crate::shared::{On, Shared};
 
@@ -61,8 +62,13 @@ impl Shared {
     /// The channel to lead, or none: then the thread is among the sleepers.
     fn take_role(&self, pending: &Arc<Pending>) -> Option<Arc<Channel>> {
         let mut lead = self.lead.lock();
+        let attached = || {
+            let core = self.core.lock();
+            // Until then the connector receives, who does not wait for ever for a server that says nothing.
+            if core.phase == Phase::Attached { core.operations() } else { None }
+        };
         if !lead.taken
-            && let Some(channel) = self.core.lock().operations()
+            && let Some(channel) = attached()
         {
             lead.taken = true;
             return Some(channel);

@@ -86,11 +86,27 @@ pub trait Remote: Send + Sync {
         self.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
     }
 
+    /// As [`Remote::chain_each`], for questions alone, whose answers are not waited for any more once `cancel` has fired.
+    fn chain_each_until(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        _cancel: &Cancel,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        self.chain_each(caller, calls, take);
+    }
+
     /// Who hears of breaks and of the session's fate from now on. Called once, before the first call.
     fn set_events(&self, events: Arc<dyn Events>);
 
     /// Whether [`Call::OpenBody`] can work here.
     fn passes_descriptors(&self) -> bool;
+
+    /// Whether the server can be heard now, as far as is known.
+    fn stands(&self) -> bool {
+        true
+    }
 
     /// Ends in good order, if there is something to end: every call fails from now on.
     fn detach(&self) {}
@@ -132,10 +148,19 @@ pub trait Events: Send + Sync {
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from there.
     fn on_renewed(&self, sent_at: Time);
 
+    /// The server cannot be heard any more. Calls go on waiting for it.
+    fn on_parted(&self) {}
+
     /// The lease is over: promises, holds and locks are gone. A new session follows by itself.
     fn on_lease_lost(&self);
 
     /// The server lives a new life and knows no promise of this session any more. Claim holds and locks through
     /// `reclaim` (other calls wait meanwhile); [`Call::ReclaimDone`] is sent on return.
     fn on_server_restarted(&self, reclaim: &dyn Remote);
+
+    /// The volume is on another server from now on, in another session: no promise, blank or lend of the old one holds. Claim
+    /// holds and locks through `reclaim`, which calls the new one; other calls wait meanwhile. The new lease is told on return.
+    fn on_moved(&self, reclaim: &dyn Remote) {
+        self.on_server_restarted(reclaim);
+    }
 }

@@ -155,9 +155,22 @@ impl Remote for Session {
             Err(error) => return (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
         };
         if fits {
-            self.shared.chain_once(caller, calls, take);
+            self.shared.chain_once(caller, calls, None, take);
         } else {
             self.shared.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
+        }
+    }
+
+    fn chain_each_until(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        match self.shared.pass_gate(Some(cancel)) {
+            Ok(()) => self.shared.chain_pieces(caller, calls, Some(cancel), take),
+            Err(error) => (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
         }
     }
 
@@ -167,6 +180,10 @@ impl Remote for Session {
 
     fn passes_descriptors(&self) -> bool {
         self.shared.passes_descriptors()
+    }
+
+    fn stands(&self) -> bool {
+        self.shared.core.lock().phase == Phase::Attached
     }
 
     fn detach(&self) {
@@ -283,22 +300,34 @@ impl Shared {
     /// Calls in one request, or in several where there are too many of them.
     pub fn chain(self: &Arc<Self>, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
         let mut results = Vec::with_capacity(calls.len());
+        self.chain_pieces(caller, calls, None, &mut |_, result| results.push(result));
+        results
+    }
+
+    fn chain_pieces(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: Option<&Cancel>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
         let mut calls = calls.into_iter().peekable();
-        let mut link = Link::default();
+        let (mut link, mut at) = (Link::default(), 0);
         while calls.peek().is_some() {
             let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
+            let next = at + piece.len();
             if link.failed {
-                results.extend(piece.iter().map(|_| Err(CallError::Fault(types::Fault::ChainAborted))));
-                continue;
+                (at..next).for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
+            } else {
+                // Only the beginning of a piece can mean a file of the piece before.
+                link.put_in(&mut piece);
+                self.chain_once(caller, piece, cancel, &mut |within, answer| {
+                    link.follow(&answer);
+                    take(at + within, answer);
+                });
             }
-            // Only the beginning of a piece can mean a file of the piece before.
-            link.put_in(&mut piece);
-            self.chain_once(caller, piece, &mut |_, answer| {
-                link.follow(&answer);
-                results.push(answer);
-            });
+            at = next;
         }
-        results
     }
 
     /// The most calls of one request.
@@ -314,6 +343,7 @@ impl Shared {
         self: &Arc<Self>,
         caller: &Caller,
         calls: Vec<Call>,
+        cancel: Option<&Cancel>,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let pending: Vec<Arc<Pending>> = calls.iter().map(|_| Arc::default()).collect();
@@ -328,8 +358,13 @@ impl Shared {
             (ids, core.step(clock::now(), input, None, None))
         };
         self.follow_up(after, On::Caller);
+        let _listening = cancel.map(|cancel| {
+            let nudged = pending.clone();
+            cancel.on_cancel(move || nudged.iter().for_each(|pending| pending.nudge()))
+        });
+        let give_up = || cancel.is_some_and(Cancel::is_cancelled);
         for (at, (pending, id)) in pending.iter().zip(ids).enumerate() {
-            take(at, self.wait(pending, id, false, &|| false));
+            take(at, self.wait(pending, id, cancel.is_some(), &give_up));
         }
     }
 
@@ -340,13 +375,13 @@ impl Shared {
 
 /// What one piece of a chain leaves to the next.
 #[derive(Default)]
-struct Link {
+pub(crate) struct Link {
     current: Option<Fid>,
     failed: bool,
 }
 
 impl Link {
-    fn follow(&mut self, answer: &Result<Reply, CallError>) {
+    pub fn follow(&mut self, answer: &Result<Reply, CallError>) {
         match answer {
             Ok(reply) => self.current = reply.answer.current().or(self.current),
             Err(_) => self.failed = true,
@@ -354,7 +389,7 @@ impl Link {
     }
 
     /// Puts the current file in, up to the first call whose answer names another one.
-    fn put_in(&self, piece: &mut [Call]) {
+    pub fn put_in(&self, piece: &mut [Call]) {
         let Some(current) = self.current else { return };
         for call in piece {
             for fid in call.fids_mut().into_iter().filter(|fid| **fid == Fid::CURRENT) {

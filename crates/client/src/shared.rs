@@ -235,6 +235,11 @@ impl Shared {
                         events.on_renewed(sent_at);
                     }
                 }
+                Notice::Parted => {
+                    if let Some(events) = events {
+                        events.on_parted();
+                    }
+                }
                 Notice::LeaseLost => {
                     if let Some(events) = events {
                         events.on_lease_lost();

@@ -1,26 +1,79 @@
 //! One volume, wherever it is: what its cache manager calls.
+//!
+//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two things end a place:
+//! - The server says that it has no such volume. Then the database is asked where it is: it was moved. (Where the database says that it is still there, it is about to be moved or was
+//!   just moved, and the question is put again for a while.)
+//! - Of a read-only volume, the server is gone (`line.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
+//!
+//! One thread finds the next place, and tells the cache manager, which claims there what it holds; everybody else waits, and then calls again what was refused, or was not answered. Only
+//! questions are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
+//!
+//! A read-only volume's epoch is asked for when the volume is found, and anew after each break, before the next call: breaks come when another release is shown.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use types::{Call, Caller, Name, VolumeId, VolumeKind};
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{
+    BreakItem, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+};
 
+use crate::cell::Cell;
 use crate::line::Line;
-use crate::{CallError, Cancel, Events, Remote, Reply};
+use crate::locate;
+use crate::session::Link;
+use crate::{CallError, Cancel, Events, Heard, Remote, Reply};
 
-/// A volume that was found, with the session of its server. Any number of them share a session.
+/// Between two attempts to find a place, at first and at last.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody is at work on it, a moment.
+const NOWHERE: Duration = Duration::from_secs(10);
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A volume that was found. Any number of them share a session.
 pub struct Volume {
+    cell: Arc<Cell>,
     id: VolumeId,
     name: Name,
     kind: VolumeKind,
+    place: Mutex<Place>,
+    /// A search for a place ended.
+    settled: Condvar,
+    /// What the database said last.
+    group: Mutex<Option<VolumeGroup>>,
+    /// The server passes descriptors: asked for at every turn.
+    local: AtomicBool,
+    /// Of a read-only volume: the latest epoch that was seen, and whether there may be a later one.
+    epoch: AtomicU64,
+    epoch_old: AtomicBool,
+    this: Weak<Volume>,
+}
+
+struct Place {
     line: Arc<Line>,
-    /// Who hears; the session refers to it weakly.
-    events: Mutex<Option<Arc<dyn Events>>>,
+    /// A thread looks for another one.
+    searching: bool,
+    /// Who hears, if somebody does; the session refers to it weakly.
+    ear: Option<Arc<Ear>>,
 }
 
 impl Volume {
-    pub(crate) fn new(id: VolumeId, name: Name, kind: VolumeKind, line: Arc<Line>) -> Volume {
-        Volume { id, name, kind, line, events: Mutex::default() }
+    pub(crate) fn new(cell: &Arc<Cell>, info: VolumeInfo, line: Arc<Line>, group: Option<VolumeGroup>) -> Arc<Volume> {
+        Arc::new_cyclic(|this| Volume {
+            cell: Arc::clone(cell),
+            id: info.id,
+            name: info.name,
+            kind: info.kind,
+            local: AtomicBool::new(line.remote.passes_descriptors()),
+            place: Mutex::new(Place { line, searching: false, ear: None }),
+            settled: Condvar::new(),
+            group: Mutex::new(group),
+            epoch: AtomicU64::new(info.epoch),
+            epoch_old: AtomicBool::new(false),
+            this: Weak::clone(this),
+        })
     }
 
     /// Its number.
@@ -37,31 +90,349 @@ impl Volume {
     pub fn is_read_only(&self) -> bool {
         self.kind != VolumeKind::ReadWrite
     }
+
+    /// The server that it is asked for at now, as far as it said which one it is.
+    pub fn server(&self) -> Option<ServerId> {
+        self.here().server.get().copied()
+    }
+
+    /// Whether several servers may have it.
+    fn has_copies(&self) -> bool {
+        self.kind == VolumeKind::ReadOnly
+    }
+
+    /// The session to call now. Waits while another place is searched for.
+    fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<Line>, CallError> {
+        let mut place = self.place.lock();
+        while place.searching {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.settled.wait_for(&mut place, PAUSE);
+        }
+        Ok(Arc::clone(&place.line))
+    }
+
+    /// The session, whatever is searched for.
+    fn here(&self) -> Arc<Line> {
+        Arc::clone(&self.place.lock().line)
+    }
+
+    /// Whether another server may know more than this error says.
+    fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
+        match error {
+            CallError::Fault(Fault::NoVolume) => true,
+            CallError::Fault(Fault::Offline) => self.has_copies(),
+            CallError::Cancelled | CallError::Lost => gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled),
+            _ => false,
+        }
+    }
+
+    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the same again.
+    fn leave(&self, from: &Arc<Line>, error: &CallError, cancel: Option<&Cancel>) -> Result<(), CallError> {
+        let mut place = self.place.lock();
+        if !place.searching {
+            if !Arc::ptr_eq(&place.line, from) {
+                return Ok(());
+            }
+            place.searching = true;
+            self.start_search(from, error).inspect_err(|_| place.searching = false)?;
+        }
+        while place.searching {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.settled.wait_for(&mut place, PAUSE);
+        }
+        let same = Arc::ptr_eq(&place.line, from);
+        drop(place);
+        // Nobody else has it either.
+        if same && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
+    }
+
+    /// In a thread of its own: who calls may hold what the cache manager needs to move.
+    fn start_search(&self, from: &Arc<Line>, error: &CallError) -> Result<(), CallError> {
+        let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
+        let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
+        let thread = std::thread::Builder::new().name("cell-move".into());
+        let spawned = thread.spawn(move || {
+            let to = if this.has_copies() { this.next_site(&from, refused) } else { this.next_server(&from) };
+            if let Some(to) = to.filter(|to| !Arc::ptr_eq(to, &from)) {
+                this.move_to(&from, to);
+            }
+            this.place.lock().searching = false;
+            this.settled.notify_all();
+        });
+        spawned.map(drop).map_err(|error| CallError::Refused(format!("no thread to find a volume with: {error}")))
+    }
+
+    /// Where a volume is that is written, or whose only place is beside that; none: where it was.
+    fn next_server(&self, from: &Arc<Line>) -> Option<Arc<Line>> {
+        let began = Instant::now();
+        loop {
+            let mut patience = NOWHERE;
+            match self.cell.group(WhichVolume::Id(self.id), None) {
+                Ok(group) => {
+                    let server = *locate::sites(&group, false).first()?;
+                    let moves = group.busy.is_some();
+                    *self.group.lock() = Some(group);
+                    match self.cell.line(server, None) {
+                        Ok(line) if !Arc::ptr_eq(&line, from) => return Some(line),
+                        // It was about to leave, or it came back: if it is there, all is well.
+                        Ok(line) if line.examine(WhichVolume::Id(self.id), None).is_ok() => return None,
+                        Ok(_) if !moves => patience = MOMENT,
+                        _ => {}
+                    }
+                }
+                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) => return None,
+                Err(error) => tracing::warn!(%error, "nobody says where a volume is"),
+            }
+            if began.elapsed() >= patience || self.is_left() {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether nobody but the thread that searches refers to it any more.
+    fn is_left(&self) -> bool {
+        self.this.strong_count() <= 1
+    }
+
+    /// The nearest site that has what was seen here, or something newer. A site that is gone may be the only one: then it is waited for. `refused`: the
+    /// server answered, and has it not.
+    fn next_site(&self, from: &Arc<Line>, refused: bool) -> Option<Arc<Line>> {
+        let (end, mut pause) = (Instant::now() + MOMENT, PAUSE);
+        loop {
+            match self.cell.group(WhichVolume::Id(self.id), None) {
+                Ok(group) => *self.group.lock() = Some(group),
+                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => return None,
+                // What was known before must do.
+                Err(_) => {}
+            }
+            let group = self.group.lock().clone();
+            let (sites, released) =
+                group.map_or_else(Default::default, |group| (locate::sites(&group, true), group.released_epoch));
+            let least = released.max(self.epoch.load(Ordering::Acquire));
+            if let Some((line, info)) = self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None) {
+                self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
+                return Some(line);
+            }
+            if !refused && from.remote.stands() || refused && Instant::now() >= end || self.is_left() {
+                return None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn move_to(&self, from: &Arc<Line>, to: Arc<Line>) {
+        tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
+        self.local.store(to.remote.passes_descriptors(), Ordering::Release);
+        let ear = self.place.lock().ear.clone();
+        let Some(ear) = ear else {
+            self.place.lock().line = to;
+            return;
+        };
+        ear.end();
+        from.ears.leave(&(Arc::clone(&ear) as Arc<dyn Events>));
+        let next = Arc::new(Ear::new(&self.this, &ear.inner));
+        {
+            let mut place = self.place.lock();
+            (place.line, place.ear) = (Arc::clone(&to), Some(Arc::clone(&next)));
+        }
+        ear.inner.on_moved(&*to.remote);
+        to.ears.join(self.id, &(next as Arc<dyn Events>));
+    }
+
+    /// After a break of a read-only volume: which epoch it shows now, before anything of it is seen.
+    fn learn_epoch(&self, line: &Line, cancel: Option<&Cancel>) -> Result<(), CallError> {
+        if !self.epoch_old.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        match line.examine(WhichVolume::Id(self.id), cancel) {
+            Ok(info) => {
+                self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(error) => {
+                self.epoch_old.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Calls where the volume is, until there is an answer from there.
+    fn call_there(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        how: impl Fn(&dyn Remote, &Caller, Call, Option<&Cancel>) -> Result<Reply, CallError>,
+    ) -> Result<Reply, CallError> {
+        if !self.cell.has_others() {
+            return how(&*self.here().remote, caller, call, cancel);
+        }
+        loop {
+            let line = self.line(cancel)?;
+            let (gone, result);
+            if self.has_copies() {
+                gone = line.gone();
+                result = self.learn_epoch(&line, cancel).and_then(|()| {
+                    either(&gone, cancel, |either| how(&*line.remote, caller, call.clone(), Some(either)))
+                });
+            } else {
+                gone = Cancel::new();
+                result = how(&*line.remote, caller, call.clone(), cancel);
+            }
+            match result {
+                Err(error) if self.is_elsewhere(&error, &gone, cancel) => self.leave(&line, &error, cancel)?,
+                result => return result,
+            }
+        }
+    }
+
+    /// A chain, of which what was refused because the volume is not there any more is called again where it is.
+    fn chain_there(&self, caller: &Caller, calls: &[Call], take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
+        let (mut done, mut link) = (0, Link::default());
+        loop {
+            let line = match self.line(None) {
+                Ok(line) => line,
+                Err(error) => return (done..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+            };
+            let mut rest = calls[done..].to_vec();
+            link.put_in(&mut rest);
+            let mut refused = None;
+            let before = done;
+            let gone = if self.has_copies() { line.gone() } else { Cancel::new() };
+            let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
+                _ if refused.is_some() => {}
+                Err(error) if self.is_elsewhere(&error, &gone, None) => refused = Some(error),
+                result => {
+                    link.follow(&result);
+                    done = before + at + 1;
+                    take(before + at, result);
+                }
+            };
+            if self.has_copies() {
+                match self.learn_epoch(&line, None) {
+                    Ok(()) => line.remote.chain_each_until(caller, rest, &gone, &mut sieve),
+                    Err(error) => sieve(0, Err(error)),
+                }
+            } else {
+                line.remote.chain_each(caller, rest, &mut sieve);
+            }
+            let Some(error) = refused else { return };
+            if let Err(error) = self.leave(&line, &error, None) {
+                return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
+            }
+        }
+    }
+}
+
+/// With one that fires when either of these does.
+fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
+    let Some(cancel) = cancel else { return run(gone) };
+    let both = Cancel::new();
+    let _listening = [gone, cancel].map(|one| {
+        let both = both.clone();
+        one.on_cancel(move || both.cancel())
+    });
+    run(&both)
+}
+
+/// What is claimed when a server has restarted goes where the volume is, though others wait.
+fn claims(calls: &[Call]) -> bool {
+    matches!(calls.first(), Some(Call::Delegated { .. }))
 }
 
 impl Remote for Volume {
     fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.line.remote.call(caller, call, cancel)
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| remote.call(caller, call, cancel))
     }
 
     fn call_urgently(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.line.remote.call_urgently(caller, call, cancel)
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| remote.call_urgently(caller, call, cancel))
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        self.line.remote.chain(caller, calls)
+        if !self.cell.has_others() || claims(&calls) {
+            return self.here().remote.chain(caller, calls);
+        }
+        let mut results = Vec::with_capacity(calls.len());
+        self.chain_there(caller, &calls, &mut |_, result| results.push(result));
+        results
     }
 
     fn chain_each(&self, caller: &Caller, calls: Vec<Call>, take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
-        self.line.remote.chain_each(caller, calls, take);
+        if !self.cell.has_others() || claims(&calls) {
+            return self.here().remote.chain_each(caller, calls, take);
+        }
+        self.chain_there(caller, &calls, take);
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        *self.events.lock() = Some(Arc::clone(&events));
-        self.line.ears.join(self.id, &events);
+        let ear = Arc::new(Ear::new(&self.this, &events));
+        let line = {
+            let mut place = self.place.lock();
+            place.ear = Some(Arc::clone(&ear));
+            Arc::clone(&place.line)
+        };
+        line.ears.join(self.id, &(ear as Arc<dyn Events>));
     }
 
     fn passes_descriptors(&self) -> bool {
-        self.line.remote.passes_descriptors()
+        self.local.load(Ordering::Acquire)
+    }
+
+    fn stands(&self) -> bool {
+        self.here().remote.stands()
+    }
+}
+
+/// Hears of one place, as long as the volume is there: a renewal of a session that was left says nothing about the next one.
+struct Ear {
+    volume: Weak<Volume>,
+    inner: Arc<dyn Events>,
+    here: RwLock<bool>,
+}
+
+impl Ear {
+    fn new(volume: &Weak<Volume>, inner: &Arc<dyn Events>) -> Ear {
+        Ear { volume: Weak::clone(volume), inner: Arc::clone(inner), here: RwLock::new(true) }
+    }
+
+    fn end(&self) {
+        *self.here.write() = false;
+    }
+}
+
+impl Events for Ear {
+    fn on_break(&self, items: &[BreakItem], heard: Heard) {
+        if let Some(volume) = self.volume.upgrade().filter(|volume| volume.has_copies()) {
+            volume.epoch_old.store(true, Ordering::Release);
+        }
+        self.inner.on_break(items, heard);
+    }
+
+    fn on_renewed(&self, sent_at: Time) {
+        let here = self.here.read();
+        if *here {
+            self.inner.on_renewed(sent_at);
+        }
+    }
+
+    fn on_lease_lost(&self) {
+        let here = self.here.read();
+        if *here {
+            self.inner.on_lease_lost();
+        }
+    }
+
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        let here = *self.here.read();
+        if here {
+            self.inner.on_server_restarted(reclaim);
+        }
     }
 }

@@ -14,6 +14,8 @@ mod cell;
 mod coherence;
 #[path = "kernel/data.rs"]
 mod data;
+#[path = "kernel/fleet.rs"]
+mod fleet;
 #[path = "kernel/forerunner.rs"]
 mod forerunner;
 #[path = "kernel/helper.rs"]
@@ -26,6 +28,8 @@ mod locks;
 mod names;
 #[path = "kernel/passthrough.rs"]
 mod passthrough;
+#[path = "kernel/servers.rs"]
+mod servers;
 #[path = "kernel/standing.rs"]
 mod standing;
 #[path = "kernel/transport.rs"]

@@ -55,7 +55,14 @@ impl Events for Listener {
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
         if let Some(core) = self.0.upgrade() {
-            core.on_server_restarted(reclaim);
+            core.void(|tables| tables.holder.on_server_restarted());
+            core.claim(reclaim);
+        }
+    }
+
+    fn on_moved(&self, reclaim: &dyn Remote) {
+        if let Some(core) = self.0.upgrade() {
+            core.on_moved(reclaim);
         }
     }
 }
@@ -123,6 +130,11 @@ impl Core {
 
     /// Promises are void: nothing is known any more, here and in the kernel.
     pub fn void(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
+        self.void_here(mark);
+        self.tell_all();
+    }
+
+    fn void_here(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
         let ended = {
             let mut tables = self.tables.lock();
             mark(&mut tables);
@@ -149,7 +161,6 @@ impl Core {
                 core.follow(&file, &pinned, None);
             }
         }
-        self.tell_all();
     }
 
     /// The kernel is to forget everything. That can wait for a read that waits for the server, and the server may be waiting
@@ -179,7 +190,7 @@ impl Core {
         self.void(|tables| tables.holder.on_lease_lost());
         for file in self.files() {
             let mut data = file.data.lock();
-            if !data.locks.is_empty() {
+            if !data.locks.is_empty() && !self.own_locks {
                 tracing::warn!(fid = %file.fid, "locks lost with the lease");
                 data.locks.clear();
                 data.locks_lost += 1;
@@ -203,12 +214,21 @@ impl Core {
         .collect()
     }
 
-    fn on_server_restarted(&self, reclaim: &dyn Remote) {
-        self.void(|tables| tables.holder.on_server_restarted());
+    /// The volume is on another server. The one that it left has ended all promises of it, so the kernel has nothing that must be taken back at once.
+    fn on_moved(&self, reclaim: &dyn Remote) {
+        self.forget_blanks();
+        self.void_here(|tables| tables.holder.on_lease_lost());
+        let kernel = self.invalidator();
+        self.fillers.run(move || kernel.all());
+        self.claim(reclaim);
+    }
+
+    /// What is held here is claimed from a server that knows nothing of it any more, or never did.
+    fn claim(&self, reclaim: &dyn Remote) {
         // Before the delegations are forgotten there: delegated changes do not wait for the end of the reclaim.
         let _ = self.drain_all(None);
-        for file in self.files() {
-            self.reclaim_locks(&file, reclaim);
+        if !self.own_locks {
+            self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }
         for fids in self.held().chunks(HOLD_FIDS_MAX) {
             if let Err(error) = reclaim.call(&Caller::ROOT, Call::Hold { fids: fids.to_vec() }, None) {

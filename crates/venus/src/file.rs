@@ -198,6 +198,13 @@ impl Data {
         self.error = Some(error);
     }
 
+    /// The lock of another owner that is in the way of one.
+    pub fn conflict(&self, wanted: &Granted) -> Option<Granted> {
+        let shared = |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
+        let other = |lock: &Granted| lock.owner != wanted.owner && lock.family == wanted.family;
+        self.locks.iter().copied().find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
+    }
+
     /// The server granted a lock: it replaces what the owner had in its range.
     pub fn granted(&mut self, lock: Granted) {
         self.ungranted(lock.owner, lock.family, lock.range);

@@ -50,6 +50,8 @@ pub(crate) struct Chores {
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
     pub config: VenusConfig,
+    /// Nobody can change the volume: there is nothing to lock but what this client's applications agree upon, and its locks are its own.
+    pub own_locks: bool,
     /// With the other volumes of the mount.
     pub common: Arc<Common>,
     pub tables: Mutex<Tables>,
@@ -100,7 +102,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(common: &Arc<Common>, remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
+    pub fn new(
+        common: &Arc<Common>,
+        remote: Arc<dyn Remote>,
+        config: VenusConfig,
+        own_locks: bool,
+    ) -> std::io::Result<Self> {
         if !remote.passes_descriptors() {
             common.open_disk(&config)?;
         }
@@ -140,6 +147,7 @@ impl Core {
             distrusted: AtomicU64::new(0),
             this: OnceLock::new(),
             common: Arc::clone(common),
+            own_locks,
             remote,
             config,
         })

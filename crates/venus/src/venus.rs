@@ -25,12 +25,17 @@ impl Venus {
     /// # Errors
     /// If the cache directory of the configuration cannot be used, or no thread be started.
     pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        Self::beside(&Arc::default(), remote, config)
+        Self::beside(&Arc::default(), remote, config, false)
     }
 
-    /// One of several that share what they may take.
-    pub(crate) fn beside(common: &Arc<Common>, remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        let core = Arc::new(Core::new(common, remote, config)?);
+    /// One of several that share what they may take. `own_locks`: nobody can change the volume.
+    pub(crate) fn beside(
+        common: &Arc<Common>,
+        remote: Arc<dyn Remote>,
+        config: VenusConfig,
+        own_locks: bool,
+    ) -> std::io::Result<Self> {
+        let core = Arc::new(Core::new(common, remote, config, own_locks)?);
         let _ = core.this.set(Arc::downgrade(&core));
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new().name("venus-janitor".into()).spawn(move || busy.look_after())?;

@@ -21,7 +21,12 @@ pub struct Volumes {
     cell: Arc<Cell>,
     config: VenusConfig,
     common: Arc<Common>,
-    open: Mutex<HashMap<VolumeId, Arc<Venus>>>,
+    open: Mutex<HashMap<VolumeId, Opened>>,
+}
+
+struct Opened {
+    volume: Arc<Volume>,
+    venus: Arc<Venus>,
 }
 
 impl Volumes {
@@ -32,7 +37,7 @@ impl Volumes {
 
     /// Those of the server behind `remote`, whose events this takes over.
     pub fn of(remote: Arc<dyn Remote>, config: VenusConfig) -> Arc<Self> {
-        Self::new(Arc::new(Cell::new(remote)), config)
+        Self::new(Cell::new(remote), config)
     }
 
     /// Where they are.
@@ -78,15 +83,15 @@ impl Volumes {
         if open.contains_key(&volume.id()) {
             return Err(Fault::Busy.into());
         }
-        let made = Venus::beside(&self.common, Arc::clone(volume) as _, self.config.clone());
+        let made = Venus::beside(&self.common, Arc::clone(volume) as _, self.config.clone(), volume.is_read_only());
         let made = Arc::new(made.map_err(|error| Error::NoCache(error.to_string()))?);
-        open.insert(volume.id(), Arc::clone(&made));
+        open.insert(volume.id(), Opened { volume: Arc::clone(volume), venus: Arc::clone(&made) });
         Ok(made)
     }
 
     /// Nobody uses the volume any more: it hands over what it has, soon, and ends.
     pub fn close(self: &Arc<Self>, volume: VolumeId) {
-        let Some(venus) = self.open.lock().get(&volume).cloned() else { return };
+        let Some(venus) = self.venus(volume) else { return };
         let this = Arc::clone(self);
         let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
             if let Err(error) = venus.shutdown() {
@@ -102,11 +107,16 @@ impl Volumes {
 
     /// The cache manager of the volume, if it has one.
     pub fn venus(&self, volume: VolumeId) -> Option<Arc<Venus>> {
-        self.open.lock().get(&volume).cloned()
+        Some(Arc::clone(&self.open.lock().get(&volume)?.venus))
+    }
+
+    /// An open volume.
+    pub fn volume(&self, volume: VolumeId) -> Option<Arc<Volume>> {
+        Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 
     fn all(&self) -> Vec<Arc<Venus>> {
-        self.open.lock().values().cloned().collect()
+        self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect()
     }
 
     /// [`Venus::hand_over`] of all.

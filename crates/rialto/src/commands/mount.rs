@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap::Args;
-use client::{Endpoint, Identity, Session, SessionConfig};
+use client::{Cell, Endpoint, Identity, Session, SessionConfig, dial_addresses};
 use mount::{Mount as Mounting, MountConfig, MountError};
 use types::{Fault, Name};
 use venus::{VenusConfig, Volumes};
@@ -160,18 +160,27 @@ impl Mount {
         handed_back
     }
 
-    fn session(&self, records: &MountRecords, at: &Path) -> Result<Session, Failure> {
+    /// The session with the server, and how those with others of its cell are made.
+    fn session(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+    ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {}", self.server);
         let cache = self.cache(records, at)?;
         let identity = Identity::load(&cache.join("identity"))
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let display = format!("{host}:{}", at.display());
+        let (again, shown) = (identity.again(), display.clone());
+        let others =
+            move |endpoint| SessionConfig { display: shown.clone(), ..SessionConfig::new(endpoint, again.again()) };
         let config = SessionConfig { display, ..SessionConfig::new(self.server.clone(), identity) };
-        Session::connect(config).map_err(|error| {
+        let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
                 .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
-        })
+        })?;
+        Ok((session, others))
     }
 
     fn volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
@@ -181,7 +190,8 @@ impl Mount {
             cache_bytes_max: self.cache_size,
             ..VenusConfig::default()
         };
-        Ok(Volumes::of(Arc::new(self.session(records, at)?), config))
+        let session = self.session(records, at)?;
+        Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
     }
 
     fn mount_failure(&self, at: &Path, error: MountError) -> Failure {

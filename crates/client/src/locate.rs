@@ -1,0 +1,125 @@
+//! Where volumes are. The cell's database knows; what it does not know, or when it cannot be asked, the home server is asked itself.
+
+use std::sync::Arc;
+
+use types::{Answer, CellCall, Fault, Name, ServerId, VolumeGroup, VolumeId, VolumeInfo, VolumeState, WhichVolume};
+
+use crate::cell::Cell;
+use crate::line::Line;
+use crate::volume::Volume;
+use crate::{CallError, Cancel};
+
+/// What names of a group's volumes end with, behind the base name. Source: AFS.
+const READ_ONLY: &[u8] = b".readonly";
+const BACKUP: &[u8] = b".backup";
+/// Snapshots whose names `vos snapshot` made up are on the server of their group.
+const SNAPSHOT: &[u8] = b".snapshot.";
+
+/// The base name of a group, and what the volume is of it.
+fn base(name: &Name) -> Option<Name> {
+    let bytes = name.as_bytes();
+    let cut = bytes.strip_suffix(READ_ONLY).or_else(|| bytes.strip_suffix(BACKUP)).or_else(|| {
+        let at = bytes.windows(SNAPSHOT.len()).position(|window| window == SNAPSHOT)?;
+        Some(&bytes[..at])
+    });
+    Name::new(cut.unwrap_or(bytes)).ok()
+}
+
+/// The sites of a volume of the group: where readers are sent, or where it is written.
+pub(crate) fn sites(group: &VolumeGroup, read_only: bool) -> Vec<ServerId> {
+    if read_only {
+        group.readable_sites().map(|site| site.server).collect()
+    } else {
+        group.read_write_site().map(|site| site.server).into_iter().collect()
+    }
+}
+
+impl Cell {
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// `NoVolume` if there is none; otherwise as the servers say.
+    pub fn find(self: &Arc<Self>, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<Volume>, CallError> {
+        let group = base(name).and_then(|base| self.group(WhichVolume::Name(base), cancel).ok());
+        let which = WhichVolume::Name(name.clone());
+        let mut sites = Vec::new();
+        if let Some(group) = group {
+            sites = self::sites(&group, name.as_bytes().ends_with(READ_ONLY));
+            let epoch = if name.as_bytes().ends_with(READ_ONLY) { group.released_epoch } else { 0 };
+            if let Some((line, info)) = self.nearest(&sites, &which, epoch, cancel) {
+                return Ok(Volume::new(self, info, line, Some(group)));
+            }
+        }
+        match self.home.examine(which, cancel) {
+            Ok(info) => Ok(Volume::new(self, info, Arc::clone(&self.home), None)),
+            // It is known, and none of its servers can be reached.
+            Err(CallError::Fault(Fault::NoVolume)) if sites.iter().any(|site| !self.is_home(*site)) => {
+                Err(CallError::TimedOut)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the database says about the group that has a volume.
+    pub(crate) fn group(&self, volume: WhichVolume, cancel: Option<&Cancel>) -> Result<VolumeGroup, CallError> {
+        if !self.has_others() {
+            return Err(CallError::Fault(Fault::Unsupported));
+        }
+        match self.ask(&CellCall::Group { volume }, cancel)? {
+            Answer::Groups { groups, .. } => {
+                groups.into_iter().next().map(|seen| seen.record).ok_or(CallError::Fault(Fault::NoVolume))
+            }
+            _ => Err(CallError::Fault(Fault::Invalid)),
+        }
+    }
+
+    /// The first of these servers, by rank, that has the volume online with this epoch or a later one.
+    pub(crate) fn nearest(
+        &self,
+        servers: &[ServerId],
+        volume: &WhichVolume,
+        epoch_min: u64,
+        cancel: Option<&Cancel>,
+    ) -> Option<(Arc<Line>, VolumeInfo)> {
+        let reached = servers.iter().filter_map(|server| {
+            let line = self.line(*server, cancel).ok().filter(|line| line.remote.stands() || servers.len() == 1)?;
+            let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &line) };
+            Some((rank, line))
+        });
+        let mut reached: Vec<(u16, Arc<Line>)> = reached.collect();
+        reached.sort_by_key(|(rank, _)| *rank);
+        reached.into_iter().find_map(|(_, line)| {
+            let info = line.examine(volume.clone(), cancel).ok()?;
+            (info.epoch >= epoch_min && info.state == VolumeState::Online).then_some((line, info))
+        })
+    }
+
+    /// The servers that have the volume, as the database says: those of its sites, the readable ones of a read-only volume.
+    ///
+    /// # Errors
+    /// `NoVolume` if the database does not know it; why it cannot be asked.
+    pub fn sites_of(&self, volume: VolumeId, cancel: Option<&Cancel>) -> Result<Vec<ServerId>, CallError> {
+        let group = self.group(WhichVolume::Id(volume), cancel)?;
+        Ok(sites(&group, group.read_only == Some(volume)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_of_a_group_are_known_by_their_endings() {
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        for (volume, group) in [
+            ("home.alice", "home.alice"),
+            ("home.alice.readonly", "home.alice"),
+            ("home.alice.backup", "home.alice"),
+            ("home.alice.snapshot.20261122T100000Z", "home.alice"),
+            ("readonly", "readonly"),
+        ] {
+            assert_eq!(base(&name(volume)), Some(name(group)), "{volume}");
+        }
+        assert_eq!(base(&name(".readonly")), None);
+    }
+}

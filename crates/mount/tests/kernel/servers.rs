@@ -1,0 +1,212 @@
+//! A tree of volumes on several servers: what is where, and what happens when one of them dies.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use types::{SiteKind, VolumeInfo};
+
+use crate::cell::eventually;
+use crate::fleet::{Fleet, Traveller};
+
+const FILES: usize = 40;
+const BYTES: usize = 64 << 10;
+
+fn fill(at: &Path, text: &str) {
+    for number in 0..FILES {
+        fs::write(at.join(format!("file-{number}")), content(number, text)).unwrap();
+    }
+}
+
+fn content(number: usize, text: &str) -> Vec<u8> {
+    format!("{text} {number} ").into_bytes().into_iter().cycle().take(BYTES).collect()
+}
+
+/// Past the kernel's pages, so that it is asked for.
+fn read(path: PathBuf) -> std::io::Result<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
+    let mut bytes = vec![0; BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// A volume with files, released at the servers 1 and 2, of which the first is written at.
+fn replicated(fleet: &mut Fleet) -> (VolumeInfo, VolumeInfo) {
+    let volume = fleet.create(1, "data");
+    let writer = fleet.mount(0, "data", &[]);
+    fill(&writer.at(""), "first");
+    writer.end();
+    let released = fleet.release(1, &volume);
+    fleet.copy(1, 2);
+    let copy = fleet.site(2, SiteKind::ReadOnly, released.epoch);
+    fleet.change("data", |group| group.sites.push(copy));
+    (volume, released)
+}
+
+#[test]
+fn mount_points_lead_to_volumes_on_other_servers() {
+    let Some(fleet) = Fleet::start(3) else { return };
+    fleet.create(0, "root");
+    for (host, volume) in [(1, "one"), (2, "two")] {
+        fleet.create(host, volume);
+    }
+    let client = fleet.mount(0, "root", &[]);
+    for volume in ["one", "two"] {
+        let flags = rustix::fs::XattrFlags::empty();
+        let target = format!("#{volume}");
+        rustix::fs::setxattr(client.at(""), format!("rialto.mount:{volume}"), target.as_bytes(), flags).unwrap();
+        eventually("it is seen", || client.at(volume).exists());
+        fs::write(client.at(volume).join("file"), volume).unwrap();
+    }
+    // By another way into the cell, and every volume is a file system.
+    let other = fleet.mount(2, "root", &[]);
+    for volume in ["one", "two"] {
+        assert_eq!(fs::read_to_string(other.at(volume).join("file")).unwrap(), volume);
+        assert_ne!(fs::metadata(other.at(volume)).unwrap().dev(), fs::metadata(other.at("")).unwrap().dev());
+        fs::write(other.at(volume).join("file"), "changed").unwrap();
+        assert_eq!(fs::read_to_string(client.at(volume).join("file")).unwrap(), "changed");
+    }
+    other.end();
+    client.end();
+}
+
+#[test]
+fn a_server_restarts_and_only_its_volumes_wait() {
+    let Some(mut fleet) = Fleet::start(2) else { return };
+    fleet.create(0, "root");
+    fleet.create(1, "one");
+    let client = fleet.mount(0, "root", &[]);
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(client.at(""), "rialto.mount:one", b"#one", flags).unwrap();
+    eventually("it is seen", || client.at("one").exists());
+    let mut open = File::create(client.at("one/open")).unwrap();
+    fs::write(client.at("one/before"), "before").unwrap();
+    fleet.hosts[1].crash();
+    fs::write(client.at("here"), "goes on").unwrap();
+    assert_eq!(fs::read(client.at("here")).unwrap(), b"goes on");
+    fleet.hosts[1].start();
+    std::io::Write::write_all(&mut open, b"after").unwrap();
+    open.sync_all().unwrap();
+    assert_eq!(fs::read(client.at("one/open")).unwrap(), b"after");
+    assert_eq!(fs::read(client.at("one/before")).unwrap(), b"before");
+    drop(open);
+    client.end();
+}
+
+/// Reads everything over and over until `stop`; how many files were read, the longest pause, and the errors.
+fn keep_reading(client: &Traveller, stop: &AtomicBool, count: &AtomicU64) -> (Duration, Vec<String>) {
+    let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
+    while !stop.load(Ordering::Acquire) {
+        for number in 0..FILES {
+            let began = Instant::now();
+            match read(client.at(&format!("file-{number}"))) {
+                Ok(bytes) if bytes == content(number, "first") => {}
+                Ok(_) => errors.push(format!("file-{number} is not what it was")),
+                Err(error) => errors.push(format!("file-{number}: {error}")),
+            }
+            longest = longest.max(began.elapsed());
+            count.fetch_add(1, Ordering::AcqRel);
+        }
+        errors.extend(fs::read_dir(client.at("")).err().map(|error| error.to_string()));
+    }
+    (longest, errors)
+}
+
+/// A site dies under a reader who reaches the cell through the server `home`.
+fn dies_under_a_reader(home: usize, dies: usize, stays: usize) {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (_, released) = replicated(&mut fleet);
+    let client = fleet.mount(home, "data.readonly", &[dies, stays]);
+    let ids = fleet.hosts.iter().map(|host| host.id()).collect::<Vec<_>>();
+    assert_eq!(client.server_of(&released), Some(ids[dies]));
+    assert_eq!(fs::write(client.at("new"), "").unwrap_err().raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| keep_reading(&client, &stop, &count));
+        let another = scope.spawn(|| keep_reading(&client, &stop, &count));
+        let more = |than: u64| count.load(Ordering::Acquire) > than;
+        eventually("the readers are at it", || more(3 * FILES as u64));
+        fleet.hosts[dies].crash();
+        eventually("the other one has it", || client.server_of(&released) == Some(ids[stays]));
+        let then = count.load(Ordering::Acquire);
+        eventually("the readers go on", || more(then + 3 * FILES as u64));
+        stop.store(true, Ordering::Release);
+        for thread in [reader, another] {
+            let (longest, errors) = thread.join().unwrap();
+            assert_eq!(errors, Vec::<String>::new());
+            println!("the longest read took {longest:?}");
+        }
+    });
+    fleet.hosts[dies].start();
+    client.end();
+}
+
+#[test]
+fn a_site_dies_under_a_reader_and_the_next_one_takes_over() {
+    dies_under_a_reader(0, 2, 1);
+}
+
+#[test]
+fn the_server_that_the_cell_was_reached_by_dies_under_a_reader() {
+    dies_under_a_reader(2, 2, 1);
+}
+
+#[test]
+fn a_site_that_lags_is_never_read() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (volume, old) = replicated(&mut fleet);
+    let client = fleet.mount(0, "data.readonly", &[1, 2]);
+    assert_eq!(read(client.at("file-1")).unwrap(), content(1, "first"));
+    let writer = fleet.mount(0, "data", &[]);
+    fill(&writer.at(""), "second");
+    writer.end();
+    // Only the first site gets this release.
+    let new = fleet.release(1, &volume);
+    assert!(new.epoch > old.epoch && new.id == old.id);
+    eventually("the release is seen", || read(client.at("file-1")).unwrap() == content(1, "second"));
+    fleet.hosts[1].crash();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(client.at("file-2")).unwrap());
+        // Long enough to be sent elsewhere.
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!reader.is_finished(), "nobody else has what was seen");
+        fleet.hosts[1].start();
+        assert!(reader.join().unwrap() == content(2, "second"));
+    });
+    assert_eq!(client.server_of(&new), Some(fleet.hosts[1].id()));
+    client.end();
+}
+
+#[test]
+fn locks_in_a_released_volume_are_this_machines_own() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (_, released) = replicated(&mut fleet);
+    let client = fleet.mount(0, "data.readonly", &[1, 2]);
+    let open = || File::open(client.at("file-1")).unwrap();
+    let (first, second) = (open(), open());
+    use rustix::fs::{FlockOperation as How, flock};
+    flock(&first, How::LockExclusive).unwrap();
+    assert_eq!(flock(&second, How::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
+    fleet.hosts[1].crash();
+    let other = fleet.hosts[2].id();
+    eventually("the other one has it", || {
+        let _ = read(client.at("file-2"));
+        client.server_of(&released) == Some(other)
+    });
+    assert_eq!(flock(&second, How::NonBlockingLockShared), Err(Errno::WOULDBLOCK), "it is held still");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| flock(&second, How::LockShared));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiter.is_finished());
+        flock(&first, How::NonBlockingLockShared).unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    drop((first, second));
+    flock(open(), How::NonBlockingLockExclusive).unwrap();
+    fleet.hosts[1].start();
+    client.end();
+}
