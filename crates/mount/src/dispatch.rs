@@ -11,7 +11,7 @@ use bytes::Bytes;
 use client::Cancel;
 use rustix::io::Errno;
 use types::{Caller, Fid, Name, NameError};
-use venus::Venus;
+use venus::{Venus, Volumes};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{self, opcode};
@@ -47,6 +47,8 @@ pub struct Dispatch {
     pub locks: Locks,
     /// What the kernel can.
     pub agreement: Agreement,
+    /// All volumes of this client.
+    pub volumes: Arc<Volumes>,
     /// Volumes below, if they are mounted.
     pub edges: Option<Arc<Edges>>,
     /// Something was asked since [`Self::was_used`].

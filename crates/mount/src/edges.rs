@@ -9,8 +9,8 @@
 //!   moves it, and what is mounted upon it, from the porch to where it was looked up.
 //! - Attaching takes locks that may be held by requests that wait for us. So it happens in a thread of its own and is not waited for beyond [`ATTACHING`]. The directory's
 //!   status may not be kept either: who gets there all the same asks for it (GETATTR), which attaches too, and is answered `ESTALE`, at which the kernel repeats the walk once.
-//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself). Whoever was in it stays; when the next comes by, it is attached again. For that every
-//!   mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
+//! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and may forget the directory too. Whoever was in it stays; when the next comes by, it is
+//!   attached again. For that every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of which copies are attached.
 //! - Two file systems of one volume in one client would each cache what is changed through the other. So a volume has one, and one place. When its mount has ended, the cache manager hands
 //!   over what it has and ends too; until then the volume is not mounted anew.
 //! - A mount that was not asked anything for [`Plan::idle`], and that nobody is in, is taken away by `umount` in a process of its own: a thread of ours that walked to
@@ -35,7 +35,7 @@ use venus::{Error, Request, Venus, Volumes};
 use crate::errno;
 use crate::forerunner::Forerunner;
 use crate::mount::{Mount, Transport};
-use crate::mounting;
+use crate::mounting::{self, MountNumber};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::workers::WorkersConfig;
@@ -95,7 +95,7 @@ pub struct Edges {
     any: AtomicBool,
     points: Mutex<HashMap<u64, Arc<Point>>>,
     /// Detached, and perhaps still in use.
-    retired: Mutex<Vec<Mount>>,
+    retired: Mutex<Vec<Retired>>,
 }
 
 /// A mount point.
@@ -111,17 +111,25 @@ struct State {
     child: Option<Child>,
 }
 
+/// A mount that was upon a mount point.
+struct Retired {
+    fid: Fid,
+    mount: Mount,
+    /// Without it, it ends with its last user.
+    anchor: Option<OwnedFd>,
+}
+
 /// What is mounted upon it.
 struct Child {
     mount: Mount,
     anchor: OwnedFd,
-    /// The kernel's number of the mount.
-    number: u64,
+    /// The copy that was attached last; none yet.
+    number: Option<MountNumber>,
 }
 
 impl Child {
     fn is_there(&self) -> bool {
-        !self.mount.is_over() && mounting::is_attached(self.number)
+        !self.mount.is_over() && self.number.as_ref().is_some_and(mounting::is_attached)
     }
 }
 
@@ -160,7 +168,7 @@ impl Edges {
         self.any.store(true, Ordering::Release);
     }
 
-    /// The kernel gave it back.
+    /// The kernel gave it back: perhaps only to look its name up again.
     pub fn forget(&self, node: u64) {
         if self.any.load(Ordering::Acquire)
             && let Some(point) = self.points.lock().remove(&node)
@@ -171,24 +179,38 @@ impl Edges {
 
     fn retire(&self, point: &Point) {
         if let Some(child) = point.state.lock().child.take() {
-            self.retire_child(child);
+            self.retire_child(point.fid, child);
         }
     }
 
-    fn retire_child(&self, child: Child) {
-        // Without its anchor it ends with its last user.
-        self.retired.lock().push(child.mount);
+    /// Somebody may be in it still, though `umount` took it away: in a copy that the kernel had detached.
+    fn retire_child(&self, fid: Fid, child: Child) {
+        self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
         self.bury();
     }
 
     /// Volumes whose mounts have ended are closed.
     fn bury(&self) {
-        let over: Vec<Mount> = self.retired.lock().extract_if(.., |mount| mount.is_over()).collect();
-        for mount in over {
-            let volume = mount.volume();
-            drop(mount);
+        let over: Vec<Retired> = self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
+        for one in over {
+            let volume = one.mount.volume();
+            drop(one);
             self.plan.volumes.close(volume);
         }
+    }
+
+    /// The mount of this volume that was upon this mount point, if it can be attached again.
+    fn recall(&self, fid: Fid, volume: VolumeId) -> Option<Child> {
+        let mut retired = self.retired.lock();
+        let fits = |one: &Retired| one.fid == fid && one.anchor.is_some() && one.mount.volume() == volume;
+        let at = retired.iter().position(|one| fits(one) && !one.mount.is_over())?;
+        let Retired { mount, anchor, .. } = retired.swap_remove(at);
+        anchor.map(|anchor| Child { mount, anchor, number: None })
+    }
+
+    /// Whether all volumes on the way here are read-only, so that mount points prefer such.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Whether the node is a mount point.
@@ -222,7 +244,7 @@ impl Edges {
         let made = match was {
             Some(detached) if !detached.mount.is_over() => self.attach_again(detached, node, point.fid),
             over => {
-                over.into_iter().for_each(|child| self.retire_child(child));
+                over.into_iter().for_each(|child| self.retire_child(point.fid, child));
                 self.make(request, node, point.fid)
             }
         };
@@ -243,6 +265,9 @@ impl Edges {
         if self.way.contains(&to.id()) {
             return Err(Errno::LOOP);
         }
+        if let Some(detached) = self.recall(fid, to.id()) {
+            return self.attach_again(detached, node, fid);
+        }
         let venus = self.open(&to, &point).map_err(|error| errno::of(&error))?;
         let mounted = self.mount((node, fid), &point, &to, venus);
         mounted.map_err(|error| {
@@ -254,6 +279,8 @@ impl Edges {
     /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
     fn open(&self, to: &Arc<Volume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
         let end = Instant::now() + ENDING;
+        let volume = to.id();
+        self.retired.lock().iter_mut().filter(|one| one.mount.volume() == volume).for_each(|one| one.anchor = None);
         loop {
             self.bury();
             match self.plan.volumes.open(to) {
@@ -269,13 +296,22 @@ impl Edges {
 
     /// The kernel detached it, and somebody is still in it.
     fn attach_again(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
-        let attached = self.attach_copy(&child.anchor, node, fid);
-        child.number = attached.map_err(|error| refused(&error, fid))?;
-        Ok(child)
+        match self.attach_copy(&child.anchor, node, fid) {
+            Ok(number) => {
+                child.number = Some(number);
+                Ok(child)
+            }
+            Err(error) => {
+                // The way there is changing. Whoever asks walks again, and finds it.
+                tracing::warn!(%error, %fid, "cannot attach a volume again");
+                self.retire_child(fid, child);
+                Err(Errno::STALE)
+            }
+        }
     }
 
     /// Attaches a copy of the anchor; its number.
-    fn attach_copy(&self, anchor: &OwnedFd, node: u64, fid: Fid) -> Result<u64, mounting::MountError> {
+    fn attach_copy(&self, anchor: &OwnedFd, node: u64, fid: Fid) -> Result<MountNumber, mounting::MountError> {
         let copy = mounting::copy(anchor.as_fd())?;
         let number = mounting::number_of(copy.as_fd())?;
         attach(copy, self.path()?, (node, fid));
@@ -295,7 +331,7 @@ impl Edges {
         let (mount, anchor) = Mount::below(&self.plan, place, way, to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
-        let number = self.attach_copy(&anchor, node, fid)?;
+        let number = Some(self.attach_copy(&anchor, node, fid)?);
         Ok(Child { mount, anchor, number })
     }
 
@@ -328,7 +364,7 @@ impl Edges {
 
     /// Takes away what was not used since the last time. Returns whether anything is left.
     pub fn sweep(&self) -> bool {
-        self.bury();
+        self.let_go();
         let mut left = false;
         for (node, point) in self.points() {
             let idle = {
@@ -338,7 +374,7 @@ impl Edges {
                     // It ended, was taken away, or detached long ago.
                     let gone = state.child.take();
                     drop(state);
-                    gone.into_iter().for_each(|child| self.retire_child(child));
+                    gone.into_iter().for_each(|child| self.retire_child(point.fid, child));
                     continue;
                 }
                 left = true;
@@ -349,6 +385,38 @@ impl Edges {
             }
         }
         left
+    }
+
+    /// Those that were detached and not used since the last time end with their last user.
+    fn let_go(&self) {
+        self.retired.lock().iter_mut().filter(|one| !one.mount.sweep()).for_each(|one| one.anchor = None);
+        self.bury();
+    }
+
+    /// Takes away what is mounted upon a mount point, so that who comes next asks anew where it leads.
+    ///
+    /// # Errors
+    /// `BUSY` while somebody is in it.
+    pub fn leave(&self, node: u64) -> Result<(), Errno> {
+        let Some(point) = self.points.lock().get(&node).cloned() else { return Ok(()) };
+        match &point.state.lock().child {
+            Some(child) if child.is_there() => child.mount.leave_below(),
+            _ => return Ok(()),
+        }
+        if !self.take_away(node, point.fid) {
+            return Err(Errno::BUSY);
+        }
+        self.retire(&point);
+        Ok(())
+    }
+
+    /// [`Self::leave`], wherever nobody is.
+    pub fn leave_all(&self) {
+        for (node, point) in self.points() {
+            if self.leave(node).is_err() {
+                tracing::debug!(fid = %point.fid, "volume is in use and stays mounted");
+            }
+        }
     }
 
     /// Whether it is gone: if nobody is in it.
@@ -378,8 +446,9 @@ impl Edges {
     /// The mount is gone: waits until the last user of each below is gone.
     pub fn wait(&self) {
         self.points().into_iter().for_each(|(_, point)| self.retire(&point));
-        let retired: Vec<Mount> = self.retired.lock().drain(..).collect();
-        retired.iter().for_each(Mount::wait);
+        let retired = std::mem::take(&mut *self.retired.lock());
+        let mounts: Vec<Mount> = retired.into_iter().map(|one| one.mount).collect();
+        mounts.iter().for_each(Mount::wait);
     }
 }
 

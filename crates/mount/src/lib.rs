@@ -29,6 +29,7 @@ mod names;
 mod nodes;
 mod notify;
 pub mod null;
+mod orders;
 pub mod request;
 mod rings;
 mod status;

@@ -250,6 +250,7 @@ impl Mount {
         let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
+        let volumes = Arc::clone(&plan.volumes);
         let edges = edges.map(|(place, way, read_only)| Edges::new(&venus, plan, place, (way, read_only), &notifier));
         let dispatch = Arc::new(Dispatch {
             venus,
@@ -259,6 +260,7 @@ impl Mount {
             listings: Listings::default(),
             locks: Locks::default(),
             agreement,
+            volumes,
             edges,
             used: AtomicBool::new(true),
         });
@@ -285,6 +287,11 @@ impl Mount {
     pub(crate) fn sweep(&self) -> bool {
         let below = self.dispatch.edges.as_ref().is_some_and(|edges| edges.sweep());
         self.dispatch.was_used() || below
+    }
+
+    /// Takes away what is mounted below and in use by nobody.
+    pub(crate) fn leave_below(&self) {
+        self.dispatch.edges.iter().for_each(|edges| edges.leave_all());
     }
 
     /// Volumes that are mounted below.

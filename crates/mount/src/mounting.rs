@@ -149,21 +149,33 @@ pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountE
     move_mount(mount, "", place, "", flags).map_err(MountError::Device)
 }
 
-/// The kernel's number of a mount, as in `mountinfo`.
+/// Which mount it is: the kernel's number, which others get when it is gone, and the device number of its file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountNumber {
+    number: u64,
+    device: String,
+}
+
+/// The kernel's numbers of a mount, as in `mountinfo`.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn number_of(mount: BorrowedFd<'_>) -> Result<u64, MountError> {
+pub fn number_of(mount: BorrowedFd<'_>) -> Result<MountNumber, MountError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(MountError::Device)?;
-    Ok(found.stx_mnt_id)
+    Ok(MountNumber { number: found.stx_mnt_id, device: format!("{}:{}", found.stx_dev_major, found.stx_dev_minor) })
 }
 
-/// Whether the mount of this number is in the tree.
-pub fn is_attached(number: u64) -> bool {
-    let number = number.to_string();
+/// Whether the mount is in the tree.
+pub fn is_attached(of: &MountNumber) -> bool {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b' ').next() == Some(number.as_bytes()))
+    table.split(|byte| *byte == b'\n').any(|line| is_line_of(line, of))
+}
+
+/// `36 35 98:0 ...`: the mount, the one above, the device.
+fn is_line_of(line: &[u8], of: &MountNumber) -> bool {
+    let mut fields = line.split(|byte| *byte == b' ');
+    fields.next() == Some(of.number.to_string().as_bytes()) && fields.nth(1) == Some(of.device.as_bytes())
 }
 
 /// A directory of the mount that is at `path`, by its node: itself, not what is mounted upon it. Of the mount's root

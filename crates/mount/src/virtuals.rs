@@ -1,74 +1,162 @@
-//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/volumes.md`).
+//! Extended attributes that are not kept: what a mount says about volumes, and is told (`docs/volumes.md`). `rialto fs` needs nothing else.
 //!
 //! | name | read | set | removed |
 //! |---|---|---|---|
 //! | `rialto.fid` | the file's volume, vnode and uniquifier | | |
 //! | `rialto.volume` | the number of the volume that the file is in | | |
+//! | `rialto.about` | JSON: the volume, its use, and where it is | | |
+//! | `rialto.cell` | the cell's name | | |
+//! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
+//! | `rialto.cache` | JSON: the disk cache of this mount | | |
 //! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
+//! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
+//! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
+//! | `rialto.do:ORDER` | carries an order out, and says nothing (`orders.rs`) | | |
 //!
 //! They are in no list of attributes: who copies a file's attributes must not copy these.
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{Kind, Name, NewKind};
-use venus::Found;
+use serde_json::{Value, json};
+use types::{Fid, Kind, MountPoint, Name, NewKind, PartitionInfo, RenameMode, ServerInfo, VolumeKind, VolumeState};
+use venus::{About, Found};
 
 use crate::dispatch::{Refusal, Task};
+use crate::orders::Order;
 
 const PREFIX: &[u8] = b"rialto.";
-const MOUNT: &[u8] = b"rialto.mount:";
 
 /// One of them.
 pub(crate) enum Virtual {
     Fid,
     Volume,
+    About,
+    Cell,
+    Quota,
+    Cache,
     Mount(Name),
+    Move(Name),
+    Find(MountPoint),
+    Do(Order),
 }
 
 impl Virtual {
     /// None: it is an attribute that is kept.
     ///
     /// # Errors
-    /// `ENODATA` if there is no such name, or what is wrong with NAME.
+    /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
     pub fn of(name: &[u8]) -> Option<Result<Virtual, Refusal>> {
-        let rest = name.strip_prefix(PREFIX)?;
-        Some(match (rest, name.strip_prefix(MOUNT)) {
-            (b"fid", _) => Ok(Virtual::Fid),
-            (b"volume", _) => Ok(Virtual::Volume),
-            (_, Some(entry)) => Name::new(entry).map(Virtual::Mount).map_err(Refusal::from),
-            _ => Err(Refusal(Errno::NODATA)),
-        })
+        Some(parse(name.strip_prefix(PREFIX)?))
     }
+}
+
+fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
+    let (word, argument) = match rest.iter().position(|byte| *byte == b':') {
+        Some(colon) => (&rest[..colon], Some(&rest[colon + 1..])),
+        None => (rest, None),
+    };
+    Ok(match (word, argument) {
+        (b"fid", None) => Virtual::Fid,
+        (b"volume", None) => Virtual::Volume,
+        (b"about", None) => Virtual::About,
+        (b"cell", None) => Virtual::Cell,
+        (b"quota", None) => Virtual::Quota,
+        (b"cache", None) => Virtual::Cache,
+        (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
+        (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
+        (b"find", Some(target)) => Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?),
+        (b"do", Some(order)) => Virtual::Do(Order::parse(order)?),
+        _ => return Err(Refusal(Errno::NODATA)),
+    })
 }
 
 impl Task<'_> {
     pub(crate) fn virtual_value(&self, wanted: Virtual) -> Result<Bytes, Refusal> {
-        let fid = self.fid()?;
+        let (fid, request, venus) = (self.fid()?, self.request(), self.venus());
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
-            Virtual::Mount(name) => {
-                let found = self.venus().lookup(&self.request(), fid, &name)?;
-                let Found::Entry(entry) = found else { return Err(Refusal(Errno::NODATA)) };
-                let leaf = entry.status;
-                // The look-up counted a reference that the kernel does not get.
-                self.venus().forget(leaf.fid, 1);
-                if leaf.kind != Kind::MountPoint {
-                    return Err(Refusal(Errno::NODATA));
-                }
-                self.venus().readlink(&self.request(), leaf.fid)?
+            Virtual::About => shown(&venus.about(&request, fid)?).to_string().into(),
+            Virtual::Cell => self.cell()?.into(),
+            Virtual::Quota => {
+                let volume = venus.about(&request, fid)?.volume;
+                format!("{} {}", volume.quota_bytes, volume.quota_files).into()
             }
+            Virtual::Cache => {
+                let (used, most) = venus.disk_cache().unzip();
+                json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
+            }
+            Virtual::Mount(name) => {
+                let leaf = self.mount_point_named(fid, &name)?;
+                venus.readlink(&request, leaf)?
+            }
+            Virtual::Find(point) => {
+                let read_only = self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only());
+                let volume = self.on.volumes.follow(&request, &point, read_only)?;
+                shown(&About::of(&*volume, &request, volume.id())?).to_string().into()
+            }
+            Virtual::Do(order) => {
+                self.carry_out(fid, &order)?;
+                Bytes::new()
+            }
+            Virtual::Move(_) => return Err(Refusal(Errno::NODATA)),
         })
     }
 
+    /// What the directory has under this name, if that is a mount point.
+    pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, Refusal> {
+        let Found::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
+            return Err(Refusal(Errno::NODATA));
+        };
+        // The look-up counted a reference that the kernel does not get.
+        self.venus().forget(entry.status.fid, 1);
+        if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(Refusal(Errno::NODATA)) }
+    }
+
+    fn cell(&self) -> Result<String, Refusal> {
+        let report = self.venus().report(&self.request())?;
+        let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
+        let name = report["server"]["cell"].as_str().filter(|name| !name.is_empty());
+        Ok(name.ok_or(Errno::NODATA)?.to_owned())
+    }
+
     pub(crate) fn set_virtual(&self, wanted: Virtual, value: &[u8]) -> Result<(), Refusal> {
-        let Virtual::Mount(name) = wanted else { return Err(Refusal(Errno::PERM)) };
-        let (dir, kind) = (self.fid()?, NewKind::MountPoint(Bytes::copy_from_slice(value)));
-        let made = self.venus().make(&self.request(), dir, &name, kind, 0)?;
-        self.venus().forget(made.status.fid, 1);
-        self.on.notifier.name_changed(dir, &name);
+        let (fid, request) = (self.fid()?, self.request());
+        match wanted {
+            Virtual::Mount(name) => {
+                let kind = NewKind::MountPoint(Bytes::copy_from_slice(value));
+                let made = self.venus().make(&request, fid, &name, kind, 0)?;
+                self.venus().forget(made.status.fid, 1);
+                self.on.notifier.name_changed(fid, &name);
+            }
+            Virtual::Move(from) => {
+                let (dir, to) = self.destination(value)?;
+                self.venus().rename(&request, (fid, &from), (dir, &to), RenameMode::MountPoint)?;
+                self.on.notifier.name_changed(fid, &from);
+                self.on.notifier.name_changed(dir, &to);
+            }
+            Virtual::Quota => {
+                let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
+                self.venus().set_quota(&request, fid, bytes, files)?;
+            }
+            _ => return Err(Refusal(Errno::PERM)),
+        }
         self.done();
         Ok(())
+    }
+
+    /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
+    fn destination(&self, value: &[u8]) -> Result<(Fid, Name), Refusal> {
+        let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
+        let dir = std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
+        let dir = dir.ok_or(Errno::INVAL)?;
+        if dir.volume != self.fid()?.volume {
+            return Err(Refusal(Errno::XDEV));
+        }
+        if !self.on.nodes.knows(dir) {
+            return Err(Refusal(Errno::STALE));
+        }
+        Ok((dir, Name::new(&value[slash + 1..])?))
     }
 
     pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), Refusal> {
@@ -78,5 +166,61 @@ impl Task<'_> {
         self.on.notifier.name_changed(dir, &name);
         self.done();
         Ok(())
+    }
+}
+
+/// `BYTES FILES`.
+fn limits(value: &[u8]) -> Option<(u64, u64)> {
+    let (bytes, files) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((bytes.parse().ok()?, files.parse().ok()?))
+}
+
+fn shown(About { volume, partition, server }: &About) -> Value {
+    let kind = match volume.kind {
+        VolumeKind::ReadWrite => "rw",
+        VolumeKind::ReadOnly => "ro",
+        VolumeKind::Backup => "backup",
+        VolumeKind::Snapshot => "snapshot",
+    };
+    json!({
+        "id": volume.id.0, "name": String::from_utf8_lossy(volume.name.as_bytes()), "kind": kind,
+        "online": volume.state == VolumeState::Online, "tree": volume.tree.0,
+        "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
+        "used_bytes": volume.used_bytes, "used_files": volume.used_files,
+        "sites": [site(server, partition)],
+    })
+}
+
+fn site(server: &ServerInfo, partition: &PartitionInfo) -> Value {
+    json!({
+        "server": server.id.to_string(), "host": server.name, "addresses": server.addresses,
+        "partition": partition.name, "free_bytes": partition.free_bytes, "total_bytes": partition.total_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_two_numbers() {
+        assert_eq!(limits(b"5368709120 0"), Some((5 << 30, 0)));
+        for bad in [&b""[..], b"5", b"5 ", b"5 x", b"-1 0", b"5 6 7", b"\xff 1"] {
+            assert_eq!(limits(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_a_word_and_what_stands_behind_its_colon() {
+        let refused = |name: &[u8]| Virtual::of(name).unwrap().err().map(|refusal| refusal.0);
+        assert!(Virtual::of(b"user.rialto.fid").is_none());
+        for good in [&b"rialto.fid"[..], b"rialto.mount:a:b", b"rialto.find:#root.cell", b"rialto.do:flush"] {
+            assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
+        }
+        for absent in [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"] {
+            assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
+        }
+        assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
+        assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
     }
 }

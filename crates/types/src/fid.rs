@@ -1,6 +1,7 @@
 //! Names of files that never change meaning: volume, vnode, uniquifier.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// A volume, by number. Never used again for another volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,8 +80,39 @@ impl VnodeSlots {
     }
 }
 
+/// Why some text is no [`Fid`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a fid is three numbers with dots between them")]
+pub struct FidError;
+
+impl FromStr for Fid {
+    type Err = FidError;
+
+    fn from_str(text: &str) -> Result<Fid, FidError> {
+        let mut numbers = text.split('.').map(str::parse);
+        match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Ok(volume)), Some(Ok(vnode)), Some(Ok(unique)), None) => Ok(Fid::new(volume, vnode, unique)),
+            _ => Err(FidError),
+        }
+    }
+}
+
 impl fmt::Display for Fid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.volume.0, self.vnode.0, self.unique.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let fid = Fid::new(7, u64::MAX, 3);
+        assert_eq!(fid.to_string().parse(), Ok(fid));
+        for bad in ["", "7", "7.1", "7.1.1.1", "7.1.", "7.1.x", "-7.1.1", "7.1.18446744073709551616"] {
+            assert_eq!(bad.parse::<Fid>(), Err(FidError), "{bad}");
+        }
     }
 }

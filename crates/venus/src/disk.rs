@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::Fid;
+use types::{Fid, VolumeId};
 
 use crate::body::block_sum;
 use crate::reads::SUMMED;
@@ -389,6 +389,18 @@ impl DiskCache {
         // Under the lock, so that nobody makes it anew in between.
         let _ = fs::remove_file(map_path(&path));
         let _ = fs::remove_file(&path);
+    }
+
+    /// Forgets all files of a volume.
+    pub fn remove_volume(&self, volume: VolumeId) {
+        let of = |fid: &&Fid| fid.volume == volume;
+        let fids: Vec<Fid> = self.index.lock().items.keys().filter(of).copied().collect();
+        fids.into_iter().for_each(|fid| self.remove(fid));
+    }
+
+    /// What lies here, and what may.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.index.lock().bytes, self.bytes_max)
     }
 
     /// Drops the longest unused files, but not `current`, until the rest fits.

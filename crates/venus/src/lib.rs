@@ -19,6 +19,7 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod about;
 mod adopt;
 mod ahead;
 mod blank;
@@ -70,6 +71,7 @@ mod venus;
 mod volumes;
 mod write;
 
+pub use about::About;
 pub use config::VenusConfig;
 pub use error::Error;
 pub use invalidate::{Backing, Invalidate, Nobody};

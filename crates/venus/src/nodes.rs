@@ -303,6 +303,11 @@ impl Nodes {
         }
     }
 
+    /// All of which something is known.
+    pub fn fids(&self) -> Vec<Fid> {
+        self.whole.keys().copied().chain(self.plain.iter().map(|(_, plain)| plain.fid())).collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.whole.len() + self.plain.len()

@@ -33,6 +33,11 @@ pub(crate) struct Plain {
 const _: () = assert!(size_of::<Plain>() <= 136);
 
 impl Plain {
+    /// Which file.
+    pub fn fid(&self) -> Fid {
+        self.fid
+    }
+
     /// `None` for a device: its number would be a field for all.
     pub fn new(status: &Status) -> Option<Plain> {
         if status.device != 0 {

@@ -290,3 +290,126 @@ fn mount_points_are_made_read_and_removed_through_attributes() {
     rustix::fs::setxattr(&dir, "rialto.mount:again", b"%deep", flags).unwrap();
     eventually("the volume kept what it had", || client.at("again/file").exists());
 }
+
+/// An attribute of a path.
+fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
+    let mut value = vec![0; 4096];
+    let length = rustix::fs::getxattr(path, name, &mut value)?;
+    Ok(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
+#[test]
+fn a_mount_point_moves_as_itself_and_only_within_its_volume() {
+    let Some((_cell, client)) = tree() else { return };
+    fs::write(client.at("vol/file"), "text").unwrap();
+    fs::create_dir(client.at("dir")).unwrap();
+    fs::write(client.at("plain"), "").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    let moves = |name: &str, to: &str| {
+        rustix::fs::setxattr(client.at(""), format!("rialto.move:{name}"), to.as_bytes(), flags).err()
+    };
+    let to = |dir: &str, name: &str| format!("{}/{name}", attribute(&client.at(dir), "rialto.fid").unwrap());
+    assert_eq!(moves("vol", &to("vol", "x")), Some(Errno::XDEV));
+    assert_eq!(moves("vol", &to("", "dir")), Some(Errno::EXIST));
+    assert_eq!(moves("plain", &to("dir", "plain")), Some(Errno::INVAL));
+    assert_eq!(moves("absent", &to("dir", "x")), Some(Errno::NOENT));
+    let volume = attribute(&client.at(""), "rialto.volume").unwrap();
+    assert_eq!(moves("vol", &format!("{volume}.999.3/x")), Some(Errno::STALE), "nobody came by there");
+    for bad in ["", "x", "1.1/x", "/x"] {
+        assert_eq!(moves("vol", bad), Some(Errno::INVAL), "{bad}");
+    }
+    assert_eq!(moves("vol", &to("dir", "vol")), None);
+    eventually("it is gone", || !client.at("vol").exists());
+    eventually("it is there", || client.at("dir/vol/file").exists());
+    assert_eq!(attribute(&client.at("dir"), "rialto.mount:vol").unwrap(), "#work");
+    assert_eq!(fs::read_to_string(client.at("dir/vol/file")).unwrap(), "text");
+    fs::write(client.at("dir/vol/deep/file"), "deep").unwrap();
+    for _ in 0..3 {
+        for (from, to_dir) in [("dir", ""), ("", "dir")] {
+            let order = to(to_dir, "vol");
+            rustix::fs::setxattr(client.at(from), "rialto.move:vol", order.as_bytes(), flags).unwrap();
+            let there = client.at(to_dir).join("vol/deep");
+            eventually("it is there", || there.exists());
+            assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "deep");
+            assert_ne!(device(&there), device(there.parent().unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_another_took_the_place_of_in_the_kernels_table_is_attached_again() {
+    let Some((cell, client)) = tree() else { return };
+    fs::write(client.at("vol/deep/file"), "deep").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    // Both are detached with it, and the numbers of their mounts are free.
+    let order = format!("{}/moved", attribute(&client.at(""), "rialto.fid").unwrap());
+    rustix::fs::setxattr(client.at(""), "rialto.move:vol", order.as_bytes(), flags).unwrap();
+    eventually("it is there", || client.at("moved").exists());
+    for volume in ["a", "b", "c"] {
+        cell.add_volume(volume);
+        point(&cell, "root", volume, &format!("#{volume}"));
+        fs::write(client.at(volume).join("file"), volume).unwrap();
+    }
+    assert_eq!(fs::read_to_string(client.at("moved/deep/file")).unwrap(), "deep");
+}
+
+#[test]
+fn volumes_tell_of_themselves() {
+    let Some((cell, client)) = tree() else { return };
+    fs::write(client.at("vol/file"), vec![1; 100_000]).unwrap();
+    let about = |at: &str| -> serde_json::Value {
+        serde_json::from_str(&attribute(&client.at(at), "rialto.about").unwrap()).unwrap()
+    };
+    let vol = about("vol/file");
+    assert_eq!(vol["name"], "work");
+    assert_eq!(vol["id"].to_string(), attribute(&client.at("vol"), "rialto.volume").unwrap());
+    assert!(vol["used_bytes"].as_u64().unwrap() >= 100_000, "what is not sent yet counts: {vol}");
+    assert_eq!(vol["sites"].as_array().unwrap().len(), 1);
+    assert_eq!(about("")["name"], "root");
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(client.at("vol"), "rialto.quota", b"67108864 20", flags).unwrap();
+    assert_eq!(attribute(&client.at("vol/file"), "rialto.quota").unwrap(), "67108864 20");
+    let status = cell.session().call(&Caller::ROOT, Call::VolumeStatus { fid: root(&cell, "work") }, None).unwrap();
+    assert!(matches!(status.answer, types::Answer::Volume(volume) if volume.quota_files == 20), "{status:?}");
+    assert_eq!(rustix::fs::setxattr(client.at("vol"), "rialto.quota", b"much", flags), Err(Errno::INVAL));
+    let found = attribute(&client.at(""), "rialto.find:%deep").unwrap();
+    assert!(found.contains("\"deep\""), "{found}");
+    assert_eq!(attribute(&client.at(""), "rialto.find:#absent"), Err(Errno::NODEV));
+    assert!(attribute(&client.at(""), "rialto.cache").unwrap().contains("used_bytes"));
+}
+
+#[test]
+fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
+    let Some((_cell, client)) = tree() else { return };
+    fs::create_dir(client.at("vol/dir")).unwrap();
+    fs::write(client.at("vol/dir/file"), "text").unwrap();
+    let open = fs::OpenOptions::new().append(true).open(client.at("vol/dir/file")).unwrap();
+    for (at, order) in [
+        ("vol/dir/file", "flush"),
+        ("vol/dir", "flush"),
+        ("vol", "flushvolume"),
+        ("", "flushvolume"),
+        ("vol", "checkvolumes"),
+        ("", "checkvolumes"),
+    ] {
+        std::io::Write::write_all(&mut &open, order.as_bytes()).unwrap();
+        let before = fs::read_to_string(client.at("vol/dir/file")).unwrap();
+        assert_eq!(attribute(&client.at(at), &format!("rialto.do:{order}")), Ok(String::new()), "{order}");
+        assert_eq!(fs::read_to_string(client.at("vol/dir/file")).unwrap(), before, "{order}");
+        assert!(before.ends_with(order), "{before}");
+    }
+    let flush = || attribute(&client.at(""), "rialto.do:flushmount:vol");
+    let inside = fs::File::open(client.at("vol/dir/file")).unwrap();
+    assert_eq!(flush(), Err(Errno::BUSY), "somebody is in it");
+    drop(inside);
+    eventually("nobody is in it", || flush().is_ok());
+    assert_eq!(client.volumes_below(), 0);
+    std::io::Write::write_all(&mut &open, b"end").unwrap();
+    assert!(fs::read_to_string(client.at("vol/dir/file")).unwrap().ends_with("end"), "who was in it long ago still is");
+    assert_eq!(client.volumes_below(), 1);
+    drop(open);
+    let check = || attribute(&client.at(""), "rialto.do:checkvolumes").unwrap();
+    eventually("nobody is in it", || check().is_empty() && client.volumes_below() == 0);
+    assert_eq!(attribute(&client.at("vol"), "rialto.do:flushmount:dir"), Err(Errno::NODATA));
+    assert_eq!(attribute(&client.at("vol"), "rialto.do:nonsense"), Err(Errno::NODATA));
+}

@@ -5,10 +5,12 @@ mod completions;
 mod doctor;
 mod down;
 mod forerunner;
+mod fs;
 mod man;
 mod mount;
 mod server;
 mod status;
+mod typed;
 mod umount;
 mod up;
 mod vos;
@@ -19,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
-pub use vos::typed;
+pub use typed::typed;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -28,6 +30,7 @@ EXAMPLES
     rialto doctor                    what is wrong with this machine or cell
     rialto down                      unmount, stop the server; the data stays
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
+    rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
     rialto COMMAND --help            more, with examples
 
 EXIT CODES
@@ -60,6 +63,7 @@ pub enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
     Vos(vos::Vos),
+    Fs(fs::Fs),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -79,6 +83,7 @@ impl Command {
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Vos(_) => "vos",
+            Command::Fs(_) => "fs",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -97,6 +102,7 @@ impl Command {
             Command::Mount(mount) => mount.run(),
             Command::Umount(umount) => umount.run(),
             Command::Vos(vos) => vos.run(),
+            Command::Fs(fs) => fs.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

@@ -1,5 +1,5 @@
 //! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
-//! command. Options may have one dash or two (`typed.rs`), and may be shortened as long as they are not ambiguous.
+//! command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
 mod clone;
 mod create;
@@ -12,7 +12,6 @@ mod remove;
 mod rename;
 mod show;
 mod snapshot;
-mod typed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-pub use typed::typed;
+pub use create::quota;
 
 const AFTER_HELP: &str = "\
 EXAMPLES

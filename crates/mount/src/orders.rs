@@ -1,0 +1,51 @@
+//! Orders to this client, not to a file system: what it shall forget. They are read (`rialto.do:ORDER`, see `virtuals.rs`) and not set, because nothing can be set
+//! where a volume is read-only. None of them changes anything that anybody can see.
+//!
+//! | order | |
+//! |---|---|
+//! | `flush` | what is cached of this file or directory is asked for again |
+//! | `flushvolume` | so is all of this volume |
+//! | `flushmount:NAME` | so is where the mount point NAME of this directory leads; `EBUSY` while somebody is in that volume |
+//! | `checkvolumes` | so is where all below here lead, those aside that somebody is in |
+
+use rustix::io::Errno;
+use types::{Fid, Name};
+
+use crate::dispatch::{Refusal, Task};
+use crate::nodes::Nodes;
+
+/// One of them.
+pub(crate) enum Order {
+    Flush,
+    FlushVolume,
+    FlushMount(Name),
+    CheckVolumes,
+}
+
+impl Order {
+    /// # Errors
+    /// `ENODATA` if there is none such.
+    pub fn parse(text: &[u8]) -> Result<Order, Refusal> {
+        Ok(match text {
+            b"flush" => Order::Flush,
+            b"flushvolume" => Order::FlushVolume,
+            b"checkvolumes" => Order::CheckVolumes,
+            _ => Order::FlushMount(Name::new(text.strip_prefix(b"flushmount:").ok_or(Errno::NODATA)?)?),
+        })
+    }
+}
+
+impl Task<'_> {
+    pub(crate) fn carry_out(&self, fid: Fid, order: &Order) -> Result<(), Refusal> {
+        match order {
+            Order::Flush => self.venus().refresh(&self.request(), fid)?,
+            Order::FlushVolume => self.venus().refresh_volume(&self.request(), fid.volume)?,
+            Order::FlushMount(name) => {
+                let point = self.mount_point_named(fid, name)?;
+                self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(Nodes::number(point)))?;
+            }
+            Order::CheckVolumes => self.on.edges.iter().for_each(|edges| edges.leave_all()),
+        }
+        Ok(())
+    }
+}
