@@ -99,11 +99,11 @@ check "it is renamed" says "Renamed volume real.home to real.work" 0 vos rename 
 check "with its backup" says "real.work.backup" 0 vos listvol
 check "the mount goes on" grep -q later "$home/later"
 
-check "no such volume" says "'rialto vos listvol' shows" 1 vos examine no.such
-check "a name twice" says "has that name" 1 vos create real.work
+check "no such volume" says "'rialto vos listvol' and" 1 vos examine no.such
+check "a name twice" says "there is a volume of that name" 1 vos create real.work
 check "a name that is a number" says "use letters" 1 vos create 12345
-check "no such partition" says "the server has" 1 vos create x -partition zz
-check "no such server" says "has one server" 1 vos create -server elsewhere -partition a -name x
+check "no such partition" says "name one of these" 1 vos create x -partition zz
+check "no such server" says "name one of these" 1 vos create -server elsewhere -partition a -name x
 check "a clone of a clone" says "read-only" 1 vos clone real.work.backup -toname x
 check "the root of the tree" says "-force" 1 vos remove root.cell
 check "words that are missing" says "required" 2 vos rename real.work
@@ -115,8 +115,9 @@ check "JSON of all" sh -c "'$RIALTO' vos listvol --json --dir '$CELL' | python3 
 check "the volume is removed" says "deleted" 0 vos remove real.work
 check "who has it mounted is told" refused cat "$home/later"
 check "its snapshot stays, and is mounted" mount_volume real.home.snapshot.after "$before"
+check "its backup went with it" says "no such volume" 1 vos examine real.work.backup
 check "whole" grep -q later "$before/later"
-check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.open real.home.snapshot.closed real.work.backup; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
+check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.open real.home.snapshot.closed; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
 check "and nothing is left of them" test "$(vos listvol --json | grep -c real)" = 0
 check "other volumes never noticed" sh -c "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' && rm '$A/volumes-were-here'"
 umount_volume "$home" > /dev/null 2>&1

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
 use serde_json::Value;
-use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeCall, VolumeStatus};
+use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatus};
 
 use crate::failure::{Doing, Failure};
 
@@ -58,6 +58,14 @@ impl Asking {
         }
     }
 
+    /// Which server it is.
+    pub fn me(&self) -> Result<ServerInfo, Failure> {
+        match self.call(Call::Cell(CellCall::Me))? {
+            Answer::Servers(mut servers) if servers.len() == 1 => Ok(servers.swap_remove(0).record),
+            _ => Err(self.odd()),
+        }
+    }
+
     /// The servers of its cell.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
         match self.call(Call::Cell(CellCall::Servers))? {
@@ -80,11 +88,6 @@ impl Asking {
 
     fn what(&self) -> String {
         format!("asking the server at {}", self.endpoint)
-    }
-
-    /// Administration of volumes; what the server answers.
-    pub fn administer(&self, call: VolumeCall) -> Result<Answer, CallError> {
-        Ok(self.session.call(&Caller::ROOT, Call::Volume(call), None)?.answer)
     }
 
     /// The failure of an answer that does not belong to its call.

@@ -41,6 +41,16 @@ impl Process {
         }
     }
 
+    /// Names it for ever on this machine, in one word.
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.pid, self.start_ticks)
+    }
+
+    /// The process that [`Process::label`] named.
+    pub fn labelled(text: &str) -> Option<Process> {
+        parse(&text.replace('/', "\n"))
+    }
+
     /// Writes the pid file, whole or not at all.
     pub fn record(&self, pid_file: &Path) -> io::Result<()> {
         let draft = pid_file.with_extension(format!("{}.new", self.pid));

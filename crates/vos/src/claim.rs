@@ -76,12 +76,6 @@ impl<'j, 'a> Claim<'j, 'a> {
         error
     }
 
-    /// The claim is still worked for.
-    pub fn refresh(&mut self) -> Result<(), Error> {
-        let now = (self.job.who.now_secs)();
-        self.write(&mut |group| group.busy.as_mut().map_or((), |busy| busy.since_secs = now))
-    }
-
     /// A change from what was read last. If somebody else was quicker, the claim was taken away.
     fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), Error> {
         change(&mut self.group);

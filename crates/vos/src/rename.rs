@@ -23,11 +23,14 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
             .ok_or(Error::NoVolume)?,
     };
     let mut claim = Claim::of(job, seen, &operation)?;
-    if claim.group.name != *to {
-        if let Err(error) = claim.change("the group has the new name", |group| group.name = to.clone()) {
-            claim.group.name = from.clone();
-            return Err(if error.is_refusal() { claim.give_up(error) } else { error });
-        }
+    let named = if claim.group.name == *to {
+        Ok(())
+    } else {
+        claim.change("the group has the new name", |group| group.name = to.clone())
+    };
+    if let Err(error) = named {
+        claim.group.name = from.clone();
+        return Err(if error.is_refusal() { claim.give_up(error) } else { error });
     }
     if let Err(error) = rename_volumes(job, &claim, to) {
         if error.is_refusal() {

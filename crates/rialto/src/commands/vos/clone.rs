@@ -1,10 +1,10 @@
 //! `vos clone`, `vos backup` and `vos backupsys`.
 
 use clap::Args;
-use types::{VolumeCall, VolumeInfo, VolumeKind};
+use types::{Seen, VolumeCall, VolumeGroup, VolumeKind};
 
 use super::create::last_word;
-use super::office::{Office, Site, name, text};
+use super::office::{Office, Site, There, name, text};
 use super::show;
 use crate::failure::Failure;
 
@@ -20,8 +20,7 @@ const BACKUP_HELP: &str = "\
 EXAMPLES
     rialto vos backup home.alice            home.alice.backup shows what it holds now
 
-The backup volume of yesterday is replaced in the same moment; the new one has a number of
-its own.";
+The backup volume of yesterday is replaced in the same moment and keeps its number.";
 
 const BACKUPSYS_HELP: &str = "\
 EXAMPLES
@@ -95,30 +94,35 @@ impl Clone {
 
 impl Backup {
     pub fn run(self, office: &Office) -> Result<(), Failure> {
-        let mut site = Site::default();
-        let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
-        backup(office, &office.volume(&wanted, &site)?)
+        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        backup(office, office.known(&wanted)?)
     }
 }
 
 impl Backupsys {
     pub fn run(self, office: &Office) -> Result<(), Failure> {
-        let volumes = office.all(office.site(&self.site)?)?;
-        let chosen = |volume: &&VolumeInfo| {
-            let name = text(&volume.name);
+        let spots = office.spots(&self.site)?;
+        let is_here = |site: &types::Site| {
+            spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
+        };
+        let chosen = |seen: &Seen<VolumeGroup>| {
+            let name = text(&seen.record.name);
             let named = self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
-            volume.kind == VolumeKind::ReadWrite && named != self.exclude
+            seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
         };
         let (mut done, mut failed) = (0, 0);
-        for volume in volumes.iter().filter(chosen) {
-            match backup(office, volume) {
-                Ok(()) => done += 1,
-                Err(failure) => {
-                    eprintln!("rialto vos: {failure}");
-                    failed += 1;
+        office.each_group(&mut |groups| {
+            for group in groups.into_iter().filter(chosen) {
+                match backup(office, group) {
+                    Ok(()) => done += 1,
+                    Err(failure) => {
+                        eprintln!("rialto vos: {failure}");
+                        failed += 1;
+                    }
                 }
             }
-        }
+            Ok(())
+        })?;
         if !office.common.json {
             println!("Total volumes backed up: {done}; failed to backup: {failed}");
         }
@@ -127,13 +131,15 @@ impl Backupsys {
     }
 }
 
-fn backup(office: &Office, volume: &VolumeInfo) -> Result<(), Failure> {
-    let to = format!("{}.backup", text(&volume.name));
-    let Some(made) = clone(office, volume, &to, VolumeKind::Backup, true)? else { return Ok(()) };
+fn backup(office: &Office, group: Seen<VolumeGroup>) -> Result<(), Failure> {
+    let name = text(&group.record.name);
+    let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
+    let what = format!("backing up the volume {name}");
+    let Some(info) = office.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
     if office.common.json {
-        crate::show::json(&show::volume_json(office, &made));
+        crate::show::json(&show::volume_json(office, &There { server, info }));
     } else {
-        println!("Created backup volume for {}", text(&volume.name));
+        println!("Created backup volume for {name}");
     }
     Ok(())
 }
@@ -141,15 +147,16 @@ fn backup(office: &Office, volume: &VolumeInfo) -> Result<(), Failure> {
 /// Seals what `volume` holds under the name `to`.
 pub fn clone(
     office: &Office,
-    volume: &VolumeInfo,
+    volume: &There,
     to: &str,
     kind: VolumeKind,
     replace: bool,
-) -> Result<Option<VolumeInfo>, Failure> {
+) -> Result<Option<There>, Failure> {
     let what = format!("cloning the volume {} to {to}", text(&volume.name));
     if volume.kind != VolumeKind::ReadWrite {
         let why = format!("{} is read-only already", text(&volume.name));
         return Err(Failure::new(what, why).mend("name the read-write volume of its group"));
     }
-    office.change_one(&what, VolumeCall::Clone { id: None, of: volume.id, name: name(to)?, kind, replace })
+    let call = VolumeCall::Clone { id: None, of: volume.id, name: name(to)?, kind, replace };
+    office.change_one(&what, volume.server, call)
 }

@@ -1,9 +1,10 @@
 //! `vos create`.
 
 use clap::Args;
-use types::{VolumeCall, VolumeKind, is_volume_name};
+use types::{VolumeId, VolumeKind, is_volume_name};
+use vos::NewVolume;
 
-use super::office::{Office, Site, name};
+use super::office::{Office, Site, There, name};
 use super::show;
 use crate::failure::Failure;
 
@@ -13,6 +14,8 @@ EXAMPLES
     rialto vos create -name home.alice -partition b -maxquota 20G
     vos create afs1 a home.alice 20000000
 
+Without server or partition it is made where most room is. Stopped in the middle it is finished by
+the same command.
 The root directory of the volume belongs to the server's user, with mode 755.";
 
 /// Makes a volume.
@@ -27,6 +30,9 @@ pub struct Create {
     /// What it may hold: KiB, or with a unit (20G); 0: no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     maxquota: Option<u64>,
+    /// Its number, which nobody else may have [default: the cell's next]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
+    id: Option<u64>,
     /// [[[SERVER] PARTITION] NAME [SIZE]], instead of the options.
     #[arg(value_name = "NAME", num_args = 0..=4)]
     words: Vec<String>,
@@ -46,19 +52,22 @@ impl Create {
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end",
             ));
         }
-        let partition = office.site(&self.site)?;
-        if office.common.dry_run && office.volume(&wanted, &Site::default()).is_ok() {
-            return Err(Failure::new(what, "there is a volume with this name").mend("choose another name"));
-        }
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let quota_bytes = self.maxquota.unwrap_or(0);
-        let call = VolumeCall::Create { id: None, partition, name: valid, quota_bytes, quota_files: 0, owner };
-        let Some(made) = office.change_one(&what, call)? else { return Ok(()) };
+        let spot = office.roomiest(&self.site)?;
+        let new = NewVolume {
+            name: valid,
+            id: self.id.map(VolumeId),
+            server: spot.server,
+            partition: spot.partition.name.clone(),
+            quota_bytes: self.maxquota.unwrap_or(0),
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let Some(info) = office.lead(&what, |job| vos::create(job, &new))? else { return Ok(()) };
+        let made = There { server: spot.server, info };
         if office.common.json {
             crate::show::json(&show::volume_json(office, &made));
         } else {
-            let partition = office.name_of(made.partition);
-            println!("Volume {} created on partition {partition} of {}", made.id.0, office.server());
+            let server = office.server_name(made.server);
+            println!("Volume {} created on partition {} of {server}", made.id.0, spot.partition.name);
         }
         Ok(())
     }

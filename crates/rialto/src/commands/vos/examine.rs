@@ -1,11 +1,12 @@
 //! `vos examine`.
 
 use clap::Args;
-use types::{VolumeInfo, VolumeKind};
+use serde_json::Value;
+use types::{VolumeGroup, VolumeKind};
 
 use super::create::last_word;
-use super::office::{Office, Site, text};
-use super::show;
+use super::office::{Office, Site, There, text};
+use super::{show, sites};
 use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
@@ -32,24 +33,36 @@ impl Examine {
     pub fn run(self, office: &Office) -> Result<(), Failure> {
         let mut site = Site::default();
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
-        let group = office.group(&wanted, &site)?;
+        let found = office.found(&wanted, &site)?;
+        let known = found.group.map(|seen| seen.record);
+        let group: Vec<There> = found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
         if office.common.json {
             let mut shown = show::volume_json(office, &group[0]);
             shown["group"] = group[1..].iter().map(|other| show::volume_json(office, other)).collect();
+            shown["database"] = known.map_or(Value::Null, |known| sites::json(office, &known));
             crate::show::json(&shown);
         } else {
-            print(office, &group);
+            print(office, &group, known.as_ref());
         }
         Ok(())
     }
 }
 
-fn print(office: &Office, group: &[VolumeInfo]) {
+fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
     let volume = &group[0];
     let of = |kind| group.iter().find(|one| one.kind == kind);
-    let number = |kind| of(kind).map_or(0, |one| one.id.0);
+    let in_database = |kind| {
+        let known = known?;
+        match kind {
+            VolumeKind::ReadWrite => Some(known.read_write),
+            VolumeKind::ReadOnly => known.read_only,
+            VolumeKind::Backup => known.backup,
+            VolumeKind::Snapshot => None,
+        }
+    };
+    let number = |kind| of(kind).map(|one| one.id).or_else(|| in_database(kind)).map_or(0, |id| id.0);
     println!("{}", show::line(volume));
-    println!("    {} {}", office.server(), office.name_of(volume.partition));
+    println!("    {} {}", office.server_name(volume.server), office.name_of(volume.server, volume.partition));
     println!(
         "    RWrite {:>10} ROnly {:>10} Backup {:>10}",
         number(VolumeKind::ReadWrite),
@@ -70,23 +83,8 @@ fn print(office: &Office, group: &[VolumeInfo]) {
         println!("       {:<32} {:>10} {}", text(&snapshot.name), snapshot.id.0, show::date(snapshot.created));
     }
     println!();
-    sites(office, group, &mut |line| println!("{line}"));
-}
-
-/// Where a group is, as the location database shows it.
-pub fn sites(office: &Office, group: &[VolumeInfo], put: &mut dyn FnMut(&str)) {
-    let names = [(VolumeKind::ReadWrite, "RWrite"), (VolumeKind::ReadOnly, "ROnly"), (VolumeKind::Backup, "Backup")];
-    let of = |(kind, name): &(VolumeKind, &str)| {
-        let found = group.iter().find(|one| one.kind == *kind)?;
-        Some(format!("{name}: {:<10}", found.id.0))
-    };
-    let numbers: Vec<_> = names.iter().filter_map(of).collect();
-    put(format!("    {}", numbers.join("    ")).trim_end());
-    let sited: Vec<_> =
-        group.iter().filter(|one| matches!(one.kind, VolumeKind::ReadWrite | VolumeKind::ReadOnly)).collect();
-    put(&format!("    number of sites -> {}", sited.len()));
-    for one in sited {
-        let (partition, kind) = (office.name_of(one.partition), show::kind(one.kind));
-        put(&format!("       server {} partition {partition} {kind} Site", office.server()));
+    match known {
+        Some(known) => sites::lines(office, known, &mut |line| println!("{line}")),
+        None => println!("    The database does not know it: 'vos syncvldb' enters it"),
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
 use super::create::{last_word, quota};
-use super::office::{Office, Site, text};
+use super::office::{Office, Site, There, text};
 use crate::failure::Failure;
 
 const ONLINE_HELP: &str = "\
@@ -73,8 +73,9 @@ impl Which {
     fn change(self, office: &Office, what: &str, change: VolumeChange) -> Result<(), Failure> {
         let Which { mut site, id, words } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
-        let VolumeInfo { id, name, .. } = office.volume(&wanted, &site)?;
-        let done = office.change(&format!("{what} {}", text(&name)), VolumeCall::SetFields { id, change })?.is_some();
+        let There { server, info: VolumeInfo { id, name, .. } } = office.volume(&wanted, &site)?;
+        let call = VolumeCall::SetFields { id, change };
+        let done = office.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
         if done && office.common.json {
             crate::show::json(&json!({
                 "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,

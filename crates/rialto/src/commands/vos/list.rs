@@ -1,14 +1,11 @@
 //! `vos listvol` and `vos listvldb`.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
-use types::{PartitionNo, VolumeId, VolumeInfo, VolumeState};
+use types::{Seen, VolumeGroup, VolumeState};
 
 use super::create::last_word;
-use super::examine::sites;
-use super::office::{Office, Site, text};
-use super::show;
+use super::office::{Office, Site, Spot, There, text};
+use super::{show, sites};
 use crate::failure::Failure;
 
 const LISTVOL_HELP: &str = "\
@@ -21,11 +18,13 @@ const LISTVLDB_HELP: &str = "\
 EXAMPLES
     rialto vos listvldb
     rialto vos listvldb -name home.alice
+    rialto vos listvldb -server afs1 -locked
     rialto vos listvldb --json | jq -r .name
 
-This cell keeps where volumes are on their partitions, so it shows what is there.";
+It shows what the cell's database says: 'vos syncvldb' makes it say what servers have. Snapshots
+are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
 
-/// Lists the volumes of the server.
+/// Lists the volumes of servers.
 #[derive(Args, Debug)]
 #[command(after_help = LISTVOL_HELP)]
 pub struct Listvol {
@@ -57,10 +56,10 @@ pub struct Listvldb {
     /// Without the line that counts.
     #[arg(long)]
     quiet: bool,
-    /// Taken for OpenAFS's sake: the order is that of names.
-    #[arg(long, hide = true)]
+    /// In the order of numbers instead of names.
+    #[arg(long)]
     nosort: bool,
-    /// Only what somebody has locked: nothing here ever is.
+    /// Only what somebody has locked or works on.
     #[arg(long)]
     locked: bool,
     /// VOLUME, instead of the option.
@@ -71,38 +70,32 @@ pub struct Listvldb {
 impl Listvol {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         place(&mut self.site, std::mem::take(&mut self.words));
-        let on = office.site(&self.site)?;
-        show::write(|put| {
-            let chosen = office.partitions().iter().filter(|one| on.is_none_or(|on| on == one.no));
-            for partition in chosen {
-                self.list(office, partition.no, put)?;
-            }
-            Ok(())
-        })
+        let spots = office.spots(&self.site)?;
+        show::write(|put| spots.iter().try_for_each(|spot| self.list(office, spot, put)))
     }
 
     fn list(
         &self,
         office: &Office,
-        on: PartitionNo,
+        spot: &Spot,
         put: &mut dyn FnMut(&str) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
         let bare = self.quiet || office.common.json;
         let (mut online, mut offline) = (0_u64, 0_u64);
         let mut lines = Vec::new();
-        office.each(on, &mut |volumes| {
+        office.each(spot, &mut |volumes| {
             let off = volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
             // The first line counts all of them, as OpenAFS's does; without it nothing needs to be kept.
-            lines.extend(volumes.iter().map(|volume| self.shown(office, volume)));
+            lines.extend(volumes.into_iter().map(|info| self.shown(office, &There { server: spot.server, info })));
             if bare {
                 return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
             }
             Ok(())
         })?;
         if !bare {
-            let (server, partition, all) = (office.server(), office.name_of(on), online + offline);
+            let (server, partition, all) = (office.server_name(spot.server), &spot.partition.name, online + offline);
             lines.insert(0, format!("Total number of volumes on server {server} partition {partition}: {all}"));
             lines.push(String::new());
             lines.push(format!("Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"));
@@ -111,7 +104,7 @@ impl Listvol {
         lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
     }
 
-    fn shown(&self, office: &Office, volume: &VolumeInfo) -> String {
+    fn shown(&self, office: &Office, volume: &There) -> String {
         if office.common.json {
             return show::volume_json(office, volume).to_string();
         }
@@ -124,8 +117,8 @@ impl Listvol {
         }
         format!(
             "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    {:>10}\n    Creation    {}\n    Last Update {}\n",
-            office.server(),
-            office.name_of(volume.partition),
+            office.server_name(volume.server),
+            office.name_of(volume.server, volume.partition),
             volume.tree.0,
             volume.quota_bytes / 1024,
             volume.used_files,
@@ -141,21 +134,21 @@ impl Listvldb {
             (None, words) if words.is_empty() => None,
             (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
         };
-        let groups = match one {
-            Some(wanted) => vec![office.group(&wanted, &self.site)?],
-            None if self.locked => Vec::new(),
-            None => groups(office.all(office.site(&self.site)?)?),
+        let mut groups = match one {
+            Some(wanted) => vec![office.known(&wanted)?],
+            None => self.chosen(office)?,
         };
+        if !self.nosort {
+            groups.sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
+        }
         show::write(|put| {
-            for group in &groups {
+            for Seen { record: group, .. } in &groups {
                 let mut lines = Vec::new();
                 if office.common.json {
-                    let mut shown = show::volume_json(office, &group[0]);
-                    shown["group"] = group[1..].iter().map(|other| show::volume_json(office, other)).collect();
-                    lines.push(shown.to_string());
+                    lines.push(sites::json(office, group).to_string());
                 } else {
-                    lines.push(text(&group[0].name));
-                    sites(office, group, &mut |line| lines.push(line.to_owned()));
+                    lines.push(text(&group.name));
+                    sites::lines(office, group, &mut |line| lines.push(line.to_owned()));
                     lines.push(String::new());
                 }
                 lines.iter().try_for_each(|line| show::ignore_leaving(put(line)))?;
@@ -165,6 +158,27 @@ impl Listvldb {
             }
             Ok(())
         })
+    }
+
+    fn chosen(&self, office: &Office) -> Result<Vec<Seen<VolumeGroup>>, Failure> {
+        let server = self.site.server.as_ref().map(|server| office.server(server)).transpose()?;
+        let partition = match &self.site.partition {
+            Some(_) => Some(office.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
+            None => None,
+        };
+        let is_at = |site: &types::Site| {
+            server.is_none_or(|server| server == site.server)
+                && partition.as_ref().is_none_or(|names| names.contains(&site.partition))
+        };
+        let mut chosen = Vec::new();
+        office.each_group(&mut |groups| {
+            let meant = |seen: &Seen<VolumeGroup>| {
+                (!self.locked || seen.record.busy.is_some()) && seen.record.sites.iter().any(is_at)
+            };
+            chosen.extend(groups.into_iter().filter(meant));
+            Ok(())
+        })?;
+        Ok(chosen)
     }
 }
 
@@ -178,16 +192,4 @@ pub fn place(site: &mut Site, words: Vec<String>) {
             site.server.get_or_insert(word);
         }
     }
-}
-
-/// Volumes by their trees, the read-write volume first, in the order of names.
-fn groups(volumes: Vec<VolumeInfo>) -> Vec<Vec<VolumeInfo>> {
-    let mut groups: BTreeMap<VolumeId, Vec<VolumeInfo>> = BTreeMap::new();
-    for volume in volumes {
-        groups.entry(volume.tree).or_default().push(volume);
-    }
-    let mut groups: Vec<_> = groups.into_values().collect();
-    groups.iter_mut().for_each(|group| group.sort_by_key(|volume| (volume.kind, volume.id)));
-    groups.sort_by(|one, other| one[0].name.as_bytes().cmp(other[0].name.as_bytes()));
-    groups
 }

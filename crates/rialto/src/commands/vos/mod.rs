@@ -1,17 +1,21 @@
 //! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
 //! command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
+mod addresses;
 mod clone;
 mod create;
 mod examine;
 mod fields;
 mod list;
+mod locks;
 mod office;
 mod partitions;
 mod remove;
 mod rename;
 mod show;
+mod sites;
 mod snapshot;
+mod sync;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,8 +36,10 @@ EXAMPLES
     rialto vos VERB --help                            more, with examples
 
 Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
-server and partition may be left out: this cell has one server. Called through a link
-named vos, the program is this command. Sizes are in KiB, or have a unit (20G).
+server and partition may be left out: what is there is found, and lists show all servers of
+the cell. A server has a name, an address or an id ('vos listaddrs'). What was stopped in
+the middle is finished by the same command. Called through a link named vos, the program is
+this command. Sizes are in KiB, or have a unit (20G).
 
 EXIT CODES
     0  done
@@ -101,6 +107,15 @@ enum Verb {
     Online(fields::Online),
     Offline(fields::Offline),
     Setfields(fields::Setfields),
+    Addsite(sites::Addsite),
+    Remsite(sites::Remsite),
+    Lock(locks::Lock),
+    Unlock(locks::Unlock),
+    Unlockvldb(locks::Unlockvldb),
+    Syncvldb(sync::Syncvldb),
+    Syncserv(sync::Syncserv),
+    Listaddrs(addresses::Listaddrs),
+    Changeaddr(addresses::Changeaddr),
 }
 
 impl Vos {
@@ -124,6 +139,15 @@ impl Vos {
             Verb::Online(online) => online.run(&office),
             Verb::Offline(offline) => offline.run(&office),
             Verb::Setfields(setfields) => setfields.run(&office),
+            Verb::Addsite(addsite) => addsite.run(&office),
+            Verb::Remsite(remsite) => remsite.run(&office),
+            Verb::Lock(lock) => lock.run(&office),
+            Verb::Unlock(unlock) => unlock.run(&office),
+            Verb::Unlockvldb(unlockvldb) => unlockvldb.run(&office),
+            Verb::Syncvldb(syncvldb) => syncvldb.run(&office),
+            Verb::Syncserv(syncserv) => syncserv.run(&office),
+            Verb::Listaddrs(listaddrs) => listaddrs.run(&office),
+            Verb::Changeaddr(changeaddr) => changeaddr.run(&office),
         }?;
         Ok(ExitCode::SUCCESS)
     }

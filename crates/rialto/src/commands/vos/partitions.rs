@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::list::place;
-use super::office::{Office, Site};
+use super::office::{Office, Site, Spot};
 use crate::failure::Failure;
 
 const PARTINFO_HELP: &str = "\
@@ -44,15 +44,18 @@ pub struct Status {
 impl Partinfo {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         place(&mut self.site, self.words);
-        let on = office.site(&self.site)?;
-        for partition in office.partitions().iter().filter(|one| on.is_none_or(|on| on == one.no)) {
+        let spots = office.spots(&self.site)?;
+        let several = spots.iter().any(|spot| spot.server != spots[0].server);
+        for Spot { server, partition } in &spots {
+            let server = office.server_name(*server);
             let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
             if office.common.json {
                 crate::show::json(&json!({
-                    "server": office.server(), "partition": name, "free_bytes": free, "total_bytes": total,
+                    "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
                 }));
             } else {
                 let (free, total) = (free / 1024, total / 1024);
+                let name = if several { format!("{server} {name}") } else { name.clone() };
                 println!("Free space on partition {name}: {free} K blocks out of total {total}");
             }
         }
@@ -63,11 +66,14 @@ impl Partinfo {
 impl Status {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         place(&mut self.site, self.words);
-        office.site(&self.site)?;
-        if office.common.json {
-            crate::show::json(&json!({ "server": office.server(), "transactions": [] }));
-        } else {
-            println!("No active transactions on {}", office.server());
+        for server in office.chosen(&self.site)? {
+            office.partitions(server)?;
+            let server = office.server_name(server);
+            if office.common.json {
+                crate::show::json(&json!({ "server": server, "transactions": [] }));
+            } else {
+                println!("No active transactions on {server}");
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use types::{VolumeCall, VolumeInfo};
+use types::{ServerId, VolumeCall, VolumeInfo};
 
 use super::create::last_word;
 use super::office::{Office, Site, text};
@@ -16,14 +16,15 @@ EXAMPLES
     rialto vos remove home.alice.backup        only that one of its group
 
 It is gone at once: programs that use it get errors. What it took is given back in the
-background. Its snapshots stay.";
+background. A read-write volume takes its backup volume with it; its snapshots and its
+read-only sites at other servers stay.";
 
 const ZAP_HELP: &str = "\
 EXAMPLES
     rialto vos zap a home.alice
     rialto vos zap -id 536870915 -backup       its backup volume too
 
-As 'vos remove': here nothing is in a database that could disagree.";
+The database is not asked and not told: for what 'vos remove' cannot remove.";
 
 /// Removes a volume.
 #[derive(Args, Debug)]
@@ -56,10 +57,12 @@ pub struct Zap {
 impl Remove {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        let volume = office.volume(&wanted, &self.site)?;
-        if remove(office, &volume, self.force)? && !office.common.json {
-            let (partition, server) = (office.name_of(volume.partition), office.server());
-            println!("Volume {} on partition {partition} server {server} deleted", volume.id.0);
+        let found = office.found(&wanted, &self.site)?;
+        let volume = found.volume().clone();
+        let what = need_meant(&volume, self.force)?;
+        office.lead(&what, |job| vos::remove(job, &found))?;
+        if !office.common.dry_run {
+            told(office, &volume, found.server);
         }
         Ok(())
     }
@@ -73,23 +76,30 @@ impl Zap {
         let (volume, others) = group.split_first().expect("a group has a volume");
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
         for volume in of_it.chain([volume]) {
-            if remove(office, volume, force)? && !office.common.json {
-                println!("Volume {} deleted", volume.id.0);
+            let what = need_meant(volume, force)?;
+            if office.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some() {
+                told(office, volume, volume.server);
             }
         }
         Ok(())
     }
 }
 
-/// Removes one volume; whether it was.
-pub fn remove(office: &Office, volume: &VolumeInfo, force: bool) -> Result<bool, Failure> {
+/// What is done, in words; not to the root of the tree unless that is meant.
+fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     let (name, what) = (text(&volume.name), format!("removing the volume {} ({})", text(&volume.name), volume.id.0));
     if name == VOLUME && !force {
         return Err(Failure::new(what, "it is the root of the cell's tree").mend("if you mean it, add -force"));
     }
-    let removed = office.change(&what, VolumeCall::Remove { id: volume.id })?.is_some();
-    if removed && office.common.json {
-        crate::show::json(&json!({ "removed": volume.id.0, "name": name }));
+    Ok(what)
+}
+
+fn told(office: &Office, volume: &VolumeInfo, server: ServerId) {
+    let (name, server_name) = (text(&volume.name), office.server_name(server));
+    if office.common.json {
+        crate::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));
+    } else {
+        let partition = office.name_of(server, volume.partition);
+        println!("Volume {} on partition {partition} server {server_name} deleted", volume.id.0);
     }
-    Ok(removed)
 }

@@ -2,9 +2,9 @@
 
 use clap::Args;
 use serde_json::json;
-use types::VolumeCall;
+use types::{VolumeCall, VolumeKind, WhichVolume, is_volume_name};
 
-use super::office::{Office, Site, name, text};
+use super::office::{Office, Site, name, text, which};
 use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
@@ -12,7 +12,8 @@ EXAMPLES
     rialto vos rename home.alice home.alice-b
     rialto vos rename -oldname home.alice -newname home.alice-b
 
-Its backup and read-only volumes get the new name too. Snapshots keep theirs.";
+Its backup and read-only volumes get the new name too, at all sites. Snapshots keep theirs.
+Stopped in the middle it is finished by the same command.";
 
 /// Gives a volume another name.
 #[derive(Args, Debug)]
@@ -35,23 +36,27 @@ impl Rename {
         let missing = || Failure::new("reading the command", "a name is missing").mend("name the old and the new one");
         let old = self.oldname.or_else(|| words.next()).ok_or_else(missing)?;
         let new = self.newname.or_else(|| words.next()).ok_or_else(missing)?;
-        let group = office.group(&old, &Site::default())?;
-        let volume = &group[0];
-        let (was, id) = (text(&volume.name), volume.id);
-        let what = format!("renaming the volume {was} to {new}");
-        let mut renamed = office.change(&what, VolumeCall::Rename { id, name: name(&new)? })?.is_some();
-        for other in group.iter().skip(1).filter(|_| volume.id == volume.tree) {
-            let Some(ending) =
-                [".backup", ".readonly"].into_iter().find(|end| text(&other.name) == format!("{was}{end}"))
-            else {
-                continue;
-            };
-            let new = format!("{new}{ending}");
-            let what = format!("renaming the volume {} to {new}", text(&other.name));
-            renamed &= office.change(&what, VolumeCall::Rename { id: other.id, name: name(&new)? })?.is_some();
+        let (from, to) = (name(&old)?, name(&new)?);
+        let what = format!("renaming the volume {old} to {new}");
+        if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
+            return Err(Failure::new(what, "a volume cannot be called so")
+                .mend("use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end"));
         }
+        let from = match which(&old)? {
+            WhichVolume::Id(_) => office.known(&old)?.record.name,
+            WhichVolume::Name(_) => from,
+        };
+        match office.lead(&what, |job| vos::rename(job, &from, &to)) {
+            // A snapshot, or a volume that the database does not know.
+            Err(_) if office.db().group_named(&from).is_ok_and(|known| known.is_none()) && !office.common.dry_run => {
+                let found = office.volume(&old, &Site::default())?;
+                office.change(&what, found.server, VolumeCall::Rename { id: found.id, name: to })?;
+            }
+            done => done?,
+        }
+        let (renamed, was) = (!office.common.dry_run, text(&from));
         match (renamed, office.common.json) {
-            (true, true) => crate::show::json(&json!({ "id": id.0, "was": was, "name": new })),
+            (true, true) => crate::show::json(&json!({ "was": was, "name": new })),
             (true, false) => println!("Renamed volume {was} to {new}"),
             (false, _) => {}
         }

@@ -1,12 +1,11 @@
 //! `vos snapshot`: any number of named moments of a volume.
 
-use std::time::SystemTime;
-
 use clap::{Args, Subcommand};
-use types::{Timestamp, VolumeInfo, VolumeKind};
+use serde_json::json;
+use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::office::{Office, Site, text};
-use super::{clone, remove, show};
+use super::office::{Office, Site, There, now_secs, text};
+use super::{clone, show};
 use crate::failure::Failure;
 
 const AFTER_HELP: &str = "\
@@ -94,17 +93,19 @@ fn remove(office: &Office, wanted: &str, name: &str) -> Result<(), Failure> {
         Failure::new(format!("finding the snapshot {name} of {wanted}"), "there is none with that name")
             .mend(format!("'rialto vos snapshot list {wanted}' shows which there are"))
     })?;
-    if remove::remove(office, found, false)? && !office.common.json {
-        println!("Removed snapshot {called}");
+    let what = format!("removing the snapshot {called}");
+    match office.change(&what, found.server, VolumeCall::Remove { id: found.id })? {
+        Some(_) if office.common.json => crate::show::json(&json!({ "removed": found.id.0, "name": called })),
+        Some(_) => println!("Removed snapshot {called}"),
+        None => {}
     }
     Ok(())
 }
 
-fn full(volume: &VolumeInfo, name: &str) -> String {
+fn full(volume: &There, name: &str) -> String {
     format!("{}.snapshot.{name}", text(&volume.name))
 }
 
 fn now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    show::stamp(Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), 0))
+    show::stamp(Timestamp::new(now_secs(), 0))
 }

@@ -1,0 +1,73 @@
+#!/bin/bash
+# Three servers of one cell as processes: volumes are made, listed, renamed and removed wherever they are, whoever is asked; what was stopped is mended.
+. "$(dirname "$0")/../lib/real.sh"
+base=$WORK/servers
+mkdir -p "$base"
+A=$base/a B=$base/b C=$base/c
+end() { for dir in "$C" "$B" "$A"; do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done; }
+trap end EXIT
+vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
+# says TEXT CODE COMMAND...: the command ends with that code and says that text.
+says() {
+    local text=$1 code=$2 said
+    shift 2
+    said=$("$@" 2>&1)
+    local got=$?
+    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
+    echo "ended with $got, not $code, or did not say '$text': $said"
+    return 1
+}
+field() { python3 -c 'import json, sys; found = [json.loads(line) for line in sys.stdin]; print(eval(sys.argv[1]))' "$1"; }
+
+check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test --listen 127.0.0.1:0
+address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
+check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --server two
+check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --server three
+check "up again leaves it alone" says "the server of servers.test listens" 0 "$RIALTO" up --dir "$B" --join "$address"
+check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" --join "$address" --server two
+check "all of them are listed" test "$(vos listaddrs --json | wc -l)" -eq 3
+check "the root of the tree was entered by itself" says "root.cell" 0 vos listvldb root.cell
+check "a second server has no root of its own" test "$("$RIALTO" vos --dir "$B" listvol -server two -quiet -fast | wc -l)" -eq 0
+
+check "a volume elsewhere" says "of two" 0 vos create two vicep home.alice
+check "is found by whoever is asked" says "two" 0 "$RIALTO" vos --dir "$C" examine home.alice
+check "its quota too" vos setfields home.alice -maxquota 1G
+check "a name is given once in the cell" says "there is a volume of that name" 1 "$RIALTO" vos --dir "$C" create three vicep home.alice
+check "numbers are given once" test "$(vos listvol --json | field '[v["id"] for v in found]' | tr -d '[],' | tr ' ' '\n' | sort | uniq -d | wc -l)" -eq 0
+check "a backup" says "Created backup volume for home.alice" 0 vos backup home.alice
+number=$(vos examine home.alice.backup --json | field 'found[0]["id"]')
+vos backup home.alice > /dev/null
+check "which keeps its number" test "$(vos examine home.alice.backup --json | field 'found[0]["id"]')" = "$number"
+check "a snapshot" says "Created snapshot" 0 vos snapshot create home.alice before
+check "which is found at its server" says "before" 0 vos snapshot list home.alice
+check "another name" says "Renamed volume home.alice to home.bob" 0 vos rename home.alice home.bob
+check "for its backup too" says "home.bob.backup" 0 vos examine "$number"
+check "a site" says "Added replication site three" 0 vos addsite three vicep home.bob
+check "is shown as not released" says "Not released" 0 vos listvldb home.bob
+check "lock" vos lock home.bob
+check "keeps others away" says "is locked: lock" 1 vos backup home.bob
+check "and is listed" test "$(vos listvldb -locked --json | wc -l)" -eq 1
+check "unlock" vos unlock home.bob
+check "backupsys goes over all servers" says "Total volumes backed up: 2; failed to backup: 0" 0 vos backupsys
+check "the site goes" says "Removed replication site" 0 vos remsite -server three -id home.bob
+
+# The database forgets, servers are away.
+kill -9 "$(head -n 1 "$B/server.pid")"
+check "a server that is away is said" says "two" 1 vos examine home.bob
+check "the others are listed all the same" test "$(vos listvol --json 2> /dev/null | field '[v["name"] for v in found]' | grep -c root.cell)" -eq 1
+check "syncserv believes nobody who is silent" says "0 changed" 0 vos syncserv
+check "it comes back" within 90 "$RIALTO" up --no-mount --dir "$B"
+check "syncvldb finds nothing to do" says "0 changed, 0 left" 0 vos syncvldb
+id=$(vos examine home.bob --json | field 'found[0]["id"]')
+check "zap leaves the entry" vos zap -server two -id "$id"
+check "syncserv removes it" says "1 changed" 0 vos syncserv
+check "and it is gone" says "no such volume" 1 vos examine home.bob
+
+kill -9 "$(head -n 1 "$A/server.pid")"
+check "without the database volumes are not made" says "database cannot be reached" 1 "$RIALTO" vos --dir "$B" create two vicep lost
+check "it is back" within 90 "$RIALTO" up --no-mount --dir "$A"
+in_time() { local _; for _ in $(seq 30); do "$@" > /dev/null 2>&1 && return 0; sleep 1; done; "$@"; }
+check "and they are" in_time "$RIALTO" vos --dir "$B" create two vicep found
+for dir in "$C" "$B" "$A"; do check "down" within 60 "$RIALTO" down --dir "$dir"; done
+grep -l "panicked" "$A"/logs/* "$B"/logs/* "$C"/logs/* 2> /dev/null && fail "a server panicked"
+finish
