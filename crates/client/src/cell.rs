@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
 
 use crate::line::Line;
+use crate::watch::Watch;
 use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 
 /// How long a server that could not be reached is not tried again.
@@ -62,6 +63,7 @@ pub struct Cell {
     /// As they were read last.
     servers: Mutex<Vec<ServerInfo>>,
     ranks: Mutex<HashMap<ServerId, u16>>,
+    pub(crate) watch: Watch,
 }
 
 /// Another server than the home.
@@ -83,8 +85,8 @@ impl Cell {
     }
 
     fn with(home: Arc<dyn Remote>, dial: Option<Box<Dial>>) -> Arc<Cell> {
-        let (others, servers, ranks) = Default::default();
-        Arc::new(Cell { home: Line::new(home), dial, others, servers, ranks })
+        let (others, servers, ranks, watch) = Default::default();
+        Arc::new(Cell { home: Line::new(home), dial, others, servers, ranks, watch })
     }
 
     /// The session with the server that the cell was reached by.

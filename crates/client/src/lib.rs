@@ -23,6 +23,7 @@ mod session;
 mod shared;
 mod threads;
 mod volume;
+mod watch;
 
 pub use cancel::{Cancel, CancelGuard};
 pub use cell::{Cell, Dial, KnownServer, dial_addresses};

@@ -1,8 +1,8 @@
 //! One volume, wherever it is: what its cache manager calls.
 //!
 //! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two things end a place:
-//! - The server says that it has no such volume. Then the database is asked where it is: it was moved. (Where the database says that it is still there, it is about to be moved or was
-//!   just moved, and the question is put again for a while.)
+//! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved. While it serves nowhere, it is on its way, and the question is
+//!   put again for a while.
 //! - Of a read-only volume, the server is gone (`line.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
 //!
 //! One thread finds the next place, and tells the cache manager, which claims there what it holds; everybody else waits, and then calls again what was refused, or was not answered. Only
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    BreakItem, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+    BreakItem, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    WhichVolume,
 };
 
 use crate::cell::Cell;
@@ -31,6 +32,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody is at work on it, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
+
+/// How often a call is put again that was refused as if the volume were not there. Some are although it is: who asks for the root of a volume by a name that it has no more.
+const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
 pub struct Volume {
@@ -55,6 +59,8 @@ struct Place {
     line: Arc<Line>,
     /// A thread looks for another one.
     searching: bool,
+    /// The last search found that the volume is there.
+    there: bool,
     /// Who hears, if somebody does; the session refers to it weakly.
     ear: Option<Arc<Ear>>,
 }
@@ -67,7 +73,7 @@ impl Volume {
             name: info.name,
             kind: info.kind,
             local: AtomicBool::new(line.remote.passes_descriptors()),
-            place: Mutex::new(Place { line, searching: false, ear: None }),
+            place: Mutex::new(Place { line, searching: false, there: true, ear: None }),
             settled: Condvar::new(),
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
@@ -121,14 +127,13 @@ impl Volume {
     /// Whether another server may know more than this error says.
     fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
         match error {
-            CallError::Fault(Fault::NoVolume) => true,
-            CallError::Fault(Fault::Offline) => self.has_copies(),
+            CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
             CallError::Cancelled | CallError::Lost => gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled),
             _ => false,
         }
     }
 
-    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the same again.
+    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the volume is at the same again.
     fn leave(&self, from: &Arc<Line>, error: &CallError, cancel: Option<&Cancel>) -> Result<(), CallError> {
         let mut place = self.place.lock();
         if !place.searching {
@@ -144,10 +149,8 @@ impl Volume {
             }
             self.settled.wait_for(&mut place, PAUSE);
         }
-        let same = Arc::ptr_eq(&place.line, from);
-        drop(place);
-        // Nobody else has it either.
-        if same && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
+        let nowhere = Arc::ptr_eq(&place.line, from) && !place.there;
+        if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
     }
 
     /// In a thread of its own: who calls may hold what the cache manager needs to move.
@@ -156,18 +159,21 @@ impl Volume {
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
-            let to = if this.has_copies() { this.next_site(&from, refused) } else { this.next_server(&from) };
+            let to = if this.has_copies() { this.next_site(&from, refused) } else { this.next_server() };
+            let there = to.is_some();
             if let Some(to) = to.filter(|to| !Arc::ptr_eq(to, &from)) {
                 this.move_to(&from, to);
             }
-            this.place.lock().searching = false;
+            let mut place = this.place.lock();
+            (place.searching, place.there) = (false, there);
+            drop(place);
             this.settled.notify_all();
         });
         spawned.map(drop).map_err(|error| CallError::Refused(format!("no thread to find a volume with: {error}")))
     }
 
-    /// Where a volume is that is written, or whose only place is beside that; none: where it was.
-    fn next_server(&self, from: &Arc<Line>) -> Option<Arc<Line>> {
+    /// Where a volume serves that is written, or whose only place is beside that; none: nowhere. One that is on its way is waited for.
+    fn next_server(&self) -> Option<Arc<Line>> {
         let began = Instant::now();
         loop {
             let mut patience = NOWHERE;
@@ -176,11 +182,12 @@ impl Volume {
                     let server = *locate::sites(&group, false).first()?;
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
-                    match self.cell.line(server, None) {
-                        Ok(line) if !Arc::ptr_eq(&line, from) => return Some(line),
-                        // It was about to leave, or it came back: if it is there, all is well.
-                        Ok(line) if line.examine(WhichVolume::Id(self.id), None).is_ok() => return None,
-                        Ok(_) if !moves => patience = MOMENT,
+                    let line = self.cell.line(server, None);
+                    let found = line.and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?.state, line)));
+                    match found {
+                        Ok((VolumeState::Online, line)) => return Some(line),
+                        Ok((VolumeState::Offline, _)) => return None,
+                        Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
                         _ => {}
                     }
                 }
@@ -223,6 +230,29 @@ impl Volume {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// The number of the volume of its group that is written.
+    pub(crate) fn read_write_of_group(&self) -> Option<VolumeId> {
+        Some(self.group.lock().as_ref()?.read_write)
+    }
+
+    /// Its site may have missed a release: then another one is taken, if there is one.
+    pub(crate) fn leave_if_it_lags(&self) {
+        let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
+        let sites = locate::sites(&group, true);
+        *self.group.lock() = Some(group);
+        let mut place = self.place.lock();
+        let here = place.line.server.get().is_none_or(|server| sites.contains(server));
+        if here || sites.is_empty() || place.searching {
+            return;
+        }
+        tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
+        place.searching = true;
+        let from = Arc::clone(&place.line);
+        if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
+            place.searching = false;
         }
     }
 
@@ -273,6 +303,7 @@ impl Volume {
         if !self.cell.has_others() {
             return how(&*self.here().remote, caller, call, cancel);
         }
+        let mut again = 0;
         loop {
             let line = self.line(cancel)?;
             let (gone, result);
@@ -286,7 +317,10 @@ impl Volume {
                 result = how(&*line.remote, caller, call.clone(), cancel);
             }
             match result {
-                Err(error) if self.is_elsewhere(&error, &gone, cancel) => self.leave(&line, &error, cancel)?,
+                Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
+                    self.leave(&line, &error, cancel)?;
+                    again += u32::from(matches!(error, CallError::Fault(_)));
+                }
                 result => return result,
             }
         }
@@ -294,7 +328,7 @@ impl Volume {
 
     /// A chain, of which what was refused because the volume is not there any more is called again where it is.
     fn chain_there(&self, caller: &Caller, calls: &[Call], take: &mut dyn FnMut(usize, Result<Reply, CallError>)) {
-        let (mut done, mut link) = (0, Link::default());
+        let (mut done, mut link, mut again) = (0, Link::default(), 0);
         loop {
             let line = match self.line(None) {
                 Ok(line) => line,
@@ -307,7 +341,7 @@ impl Volume {
             let gone = if self.has_copies() { line.gone() } else { Cancel::new() };
             let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
                 _ if refused.is_some() => {}
-                Err(error) if self.is_elsewhere(&error, &gone, None) => refused = Some(error),
+                Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => refused = Some(error),
                 result => {
                     link.follow(&result);
                     done = before + at + 1;
@@ -323,6 +357,7 @@ impl Volume {
                 line.remote.chain_each(caller, rest, &mut sieve);
             }
             let Some(error) = refused else { return };
+            again += u32::from(matches!(error, CallError::Fault(_)));
             if let Err(error) = self.leave(&line, &error, None) {
                 return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
@@ -379,6 +414,9 @@ impl Remote for Volume {
             Arc::clone(&place.line)
         };
         line.ears.join(self.id, &(ear as Arc<dyn Events>));
+        if self.has_copies() && self.cell.has_others() {
+            self.cell.watch(&self.this);
+        }
     }
 
     fn passes_descriptors(&self) -> bool {

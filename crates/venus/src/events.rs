@@ -217,6 +217,8 @@ impl Core {
     /// The volume is on another server. The one that it left has ended all promises of it, so the kernel has nothing that must be taken back at once.
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.forget_blanks();
+        // All that the old server had is stable at the new one, where others may have written since.
+        self.files().iter().for_each(|file| drop(self.take_kept(file)));
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());

@@ -188,7 +188,20 @@ impl Fleet {
         fs::remove_dir_all(&to_dir).unwrap();
         let copied = std::process::Command::new("cp").arg("-a").args([&from_dir, &to_dir]).status().unwrap();
         assert!(copied.success());
-        [from, to].iter().for_each(|host| self.hosts[*host].start());
+        self.hosts[to].start();
+        self.hosts[from].start();
+    }
+
+    /// All volumes of a server's second partition are on that of another one from now on.
+    pub fn carry_over(&mut self, from: usize, to: usize, volumes: &[&str]) {
+        self.copy(from, to);
+        self.hosts[from].crash();
+        let old = self.hosts[from].partition();
+        fs::remove_dir_all(&old).unwrap();
+        drop(Partition::create(&old, &PartitionConfig::default(), OpenOptions::default()).unwrap());
+        self.hosts[from].start();
+        let site = self.site(to, SiteKind::ReadWrite, 0);
+        volumes.iter().for_each(|volume| self.change(volume, |group| group.sites = vec![site.clone()]));
     }
 
     /// Mounts a volume, reaching the cell through this server, with these preferred in this order.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use types::{SiteKind, VolumeInfo};
+use types::{Call, SiteKind, VolumeCall, VolumeInfo};
 
 use crate::cell::eventually;
 use crate::fleet::{Fleet, Traveller};
@@ -97,6 +97,54 @@ fn a_server_restarts_and_only_its_volumes_wait() {
     client.end();
 }
 
+#[test]
+fn a_volume_that_is_on_another_server_now_is_found_there_with_what_was_open() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let volume = fleet.create(1, "data");
+    let client = fleet.mount(0, "data", &[]);
+    fill(&client.at(""), "first");
+    fs::create_dir(client.at("dir")).unwrap();
+    let reading = File::open(client.at("file-1")).unwrap();
+    let mut writing = File::options().append(true).open(client.at("file-2")).unwrap();
+    std::io::Write::write_all(&mut writing, b"before").unwrap();
+    rustix::fs::syncfs(&reading).unwrap();
+    client.volumes.venus(volume.id).unwrap().hand_over().unwrap();
+    fleet.carry_over(1, 2, &["data"]);
+    assert_eq!(fs::read_dir(client.at("")).unwrap().count(), FILES + 1);
+    fs::write(client.at("dir/new"), "new").unwrap();
+    assert_eq!(client.server_of(&volume), Some(fleet.hosts[2].id()));
+    let mut bytes = vec![0; BYTES];
+    reading.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == content(1, "first"));
+    std::io::Write::write_all(&mut writing, b"after").unwrap();
+    writing.sync_all().unwrap();
+    // Another client finds the same there, and both hear of each other's changes.
+    let other = fleet.mount(2, "data", &[]);
+    let grown = [&content(2, "first")[..], b"beforeafter"].concat();
+    assert!(fs::read(other.at("file-2")).unwrap() == grown);
+    assert_eq!(fs::read_to_string(other.at("dir/new")).unwrap(), "new");
+    fs::write(other.at("dir/new"), "newer").unwrap();
+    fs::remove_file(other.at("file-3")).unwrap();
+    assert_eq!(fs::read_to_string(client.at("dir/new")).unwrap(), "newer");
+    assert!(!client.at("file-3").exists());
+    drop((reading, writing));
+    other.end();
+    client.end();
+}
+
+#[test]
+fn a_volume_that_is_nowhere_any_more_says_so() {
+    let Some(fleet) = Fleet::start(2) else { return };
+    let volume = fleet.create(1, "data");
+    let client = fleet.mount(0, "data", &[]);
+    fs::write(client.at("file"), "").unwrap();
+    fleet.change("data", |group| group.sites.clear());
+    fleet.hosts[1].ask(Call::Volume(VolumeCall::Remove { id: volume.id })).unwrap();
+    let error = fs::write(client.at("new"), "").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()), "{error}");
+    let _ = client.mount.unmount();
+}
+
 /// Reads everything over and over until `stop`; how many files were read, the longest pause, and the errors.
 fn keep_reading(client: &Traveller, stop: &AtomicBool, count: &AtomicU64) -> (Duration, Vec<String>) {
     let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
@@ -178,6 +226,25 @@ fn a_site_that_lags_is_never_read() {
         assert!(reader.join().unwrap() == content(2, "second"));
     });
     assert_eq!(client.server_of(&new), Some(fleet.hosts[1].id()));
+    client.end();
+}
+
+#[test]
+fn who_reads_at_a_site_that_missed_a_release_goes_elsewhere() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (volume, released) = replicated(&mut fleet);
+    let ids = fleet.hosts.iter().map(|host| host.id()).collect::<Vec<_>>();
+    let client = fleet.mount(0, "data.readonly", &[2, 1]);
+    client.volumes.cell().look_around();
+    assert_eq!(read(client.at("file-1")).unwrap(), content(1, "first"));
+    assert_eq!(client.server_of(&released), Some(ids[2]));
+    let writer = fleet.mount(0, "data", &[]);
+    fill(&writer.at(""), "second");
+    writer.end();
+    fleet.release(1, &volume);
+    client.volumes.cell().look_around();
+    eventually("the release is seen", || read(client.at("file-1")).unwrap() == content(1, "second"));
+    assert_eq!(client.server_of(&released), Some(ids[1]));
     client.end();
 }
 
