@@ -312,6 +312,54 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("volume-examine", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(0x0102)) })),
         ("volume-examine-name", Call::Volume(VolumeCall::Examine { volume: WhichVolume::Name(name("home.a")) })),
         ("partitions", Call::Volume(VolumeCall::Partitions)),
+        (
+            "volume-changes",
+            Call::Volume(VolumeCall::Changes {
+                id: VolumeId(0x0102),
+                since: 0x0304,
+                cursor: CURSOR,
+                bytes_max: 1 << 20,
+            }),
+        ),
+        (
+            "volume-apply",
+            Call::Volume(VolumeCall::Apply {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                part: Bytes::from_static(b"part"),
+            }),
+        ),
+        (
+            "volume-finish-view",
+            Call::Volume(VolumeCall::Finish { partition: PartitionNo(1), tree: VolumeId(0x0102), finish: view() }),
+        ),
+        (
+            "volume-finish-nothing",
+            Call::Volume(VolumeCall::Finish {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                finish: Finish::Nothing,
+            }),
+        ),
+        (
+            "volume-pull",
+            Call::Volume(VolumeCall::Pull(Box::new(Pull {
+                from: server().addresses,
+                id: VolumeId(0x0103),
+                partition: None,
+                tree: VolumeId(0x0102),
+                finish: Finish::ReadWrite {
+                    name: name("home.a"),
+                    quota_bytes: 5,
+                    quota_files: 6,
+                    created: Timestamp { secs: 1, nanos: 2 },
+                    arriving: true,
+                },
+            }))),
+        ),
+        ("tasks", Call::Volume(VolumeCall::Tasks)),
+        ("volume-hold", Call::Volume(VolumeCall::Hold { id: VolumeId(0x0102), millis: 10_000 })),
+        ("volume-serve", Call::Volume(VolumeCall::Serve { id: VolumeId(0x0102) })),
         ("cell-group", Call::Cell(CellCall::Group { volume: WhichVolume::Name(name("home.a")) })),
         ("cell-groups", Call::Cell(CellCall::Groups { after: VolumeId(0x0102), max: 500 })),
         ("cell-put-group", Call::Cell(CellCall::PutGroup { group: Box::new(group()), expected: Revision(0x0304) })),
@@ -349,6 +397,25 @@ fn group() -> VolumeGroup {
 fn server() -> ServerInfo {
     let addresses = vec![([192, 0, 2, 1], 7620).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 7621).into()];
     ServerInfo { id: ServerId(0x0506), name: "one".into(), addresses }
+}
+
+const CURSOR: StreamCursor = StreamCursor { vnode: VnodeNo(0x0506), stage: 3, position: 0x0708 };
+
+fn view() -> Finish {
+    Finish::View { id: Some(VolumeId(0x0103)), name: name("home.readonly"), kind: VolumeKind::ReadOnly, replace: true }
+}
+
+fn task() -> TaskInfo {
+    TaskInfo {
+        number: 1,
+        tree: VolumeId(0x0102),
+        state: TaskState::Failed,
+        since: 2,
+        epoch: 3,
+        bytes: 4,
+        total_bytes: 5,
+        text: "why".into(),
+    }
 }
 
 fn volume() -> VolumeInfo {
@@ -446,6 +513,9 @@ fn answers() -> Vec<(&'static str, Answer)> {
             },
         ),
         ("changes-forgotten", Answer::Changes { at: Revision(0x0305), changes: None }),
+        ("part", Answer::Part(Bytes::from_static(b"part"))),
+        ("cursor", Answer::Cursor(CURSOR)),
+        ("tasks", Answer::Tasks(vec![task()])),
         (
             "partitions",
             Answer::Partitions(vec![PartitionInfo {
@@ -578,7 +648,7 @@ fn now() -> Vec<(&'static str, Vec<(&'static str, Vector)>)> {
     };
     let record =
         |(name, answer): (&'static str, Answer)| (name, (Vec::new(), encode_answer_record(&answer), Vec::new()));
-    let recorded = answers().into_iter().filter(|(_, answer)| !matches!(answer, Answer::Data { .. }));
+    let recorded = answers().into_iter().filter(|(_, answer)| !matches!(answer, Answer::Data { .. } | Answer::Part(_)));
     vec![
         ("calls", calls().into_iter().map(call).collect()),
         ("answers", answers().into_iter().map(answer).collect()),

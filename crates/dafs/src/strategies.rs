@@ -8,10 +8,11 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
-    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner,
-    Name, NewKind, PartitionInfo, PartitionNo, RemoveWhat, RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo,
-    SessionId, SetTime, Site, SiteKind, Status, StatusChange, Timestamp, VnodeSlots, VolumeCall, VolumeChange,
-    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, Kind, Lending, LockConflict, LockFamily, LockMode,
+    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, Pull, RemoveWhat, RenameMode, Revision, SeekWhat, Seen,
+    ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange, StreamCursor, TaskInfo, TaskState,
+    Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -170,7 +171,7 @@ fn volume_kind() -> impl Strategy<Value = VolumeKind> {
 }
 
 fn volume_state() -> impl Strategy<Value = VolumeState> {
-    prop_oneof![Just(VolumeState::Online), Just(VolumeState::Offline)]
+    prop::sample::select(vec![VolumeState::Online, VolumeState::Offline, VolumeState::Held, VolumeState::Arriving])
 }
 
 fn volume_calls() -> impl Strategy<Value = Call> {
@@ -201,8 +202,74 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         }),
         which.prop_map(|volume| VolumeCall::Examine { volume }),
         Just(VolumeCall::Partitions),
+        Just(VolumeCall::Tasks),
+        (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20))
+            .prop_map(|(id, since, cursor, bytes_max)| { VolumeCall::Changes { id, since, cursor, bytes_max } }),
+        (any::<u32>(), volume_id(), bytes(2000)).prop_map(|(partition, tree, part)| VolumeCall::Apply {
+            partition: PartitionNo(partition),
+            tree,
+            part
+        }),
+        (any::<u32>(), volume_id(), finish()).prop_map(|(partition, tree, finish)| VolumeCall::Finish {
+            partition: PartitionNo(partition),
+            tree,
+            finish
+        }),
+        pull().prop_map(|pull| VolumeCall::Pull(Box::new(pull))),
+        (volume_id(), any::<u32>()).prop_map(|(id, millis)| VolumeCall::Hold { id, millis }),
+        volume_id().prop_map(|id| VolumeCall::Serve { id }),
     ]
     .prop_map(Call::Volume)
+}
+
+fn cursor() -> impl Strategy<Value = StreamCursor> {
+    (any::<u64>(), any::<u8>(), any::<u64>()).prop_map(|(vnode, stage, position)| StreamCursor {
+        vnode: VnodeNo(vnode),
+        stage,
+        position,
+    })
+}
+
+fn finish() -> impl Strategy<Value = Finish> {
+    let id = of(volume_id().prop_filter("0 is none", |id| id.0 != 0));
+    prop_oneof![
+        Just(Finish::Nothing),
+        (id, name(), volume_kind(), any::<bool>()).prop_map(|(id, name, kind, replace)| Finish::View {
+            id,
+            name,
+            kind,
+            replace
+        }),
+        (name(), any::<[u64; 2]>(), timestamp(), any::<bool>()).prop_map(|(name, quota, created, arriving)| {
+            Finish::ReadWrite { name, quota_bytes: quota[0], quota_files: quota[1], created, arriving }
+        }),
+    ]
+}
+
+fn pull() -> impl Strategy<Value = Pull> {
+    let partition = of((0..u32::MAX).prop_map(PartitionNo));
+    let addresses = vec((any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| (ip, port).into()), 0..4);
+    (addresses, volume_id(), partition, volume_id(), finish()).prop_map(|(from, id, partition, tree, finish)| Pull {
+        from,
+        id,
+        partition,
+        tree,
+        finish,
+    })
+}
+
+fn task() -> impl Strategy<Value = TaskInfo> {
+    let state = prop::sample::select(vec![TaskState::Runs, TaskState::Done, TaskState::Failed]);
+    (any::<[u64; 5]>(), volume_id(), state, ".{0,60}").prop_map(|(numbers, tree, state, text)| TaskInfo {
+        number: numbers[0],
+        tree,
+        state,
+        since: numbers[1],
+        epoch: numbers[2],
+        bytes: numbers[3],
+        total_bytes: numbers[4],
+        text,
+    })
 }
 
 fn revision() -> impl Strategy<Value = Revision> {
@@ -303,6 +370,9 @@ fn volume_answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         (vec(volume_info(), 0..20), any::<bool>()).prop_map(|(volumes, end)| Answer::Volumes { volumes, end }),
         vec(partition, 0..10).prop_map(Answer::Partitions),
+        bytes(2000).prop_map(Answer::Part),
+        cursor().prop_map(Answer::Cursor),
+        vec(task(), 0..4).prop_map(Answer::Tasks),
     ]
 }
 

@@ -16,6 +16,7 @@ mod loopback;
 mod poll;
 mod pool;
 mod process;
+mod pull;
 mod remote_cell;
 mod report;
 mod scrub;

@@ -25,6 +25,7 @@ use crate::house::{Agenda, House};
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::Pool;
+use crate::pull::{Puller, Pulls};
 use crate::scrub::Scrubber;
 use crate::worker::Worker;
 
@@ -74,6 +75,7 @@ pub enum StartError {
 pub struct Server {
     house: Option<Arc<House>>,
     scrubber: Arc<Scrubber>,
+    puller: Arc<Puller>,
     polls: Vec<Arc<Poll>>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -107,6 +109,9 @@ impl Server {
         let door = Pool::start("door", DOOR_THREADS)?;
         let office = Pool::start("office", OFFICE_THREADS)?;
         let house = Arc::new(House::new(vice, [pool, door, office], config));
+        let puller = Puller::start()?;
+        puller.works_for(&house);
+        house.vice.has_errands(Arc::new(Pulls(Arc::clone(&puller))));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -115,6 +120,7 @@ impl Server {
         let mut server = Server {
             house: Some(Arc::clone(&house)),
             scrubber,
+            puller,
             polls: Vec::new(),
             workers: Vec::new(),
             others: Vec::new(),
@@ -192,6 +198,7 @@ impl Server {
         house.office.stop();
         house.pool.stop();
         self.scrubber.stop();
+        self.puller.stop();
         self.others.drain(..).for_each(join);
         for seat in house.seats() {
             for link in seat.clear() {

@@ -109,6 +109,7 @@ impl Partition {
             offline: false,
             headless: false,
             incoming: false,
+            arriving: false,
             next_slot: 1,
             epoch: FIRST_EPOCH,
             sealed: Vec::new(),
@@ -355,6 +356,7 @@ impl Fields for TreeHeader {
     fn set(&mut self, fields: VolumeFields, now: Timestamp) {
         self.quota = fields.quota.unwrap_or(self.quota);
         self.offline = fields.offline.unwrap_or(self.offline);
+        self.arriving = fields.arriving.unwrap_or(self.arriving);
         self.updated = now;
     }
 }

@@ -35,6 +35,22 @@ impl Partition {
         Ok(group)
     }
 
+    /// A volume that shows this epoch of the tree. Looks through all volumes of sealed epochs until it finds one.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn view_of(&self, tree: VolumeId, epoch: u64) -> Result<Option<VolumeId>> {
+        let mut found = None;
+        self.each_header(kind::VIEW, 0, &mut |id, key, value| {
+            let header = ViewHeader::decode(key, value)?;
+            if (header.tree, header.epoch) == (tree, epoch) {
+                found = Some(id);
+            }
+            Ok(found.is_none())
+        })?;
+        Ok(found)
+    }
+
     /// The lowest number that is above those of all volumes that were ever here.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub(crate) const FIRST_EPOCH: u64 = 1;
 const OFFLINE: u8 = 1;
 const HEADLESS: u8 = 2;
 const INCOMING: u8 = 4;
+const ARRIVING: u8 = 8;
 
 /// What a tree is, as `V` keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(crate) struct TreeHeader {
     pub(crate) headless: bool,
     /// The head is where an epoch from elsewhere is put together (`stream/`).
     pub(crate) incoming: bool,
+    /// The read-write volume came from elsewhere and serves nobody yet.
+    pub(crate) arriving: bool,
     /// Slots below this may be in use.
     pub(crate) next_slot: u64,
     /// What is written now.
@@ -107,7 +110,10 @@ impl TreeHeader {
         out.time(self.updated);
         out.u64(self.quota.bytes);
         out.u64(self.quota.files);
-        out.u8(flag(self.offline, OFFLINE) | flag(self.headless, HEADLESS) | flag(self.incoming, INCOMING));
+        out.u8(flag(self.offline, OFFLINE)
+            | flag(self.headless, HEADLESS)
+            | flag(self.incoming, INCOMING)
+            | flag(self.arriving, ARRIVING));
         out.u64(self.next_slot);
         out.u64(self.epoch);
         out.u32(u32::try_from(self.sealed.len()).expect("sealed epochs are far below 2^32"));
@@ -144,6 +150,7 @@ impl TreeHeader {
             offline: flags & OFFLINE != 0,
             headless: flags & HEADLESS != 0,
             incoming: flags & INCOMING != 0,
+            arriving: flags & ARRIVING != 0,
             next_slot: fields.u64()?,
             epoch: fields.u64()?,
             sealed: Vec::new(),
@@ -151,7 +158,7 @@ impl TreeHeader {
         for _ in 0..fields.u32()? {
             header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
-        let known = flags & !(OFFLINE | HEADLESS | INCOMING) == 0;
+        let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING) == 0;
         let rising = header.sealed.windows(2).all(|pair| pair[0].epoch < pair[1].epoch);
         let older = header.sealed.last().is_none_or(|last| last.epoch < header.epoch);
         let shown = header.sealed.iter().all(|sealed| sealed.volumes > 0);

@@ -28,6 +28,8 @@ pub struct VolumeInfo {
     pub usage: Usage,
     /// Whether an administrator took it off.
     pub offline: bool,
+    /// It came from elsewhere and serves nobody yet.
+    pub arriving: bool,
 }
 
 /// What of a volume [`crate::Partition::set_fields`] changes; `None` stays.
@@ -37,16 +39,20 @@ pub struct VolumeFields {
     pub quota: Option<Quota>,
     /// Whether it is off.
     pub offline: Option<bool>,
+    /// Whether it is arriving; of read-write volumes only.
+    pub arriving: Option<bool>,
 }
 
 impl VolumeInfo {
     pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
-        let TreeHeader { name, epoch, created, updated, quota, offline, .. } = header;
-        VolumeInfo { id, name, kind: VolumeKind::ReadWrite, tree: id, epoch, created, updated, quota, usage, offline }
+        let TreeHeader { name, epoch, created, updated, quota, offline, arriving, .. } = header;
+        let (kind, tree) = (VolumeKind::ReadWrite, id);
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving }
     }
 
     pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
         let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline } = header;
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota: Quota::default(), usage, offline }
+        let (quota, arriving) = (Quota::default(), false);
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving }
     }
 }

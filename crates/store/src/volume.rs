@@ -172,6 +172,11 @@ impl Volume {
         }
     }
 
+    /// Whether it came from elsewhere and serves nobody yet.
+    pub fn is_arriving(&self) -> bool {
+        self.is_writable() && self.trunk.header.lock().stored.arriving
+    }
+
     /// What it uses now, without I/O; of a sealed epoch, what the tree used when it was sealed.
     pub fn usage(&self) -> Usage {
         self.view_header().map_or_else(|| self.trunk.used(), |header| header.lock().usage)

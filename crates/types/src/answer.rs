@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     BootVerifier, Changed, Fid, Kind, LockConflict, Name, PartitionInfo, Revision, Seen, ServerInfo, Status,
-    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -94,6 +94,12 @@ pub enum Answer {
     Report(String),
     /// Volumes; `end`: no more behind the last.
     Volumes { volumes: Vec<VolumeInfo>, end: bool },
+    /// A part of a stream.
+    Part(Bytes),
+    /// Where a stream goes on.
+    Cursor(StreamCursor),
+    /// Tasks of a server.
+    Tasks(Vec<TaskInfo>),
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: no more behind the last.

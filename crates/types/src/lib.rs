@@ -20,6 +20,7 @@ mod name;
 mod session;
 mod status;
 mod time;
+mod transfer;
 mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
@@ -38,6 +39,7 @@ pub use name::{Name, NameError};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
+pub use transfer::{Finish, Pull, TaskInfo, TaskState};
 pub use volume::{
     PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,

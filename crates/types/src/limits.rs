@@ -16,6 +16,8 @@ pub const SITES_MAX: usize = 1000;
 pub const BUSY_BYTES_MAX: usize = 255;
 /// Bytes in the name of a cell. Source: DNS.
 pub const CELL_BYTES_MAX: usize = 253;
+/// Bytes in what a task says of itself.
+pub const TASK_TEXT_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.

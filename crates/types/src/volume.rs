@@ -2,7 +2,9 @@
 // The variants are documented as a whole; a field is named for what it is.
 #![allow(missing_docs)]
 
-use crate::{Name, Timestamp, VnodeNo, VolumeId};
+use bytes::Bytes;
+
+use crate::{Finish, Name, Pull, Timestamp, VnodeNo, VolumeId};
 
 /// What of its tree a volume shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,12 +39,17 @@ pub enum VolumeState {
     Online = 1,
     /// An administrator took it off.
     Offline = 2,
+    /// It is being moved away: what is there can be read, changes wait.
+    Held = 3,
+    /// It came from another server and serves nobody before the cell's database says that it is here.
+    Arriving = 4,
 }
 
 impl VolumeState {
     /// The state with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [VolumeState::Online, VolumeState::Offline].into_iter().find(|state| *state as u8 == value)
+        let all = [VolumeState::Online, VolumeState::Offline, VolumeState::Held, VolumeState::Arriving];
+        all.into_iter().find(|state| *state as u8 == value)
     }
 }
 
@@ -167,9 +174,32 @@ pub enum VolumeCall {
     Examine { volume: WhichVolume },
     /// Answer: `Partitions`.
     Partitions,
+    /// What a volume that shows a sealed epoch has and the epoch `since` of its tree had not (0: all of it), from a place on, in about `bytes_max` bytes
+    /// (between 128 KiB and 1 MiB). The superuser's alone, since it asks for no right. Answer: `Part`.
+    Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32 },
+    /// A part of a stream comes in for the tree with this number; the first one begins it, or goes on with what came in of the same stream. Answer: `Cursor`,
+    /// where the next part is to begin.
+    Apply { partition: PartitionNo, tree: VolumeId, part: Bytes },
+    /// What came in is whole and becomes a volume, or is given up. Answer: `Volumes`, with the new one if there is one.
+    Finish { partition: PartitionNo, tree: VolumeId, finish: Finish },
+    /// Fetches a stream from another server and finishes it, in the background. Asked for again it goes on where it was. Answer: `Tasks`, with the one that
+    /// was begun.
+    Pull(Box<Pull>),
+    /// Pulls of this life of the server, those that ended lately too. The superuser's alone. Answer: `Tasks`.
+    Tasks,
+    /// Everything of the read-write volume that clients have to themselves comes back, and changes wait until it is let go (`millis: 0`), or for so long at most; then
+    /// the server asks the cell's database whose the volume is. Answer: `Done`, when all is back.
+    Hold { id: VolumeId, millis: u32 },
+    /// A volume that arrived serves from now on. Answer: `Done`.
+    Serve { id: VolumeId },
 }
 
 impl VolumeCall {
+    /// Whether anybody may ask: it only tells which volumes there are.
+    pub const fn is_anybodys(&self) -> bool {
+        matches!(self, VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions)
+    }
+
     /// Whether success leaves something changed.
     pub const fn changes(&self) -> bool {
         match self {
@@ -177,8 +207,17 @@ impl VolumeCall {
             | VolumeCall::Remove { .. }
             | VolumeCall::Rename { .. }
             | VolumeCall::Clone { .. }
-            | VolumeCall::SetFields { .. } => true,
-            VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => false,
+            | VolumeCall::SetFields { .. }
+            | VolumeCall::Apply { .. }
+            | VolumeCall::Finish { .. }
+            | VolumeCall::Pull(_)
+            | VolumeCall::Hold { .. }
+            | VolumeCall::Serve { .. } => true,
+            VolumeCall::List { .. }
+            | VolumeCall::Examine { .. }
+            | VolumeCall::Partitions
+            | VolumeCall::Changes { .. }
+            | VolumeCall::Tasks => false,
         }
     }
 }

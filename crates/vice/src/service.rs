@@ -29,7 +29,7 @@ use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
 use crate::volumes::{Known, ViceVolume};
 use crate::waiting::{Queue, Waiting};
-use crate::{Effect, Partitions, ViceConfig};
+use crate::{Effect, Errands, Partitions, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub struct Vice {
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
+    pub(crate) errands: OnceLock<Arc<dyn Errands>>,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
     attaching: Mutex<()>,
@@ -165,6 +166,7 @@ impl Vice {
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
+            errands: OnceLock::new(),
             naming: Mutex::new(()),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),

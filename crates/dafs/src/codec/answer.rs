@@ -10,6 +10,7 @@ use types::{
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
 use super::status::{STATUS_BYTES, get_status, put_status};
+use super::transfer::{get_cursor, get_tasks, put_cursor, put_tasks};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
@@ -98,6 +99,14 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
         Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
         Answer::Partitions(partitions) => put_partitions(to, partitions),
+        Answer::Part(part) => {
+            *payload = part.clone();
+            to.length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX);
+        }
+        Answer::Cursor(cursor) => {
+            put_cursor(to, *cursor);
+        }
+        Answer::Tasks(tasks) => put_tasks(to, tasks),
         Answer::Groups { groups, end } => put_groups(to, groups, *end),
         Answer::Servers(servers) => put_servers(to, servers),
         Answer::Revision(revision) => {
@@ -172,7 +181,7 @@ fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
 pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
     let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
     let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
-    if kind != AnswerKind::Data && !payload.is_empty() {
+    if !matches!(kind, AnswerKind::Data | AnswerKind::Part) && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
@@ -218,6 +227,12 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
         AnswerKind::Volumes => get_volumes(from)?,
         AnswerKind::Partitions => get_partitions(from)?,
+        AnswerKind::Part if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() => {
+            Answer::Part(payload)
+        }
+        AnswerKind::Part => return Err(WireError::BadPayload),
+        AnswerKind::Cursor => Answer::Cursor(get_cursor(from)?),
+        AnswerKind::Tasks => get_tasks(from)?,
         AnswerKind::Groups => get_groups(from)?,
         AnswerKind::Servers => get_servers(from)?,
         AnswerKind::Revision => Answer::Revision(Revision(from.u64()?)),
@@ -322,7 +337,7 @@ fn get_conflict(from: &mut Reader<'_>) -> Result<Option<LockConflict>, WireError
 /// # Panics
 /// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change makes.
 pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
-    assert!(!matches!(answer, Answer::Data { .. }), "EO-1: data is read again, never recorded");
+    assert!(!matches!(answer, Answer::Data { .. } | Answer::Part(_)), "EO-1: data is read again, never recorded");
     let encoded = encode_answer(answer).expect("EO-1: the answer to a change keeps to the limits");
     [&encoded.procedure.to_le_bytes()[..], &encoded.message].concat()
 }

@@ -5,10 +5,11 @@ use bytes::Bytes;
 use types::limits::{
     MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp};
+use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp, VolumeCall};
 
 use super::cell::{get_cell_call, put_cell_call};
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
+use super::transfer::get_apply;
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
@@ -119,7 +120,12 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         }
         Call::ReclaimDone | Call::ServerReport => to,
         Call::Scrub { start } => to.bool(*start),
-        Call::Volume(call) => put_volume_call(to, call),
+        Call::Volume(call) => {
+            if let VolumeCall::Apply { part, .. } = call {
+                *payload = part.clone();
+            }
+            put_volume_call(to, call)
+        }
         Call::Cell(call) => put_cell_call(to, call),
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
@@ -134,7 +140,7 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
     let unknown = WireError::BadValue { what: "procedure", value: procedure.into() };
     let delegated = procedure & Procedure::DELEGATED != 0;
     let procedure = Procedure::from_wire(procedure & !Procedure::DELEGATED).ok_or(unknown)?;
-    if procedure != Procedure::Write && !payload.is_empty() {
+    if !matches!(procedure, Procedure::Write | Procedure::VolumeApply) && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
@@ -220,7 +226,14 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::VolumeSetFields
         | Procedure::VolumeList
         | Procedure::VolumeExamine
-        | Procedure::Partitions => Call::Volume(get_volume_call(from, procedure)?),
+        | Procedure::Partitions
+        | Procedure::VolumeChanges
+        | Procedure::VolumeFinish
+        | Procedure::VolumePull
+        | Procedure::Tasks
+        | Procedure::VolumeHold
+        | Procedure::VolumeServe => Call::Volume(get_volume_call(from, procedure)?),
+        Procedure::VolumeApply => Call::Volume(get_apply(from, payload)?),
         Procedure::CellGroup
         | Procedure::CellGroups
         | Procedure::CellPutGroup
@@ -521,6 +534,8 @@ pub(crate) fn payload_bytes(call: &Call) -> usize {
     match call {
         Call::Read { length, .. } => *length as usize,
         Call::Write { data, .. } => data.len(),
+        Call::Volume(VolumeCall::Changes { bytes_max, .. }) => *bytes_max as usize,
+        Call::Volume(VolumeCall::Apply { part, .. }) => part.len(),
         Call::Delegated { call, .. } => payload_bytes(call),
         _ => 0,
     }

@@ -159,11 +159,11 @@ fn get_busy(from: &mut Reader<'_>) -> Result<Busy, WireError> {
     Ok(Busy { operation, by, since_secs })
 }
 
-fn put_text<'w>(to: &'w mut Writer, what: &'static str, text: &str, max: usize) -> &'w mut Writer {
+pub(super) fn put_text<'w>(to: &'w mut Writer, what: &'static str, text: &str, max: usize) -> &'w mut Writer {
     to.length16(what, text.len(), max).raw(text.as_bytes())
 }
 
-fn get_text(from: &mut Reader<'_>, what: &'static str, max: usize) -> Result<String, WireError> {
+pub(super) fn get_text(from: &mut Reader<'_>, what: &'static str, max: usize) -> Result<String, WireError> {
     let length = from.length16(what, max)?;
     from.text(length)
 }
@@ -187,7 +187,11 @@ fn put_server<'w>(to: &'w mut Writer, seen: &Seen<&ServerInfo>) -> &'w mut Write
     to.u64(seen.revision.0).u128(server.id.0);
     to.length16("addresses", server.addresses.len(), ADDRESSES_MAX);
     put_text(to, "bytes of a server's name", &server.name, SERVER_NAME_BYTES_MAX);
-    for address in &server.addresses {
+    put_addresses(to, &server.addresses)
+}
+
+pub(super) fn put_addresses<'w>(to: &'w mut Writer, addresses: &[SocketAddr]) -> &'w mut Writer {
+    for address in addresses {
         let ip = match address.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -197,15 +201,19 @@ fn put_server<'w>(to: &'w mut Writer, seen: &Seen<&ServerInfo>) -> &'w mut Write
     to
 }
 
-fn get_server(from: &mut Reader<'_>) -> Result<Seen<ServerInfo>, WireError> {
-    let (revision, id) = (Revision(from.u64()?), ServerId(from.u128()?));
-    let count = from.length16("addresses", ADDRESSES_MAX)?;
-    let name = get_text(from, "bytes of a server's name", SERVER_NAME_BYTES_MAX)?;
+pub(super) fn get_addresses(from: &mut Reader<'_>, count: usize) -> Result<Vec<SocketAddr>, WireError> {
     let address = |_| {
         let ip = Ipv6Addr::from(from.array::<16>()?);
         Ok(SocketAddr::new(ip.to_canonical(), from.u16()?))
     };
-    let addresses = (0..count).map(address).collect::<Result<_, WireError>>()?;
+    (0..count).map(address).collect()
+}
+
+fn get_server(from: &mut Reader<'_>) -> Result<Seen<ServerInfo>, WireError> {
+    let (revision, id) = (Revision(from.u64()?), ServerId(from.u128()?));
+    let count = from.length16("addresses", ADDRESSES_MAX)?;
+    let name = get_text(from, "bytes of a server's name", SERVER_NAME_BYTES_MAX)?;
+    let addresses = get_addresses(from, count)?;
     Ok(Seen { record: ServerInfo { id, name, addresses }, revision })
 }
 

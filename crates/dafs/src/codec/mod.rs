@@ -11,6 +11,7 @@ mod procedure;
 mod status;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod volume;
 
 use bytes::Bytes;

@@ -76,6 +76,13 @@ wire_numbers! {
         VolumeList = 45,
         VolumeExamine = 46,
         Partitions = 47,
+        VolumeChanges = 48,
+        VolumeApply = 49,
+        VolumeFinish = 50,
+        VolumePull = 51,
+        Tasks = 52,
+        VolumeHold = 53,
+        VolumeServe = 54,
         CellGroup = 64,
         CellGroups = 65,
         CellPutGroup = 66,
@@ -116,6 +123,9 @@ wire_numbers! {
         Blank = 21,
         Volumes = 22,
         Partitions = 23,
+        Part = 24,
+        Cursor = 25,
+        Tasks = 26,
         Groups = 32,
         Servers = 33,
         Revision = 34,
@@ -186,6 +196,13 @@ impl Procedure {
             VolumeCall::List { .. } => Procedure::VolumeList,
             VolumeCall::Examine { .. } => Procedure::VolumeExamine,
             VolumeCall::Partitions => Procedure::Partitions,
+            VolumeCall::Changes { .. } => Procedure::VolumeChanges,
+            VolumeCall::Apply { .. } => Procedure::VolumeApply,
+            VolumeCall::Finish { .. } => Procedure::VolumeFinish,
+            VolumeCall::Pull(_) => Procedure::VolumePull,
+            VolumeCall::Tasks => Procedure::Tasks,
+            VolumeCall::Hold { .. } => Procedure::VolumeHold,
+            VolumeCall::Serve { .. } => Procedure::VolumeServe,
         }
     }
 
@@ -240,10 +257,17 @@ impl Procedure {
             | Procedure::Return
             | Procedure::VolumeRemove
             | Procedure::VolumeRename
-            | Procedure::VolumeSetFields => AnswerKind::Done,
-            Procedure::VolumeCreate | Procedure::VolumeClone | Procedure::VolumeList | Procedure::VolumeExamine => {
-                AnswerKind::Volumes
-            }
+            | Procedure::VolumeSetFields
+            | Procedure::VolumeHold
+            | Procedure::VolumeServe => AnswerKind::Done,
+            Procedure::VolumeCreate
+            | Procedure::VolumeClone
+            | Procedure::VolumeList
+            | Procedure::VolumeExamine
+            | Procedure::VolumeFinish => AnswerKind::Volumes,
+            Procedure::VolumeChanges => AnswerKind::Part,
+            Procedure::VolumeApply => AnswerKind::Cursor,
+            Procedure::VolumePull | Procedure::Tasks => AnswerKind::Tasks,
             Procedure::Partitions => AnswerKind::Partitions,
             Procedure::CellGroup | Procedure::CellGroups => AnswerKind::Groups,
             Procedure::CellPutGroup
@@ -286,6 +310,9 @@ impl AnswerKind {
             Answer::Blank(_) => AnswerKind::Blank,
             Answer::Volumes { .. } => AnswerKind::Volumes,
             Answer::Partitions(_) => AnswerKind::Partitions,
+            Answer::Part(_) => AnswerKind::Part,
+            Answer::Cursor(_) => AnswerKind::Cursor,
+            Answer::Tasks(_) => AnswerKind::Tasks,
             Answer::Groups { .. } => AnswerKind::Groups,
             Answer::Servers(_) => AnswerKind::Servers,
             Answer::Revision(_) => AnswerKind::Revision,
@@ -320,6 +347,9 @@ impl AnswerKind {
             | AnswerKind::Report
             | AnswerKind::Volumes
             | AnswerKind::Partitions
+            | AnswerKind::Part
+            | AnswerKind::Cursor
+            | AnswerKind::Tasks
             | AnswerKind::Groups
             | AnswerKind::Servers
             | AnswerKind::Revision

@@ -1,17 +1,18 @@
 //! Messages about volumes and partitions: calls and answers.
 
-use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX};
+use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use types::{
     Answer, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume,
 };
 
 use super::Procedure;
+use super::transfer::{get_cursor, get_finish, get_pull, put_cursor, put_finish, put_pull};
 use crate::WireError;
 use crate::wire::{Reader, Writer};
 
 /// Instead of a partition: the server chooses.
-const ANY: u32 = u32::MAX;
+pub(super) const ANY: u32 = u32::MAX;
 /// Bytes of a volume without its name.
 const VOLUME_BYTES: usize = 88;
 /// Bytes before the volumes of an answer.
@@ -44,16 +45,28 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             .u8(u8::from(change.quota_bytes.is_some()) | u8::from(change.quota_files.is_some()) << 1),
         VolumeCall::List { partition, after, max } => to.u64(after.0).u32(partition.0).u32(*max),
         VolumeCall::Examine { volume } => put_which(to, volume),
-        VolumeCall::Partitions => to,
+        VolumeCall::Partitions | VolumeCall::Tasks => to,
+        VolumeCall::Changes { id, since, cursor, bytes_max } => put_cursor(to.u64(id.0).u64(*since), *cursor).length32(
+            "bytes of a part",
+            *bytes_max as usize,
+            PAYLOAD_BYTES_MAX,
+        ),
+        VolumeCall::Apply { partition, tree, part } => {
+            to.u64(tree.0).u32(partition.0).length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX)
+        }
+        VolumeCall::Finish { partition, tree, finish } => put_finish(to.u64(tree.0).u32(partition.0), finish),
+        VolumeCall::Pull(pull) => put_pull(to, pull),
+        VolumeCall::Hold { id, millis } => to.u64(id.0).u32(*millis),
+        VolumeCall::Serve { id } => to.u64(id.0),
     }
 }
 
 /// 0: none.
-fn number(id: Option<VolumeId>) -> u64 {
+pub(super) fn number(id: Option<VolumeId>) -> u64 {
     id.map_or(0, |id| id.0)
 }
 
-fn get_number(from: &mut Reader<'_>) -> Result<Option<VolumeId>, WireError> {
+pub(super) fn get_number(from: &mut Reader<'_>) -> Result<Option<VolumeId>, WireError> {
     let number = from.u64()?;
     Ok((number != 0).then_some(VolumeId(number)))
 }
@@ -83,11 +96,25 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
         }
         Procedure::VolumeExamine => VolumeCall::Examine { volume: get_which(from)? },
         Procedure::Partitions => VolumeCall::Partitions,
+        Procedure::VolumeChanges => VolumeCall::Changes {
+            id: id(from.u64()?),
+            since: from.u64()?,
+            cursor: get_cursor(from)?,
+            bytes_max: from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? as u32,
+        },
+        Procedure::VolumeFinish => {
+            let (tree, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
+            VolumeCall::Finish { partition, tree, finish: get_finish(from)? }
+        }
+        Procedure::VolumePull => VolumeCall::Pull(Box::new(get_pull(from)?)),
+        Procedure::Tasks => VolumeCall::Tasks,
+        Procedure::VolumeHold => VolumeCall::Hold { id: id(from.u64()?), millis: from.u32()? },
+        Procedure::VolumeServe => VolumeCall::Serve { id: id(from.u64()?) },
         other => return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 }),
     })
 }
 
-fn get_name(from: &mut Reader<'_>) -> Result<Name, WireError> {
+pub(super) fn get_name(from: &mut Reader<'_>) -> Result<Name, WireError> {
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     from.name(length)
 }

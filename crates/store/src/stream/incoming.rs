@@ -45,6 +45,8 @@ pub enum FinishAs {
         created: Timestamp,
         /// Now.
         now: Timestamp,
+        /// It serves nobody yet.
+        arriving: bool,
     },
 }
 
@@ -240,9 +242,10 @@ impl Partition {
         let nobody_writes = trunk.writers.write();
         let volume = match finish {
             FinishAs::View(new) => self.seal(&incoming.volume, new, &[], Some(usage))?,
-            FinishAs::ReadWrite { name, quota, created, now } => {
+            FinishAs::ReadWrite { name, quota, created, now, arriving } => {
                 let fields = |header: &mut TreeHeader| {
                     header.name = name.clone();
+                    header.arriving = *arriving;
                     (header.quota, header.created, header.updated) = (*quota, *created, *now);
                 };
                 self.give_head(trunk, usage, &fields)?
@@ -294,6 +297,25 @@ impl Partition {
         self.0.media.sync()
     }
 
+    /// The epochs of a tree that volumes here show, ascending.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn sealed_epochs(&self, tree: VolumeId) -> Result<Vec<u64>> {
+        let trunk = self.tree_of(tree)?;
+        Ok(trunk.map_or_else(Vec::new, |trunk| {
+            trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.epoch).collect()
+        }))
+    }
+
+    /// Whether the tree is here, whatever shows it, or comes in.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn has_tree(&self, tree: VolumeId) -> Result<bool> {
+        Ok(self.tree_of(tree)?.is_some())
+    }
+
     /// All that come in, also those that nobody goes on with.
     ///
     /// # Errors
@@ -338,6 +360,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         offline: false,
         headless: true,
         incoming: true,
+        arriving: false,
         next_slot: head.next_slot,
         epoch: head.epoch,
         sealed: Vec::new(),

@@ -102,7 +102,7 @@ fn fields_outlive_the_memory() {
     let id = partition.create_volume(&name("v"), &new_root()).unwrap().id();
     let quota = Quota { bytes: 5, files: 6 };
     let now = Timestamp::new(8, 7);
-    partition.set_fields(id, VolumeFields { quota: Some(quota), offline: Some(true) }, now).unwrap();
+    partition.set_fields(id, VolumeFields { quota: Some(quota), offline: Some(true), arriving: None }, now).unwrap();
     partition.set_fields(id, VolumeFields::default(), now).unwrap();
     drop(partition);
     let partition = Partition::open_memory(&machine.power_loss(1), options()).unwrap();

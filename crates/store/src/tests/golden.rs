@@ -149,6 +149,7 @@ fn header() -> TreeHeader {
         offline: true,
         headless: true,
         incoming: false,
+        arriving: false,
         next_slot: 5,
         epoch: 9,
         sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
@@ -213,6 +214,7 @@ fn trees_of_the_first_format() {
         offline: false,
         headless: false,
         incoming: false,
+        arriving: false,
         epoch: 1,
         sealed: Vec::new(),
         ..header()

@@ -373,6 +373,7 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
         quota: Quota { bytes: 1 << 30, files: 0 },
         created: Timestamp::new(4, 4),
         now: Timestamp::new(5, 5),
+        arriving: true,
     };
     let restored = copy.finish_incoming(VolumeId(77), &finish).unwrap();
     assert_eq!(whole(&restored), whole(&sealed));
@@ -382,6 +383,10 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
         (VolumeKind::ReadWrite, VolumeId(77), name("restored"), VolumeId(77))
     );
     assert_eq!((info.quota.bytes, info.created, info.updated), (1 << 30, Timestamp::new(4, 4), Timestamp::new(5, 5)));
+    assert!(restored.is_arriving());
+    let fields = crate::VolumeFields { arriving: Some(false), ..crate::VolumeFields::default() };
+    copy.set_fields(VolumeId(77), fields, Timestamp::new(6, 6)).unwrap();
+    assert!(!restored.is_arriving());
     // No slot of the source is given again.
     let (no, _) = restored.allocate(false).unwrap();
     assert!(no.0 / 2 >= 4096, "{no:?}");

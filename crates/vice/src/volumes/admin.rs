@@ -26,7 +26,7 @@ const LISTED_MAX: u32 = 3000;
 
 impl Vice {
     pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
-        if call.changes() && !ask.caller.is_root() {
+        if !call.is_anybodys() && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
         let answer = match call {
@@ -44,6 +44,12 @@ impl Vice {
             VolumeCall::List { partition, after, max } => self.list_volumes(*partition, *after, *max)?,
             VolumeCall::Examine { volume } => self.examine(volume)?,
             VolumeCall::Partitions => Answer::Partitions(self.partitions.infos()?),
+            VolumeCall::Changes { .. }
+            | VolumeCall::Apply { .. }
+            | VolumeCall::Finish { .. }
+            | VolumeCall::Pull(_)
+            | VolumeCall::Tasks => return self.transfer(ask, call),
+            VolumeCall::Hold { .. } | VolumeCall::Serve { .. } => return Err(Fault::Unsupported),
         };
         Ok(Outcome::Answer(answer))
     }
@@ -148,7 +154,7 @@ impl Vice {
             // Who has something to himself may count on room, and on being served.
             self.bring_in(ask, &volume)?;
         }
-        volume.partition.set_fields(id, VolumeFields { quota, offline }, ask.wall)?;
+        volume.partition.set_fields(id, VolumeFields { quota, offline, arriving: None }, ask.wall)?;
         volume.set_offline(offline.unwrap_or(volume.is_offline()));
         volume.hush(Time::ZERO);
         if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(Outcome::Answer(Answer::Done)) }
@@ -188,7 +194,7 @@ impl Vice {
     ///
     /// # Errors
     /// `Exists`.
-    fn need_free_number(&self, id: VolumeId) -> Result<(), Fault> {
+    pub(super) fn need_free_number(&self, id: VolumeId) -> Result<(), Fault> {
         if self.partitions.volume(id)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
     }
 
@@ -196,7 +202,7 @@ impl Vice {
     ///
     /// # Errors
     /// `Exists`; `Invalid` for a name that no volume of this kind may have.
-    fn need_free_name(&self, name: &Name, kind: VolumeKind) -> Result<(), Fault> {
+    pub(super) fn need_free_name(&self, name: &Name, kind: VolumeKind) -> Result<(), Fault> {
         match self.partitions.named(name.as_bytes())? {
             _ if !is_volume_name(name.as_bytes(), kind) => Err(Fault::Invalid),
             Some(_) => Err(Fault::Exists),
@@ -205,12 +211,16 @@ impl Vice {
     }
 }
 
-fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
+pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
         tree: volume.tree,
         kind: volume.kind,
-        state: if volume.offline { VolumeState::Offline } else { VolumeState::Online },
+        state: match (volume.arriving, volume.offline) {
+            (true, _) => VolumeState::Arriving,
+            (_, true) => VolumeState::Offline,
+            _ => VolumeState::Online,
+        },
         partition,
         epoch: volume.epoch,
         name: volume.name,

@@ -4,8 +4,10 @@ mod admin;
 mod cell;
 mod known;
 mod partitions;
+mod transfer;
 mod volume;
 
 pub(crate) use known::Known;
 pub use partitions::Partitions;
+pub use transfer::Errands;
 pub(crate) use volume::{Room, ViceVolume};

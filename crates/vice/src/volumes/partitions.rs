@@ -88,6 +88,16 @@ impl Partitions {
         Ok(None)
     }
 
+    /// Where a tree is, or comes in.
+    pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
+        for (no, partition) in self.numbered() {
+            if partition.has_tree(tree)? {
+                return Ok(Some(no));
+            }
+        }
+        Ok(None)
+    }
+
     /// The number of the volume with this name.
     pub(crate) fn named(&self, name: &[u8]) -> Result<Option<VolumeId>, Fault> {
         for partition in self.iter() {

@@ -22,6 +22,8 @@ pub fn state(state: VolumeState) -> &'static str {
     match state {
         VolumeState::Online => "On-line",
         VolumeState::Offline => "Off-line",
+        VolumeState::Held => "On-line, held",
+        VolumeState::Arriving => "Off-line, arriving",
     }
 }
 

@@ -1,0 +1,71 @@
+//! Volumes on their way between servers: what comes in becomes, and who fetches what (`docs/volumes.md`, *Between servers*).
+// A field is named for what it is.
+#![allow(missing_docs)]
+
+use std::net::SocketAddr;
+
+use crate::{Name, PartitionNo, Timestamp, VolumeId, VolumeKind};
+
+/// What becomes of a tree that came in whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A volume that shows the epoch. `id: None`: the next number of the cell, or that of the volume that it replaces. `replace`: a volume of the same tree that has this name
+    /// and kind shows it from then on, and keeps its number.
+    View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
+    /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before [`crate::VolumeCall::Serve`].
+    ReadWrite { name: Name, quota_bytes: u64, quota_files: u64, created: Timestamp, arriving: bool },
+    /// Nothing: what came in goes.
+    Nothing,
+}
+
+/// What a server is told to fetch from another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// Where the other server is; each is tried. At most [`crate::limits::ADDRESSES_MAX`].
+    pub from: Vec<SocketAddr>,
+    /// The volume there that shows the epoch.
+    pub id: VolumeId,
+    /// Where it is to come in. `None`: where the tree is already, otherwise where most room is.
+    pub partition: Option<PartitionNo>,
+    /// The number of the tree here.
+    pub tree: VolumeId,
+    pub finish: Finish,
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TaskState {
+    Runs = 1,
+    /// What was asked for is there.
+    Done = 2,
+    /// It ended without; `TaskInfo::text` says why. What came in stays, so that the same pull goes on where it was.
+    Failed = 3,
+}
+
+impl TaskState {
+    /// The state with the given wire value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        [TaskState::Runs, TaskState::Done, TaskState::Failed].into_iter().find(|state| *state as u8 == value)
+    }
+}
+
+/// Something that a server does in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskInfo {
+    /// Tells it from others of this life of the server.
+    pub number: u64,
+    /// The tree that comes in.
+    pub tree: VolumeId,
+    pub state: TaskState,
+    /// The epoch that was started from; 0: none.
+    pub since: u64,
+    /// The epoch that it brings; 0: not known yet.
+    pub epoch: u64,
+    /// Bytes that came.
+    pub bytes: u64,
+    /// Bytes that the volume uses, if all of it is sent; 0: not known.
+    pub total_bytes: u64,
+    /// What it does, or why it failed; at most [`crate::limits::TASK_TEXT_BYTES_MAX`] bytes.
+    pub text: String,
+}

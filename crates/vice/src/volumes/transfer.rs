@@ -1,0 +1,196 @@
+//! Volumes on their way: what is sealed here is read in parts, and what comes in is applied and becomes a volume (`store::stream`).
+//!
+//! Parts go and come without a look at rights, so all of this is the superuser's. A server that fetches from another one does so in threads of its
+//! own, which the driver has ([`Errands`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, StreamPart};
+use types::{
+    Answer, Fault, Finish, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall, VolumeId,
+    VolumeInfo, VolumeKind, is_volume_name, limits,
+};
+
+use super::admin::info;
+use crate::calls::Outcome;
+use crate::service::Ask;
+use crate::{Effect, Vice};
+
+/// Who fetches from other servers, in the background.
+pub trait Errands: Send + Sync {
+    /// Begins, or finds the same pull that runs already.
+    ///
+    /// # Errors
+    /// `Busy` if too many run.
+    fn pull(&self, pull: &Pull) -> Result<TaskInfo, Fault>;
+
+    /// All that run, and those that ended lately.
+    fn tasks(&self) -> Vec<TaskInfo>;
+}
+
+impl Vice {
+    /// Who fetches from other servers. Once, before anybody asks.
+    pub fn has_errands(&self, errands: Arc<dyn Errands>) {
+        if self.errands.set(errands).is_err() {
+            tracing::error!("a second one that fetches volumes is not used");
+        }
+    }
+
+    /// The calls of this file.
+    pub(super) fn transfer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
+        let errands = || self.errands.get().ok_or(Fault::Unsupported);
+        Ok(Outcome::Answer(match call {
+            VolumeCall::Changes { id, since, cursor, bytes_max } => {
+                self.changes_part(*id, *since, *cursor, *bytes_max)?
+            }
+            VolumeCall::Apply { partition, tree, part } => self.apply_part(*partition, *tree, part)?,
+            VolumeCall::Finish { partition, tree, finish } => {
+                let (made, replaced) = self.finish_stored(*partition, *tree, finish, None, ask.wall)?;
+                let answer = Answer::Volumes { volumes: made.into_iter().collect(), end: true };
+                return match replaced {
+                    Some(replaced) => Ok(self.break_volume(ask, replaced, answer)),
+                    None => Ok(Outcome::Answer(answer)),
+                };
+            }
+            VolumeCall::Pull(pull) => Answer::Tasks(vec![errands()?.pull(pull)?]),
+            _ => Answer::Tasks(errands()?.tasks()),
+        }))
+    }
+
+    fn changes_part(&self, id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32) -> Result<Answer, Fault> {
+        let bytes_max = (bytes_max as usize).min(limits::PAYLOAD_BYTES_MAX);
+        if bytes_max < PART_BYTES_MIN {
+            return Err(Fault::Invalid);
+        }
+        Ok(Answer::Part(self.any_volume(id)?.store.changes_part(since, cursor, bytes_max)?))
+    }
+
+    /// The first part begins, or says where the same stream goes on.
+    fn apply_part(&self, no: PartitionNo, tree: VolumeId, bytes: &Bytes) -> Result<Answer, Fault> {
+        let partition = self.partitions.get(no)?;
+        let part = StreamPart::open(bytes)?;
+        if part.from == StreamCursor::START {
+            self.need_tree_nowhere_else(no, tree)?;
+            let cursor = partition.begin_incoming(tree, &part.head)?;
+            if cursor > StreamCursor::START {
+                return Ok(Answer::Cursor(cursor));
+            }
+        }
+        Ok(Answer::Cursor(partition.apply_part(tree, bytes)?))
+    }
+
+    /// # Errors
+    /// `Exists` if another partition of this server has the tree.
+    fn need_tree_nowhere_else(&self, no: PartitionNo, tree: VolumeId) -> Result<(), Fault> {
+        match self.partitions.of_tree(tree)? {
+            Some(other) if other != no => Err(Fault::Exists),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a pull brings, and where: the partition, and the epochs of the tree that are there, newest first.
+    ///
+    /// # Errors
+    /// `Exists` if another partition has the tree; `Invalid` if there is no such partition.
+    pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
+        let no = match (pull.partition, self.partitions.of_tree(pull.tree)?) {
+            (Some(wanted), Some(there)) if wanted != there => return Err(Fault::Exists),
+            (Some(no), _) | (None, Some(no)) => no,
+            (None, None) => self.partitions.roomiest()?,
+        };
+        let partition = self.partitions.get(no)?.clone();
+        let mut epochs = partition.sealed_epochs(pull.tree)?;
+        epochs.reverse();
+        Ok((no, partition, epochs))
+    }
+
+    /// As the call [`VolumeCall::Finish`], for who has no session: breaks go out, and nobody waits for them. `of`: nothing came in, since this view shows the
+    /// epoch already.
+    ///
+    /// # Errors
+    /// As that call.
+    pub fn finish_incoming(
+        &self,
+        (now, wall): (Time, Timestamp),
+        (no, tree): (PartitionNo, VolumeId),
+        finish: &Finish,
+        of: Option<VolumeId>,
+        out: &mut Vec<Effect>,
+    ) -> Result<Option<VolumeInfo>, Fault> {
+        let (made, replaced) = self.finish_stored(no, tree, finish, of, wall)?;
+        if let Some(replaced) = replaced {
+            let mut events = Vec::new();
+            self.core.lock().leases.break_volume(now, replaced, &mut events);
+            self.settle(now, events, out);
+        }
+        Ok(made)
+    }
+
+    /// Says what was made of what came in (or of a view that shows the epoch already), and which volume shows something else since.
+    fn finish_stored(
+        &self,
+        no: PartitionNo,
+        tree: VolumeId,
+        finish: &Finish,
+        of: Option<VolumeId>,
+        wall: Timestamp,
+    ) -> Result<(Option<VolumeInfo>, Option<VolumeId>), Fault> {
+        let partition = self.partitions.get(no)?;
+        let (finish, replaces) = match finish {
+            Finish::Nothing => {
+                partition.abandon_incoming(tree)?;
+                return Ok((None, None));
+            }
+            Finish::View { id, name, kind, replace } => {
+                if *kind == VolumeKind::ReadWrite || !is_volume_name(name.as_bytes(), *kind) {
+                    return Err(Fault::Invalid);
+                }
+                let known = self.replaced_view(tree, name, *kind, *replace)?;
+                let id = id.or(known).map_or_else(|| self.new_number(), Ok)?;
+                let new = NewClone { id: Some(id), name: name.clone(), kind: *kind, now: wall, replaces: known };
+                (FinishAs::View(new), known)
+            }
+            Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving } => {
+                self.need_free_name(name, VolumeKind::ReadWrite)?;
+                let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+                let (name, created, arriving) = (name.clone(), *created, *arriving);
+                (FinishAs::ReadWrite { name, quota, created, now: wall, arriving }, None)
+            }
+        };
+        if let (Some(of), Some(known)) = (of, replaces)
+            && self.any_volume(of)?.store.epoch() == self.any_volume(known)?.store.epoch()
+        {
+            return Ok((Some(info(no, self.any_volume(known)?.store.info())), None));
+        }
+        let naming = self.naming.lock();
+        if let FinishAs::View(new) = &finish
+            && new.id != replaces
+        {
+            self.need_free_number(new.id.unwrap_or_default())?;
+        }
+        let volume = match (&finish, of) {
+            (FinishAs::View(new), Some(view)) => partition.clone_volume(view, new)?,
+            _ => partition.finish_incoming(tree, &finish)?,
+        };
+        drop(naming);
+        if let Some(replaced) = replaces {
+            self.volumes.forget(replaced);
+        }
+        Ok((Some(info(no, volume.info())), replaces))
+    }
+
+    /// The volume that has the name, if what comes in may take its place.
+    fn replaced_view(
+        &self,
+        tree: VolumeId,
+        name: &Name,
+        kind: VolumeKind,
+        replace: bool,
+    ) -> Result<Option<VolumeId>, Fault> {
+        let Some(id) = self.partitions.named(name.as_bytes())? else { return Ok(None) };
+        let named = self.any_volume(id)?;
+        let same = named.store.tree_id() == tree && named.store.kind() == kind;
+        if replace && same { Ok(Some(id)) } else { Err(Fault::Exists) }
+    }
+}
