@@ -145,6 +145,11 @@ impl Cell {
             && let Some(seen) = found.first()
         {
             let _ = self.home.server.set(seen.record.id);
+            let mut servers = self.servers.lock();
+            if servers.is_empty() {
+                // All that is known where no database says more.
+                servers.push(seen.record.clone());
+            }
         }
         self.home.server.get().copied()
     }
@@ -212,28 +217,39 @@ impl Cell {
 
     /// The servers of the cell, in the order of their ranks. None is asked but for the database.
     pub fn known_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
-        // So that the home is known.
-        self.home_id(cancel);
-        let known = self.server_infos(cancel).into_iter().map(|info| {
-            let line = self.line_if_any(info.id);
-            let up = line.as_ref().map(|line| line.remote.stands());
-            let round_trip = line.filter(|_| up == Some(true)).map(|line| line.round_trip());
-            let given = self.ranks.lock().get(&info.id).copied();
-            let rank = given.unwrap_or_else(|| round_trip.map_or(RANK_FAR as u16, rank_at));
-            KnownServer { info, up, round_trip, rank }
-        });
+        let known = self.listed(cancel).into_iter().map(|info| self.known(info));
         let mut known: Vec<KnownServer> = known.collect();
         known.sort_by_key(|server| server.rank);
         known
     }
 
+    fn listed(&self, cancel: Option<&Cancel>) -> Vec<ServerInfo> {
+        // So that the home is known.
+        self.home_id(cancel);
+        self.server_infos(cancel)
+    }
+
+    fn known(&self, info: ServerInfo) -> KnownServer {
+        let line = self.line_if_any(info.id);
+        let up = line.as_ref().map(|line| line.remote.stands());
+        let round_trip = line.filter(|_| up == Some(true)).map(|line| line.round_trip());
+        let given = self.ranks.lock().get(&info.id).copied();
+        let rank = given.unwrap_or_else(|| round_trip.map_or(RANK_FAR as u16, rank_at));
+        KnownServer { info, up, round_trip, rank }
+    }
+
     /// Asks every server of the cell whether it is there.
     pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
-        for info in self.server_infos(cancel) {
-            // What it says is in the session's state afterwards.
-            let _ = self.line(info.id, cancel).and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
-        }
-        self.known_servers(cancel)
+        let check = |info: ServerInfo| {
+            let answer = self.line(info.id, cancel).and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
+            KnownServer { up: Some(answer.is_ok()), ..self.known(info) }
+        };
+        let mut checked: Vec<KnownServer> = std::thread::scope(|scope| {
+            let each: Vec<_> = self.listed(cancel).into_iter().map(|info| scope.spawn(move || check(info))).collect();
+            each.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        checked.sort_by_key(|server| server.rank);
+        checked
     }
 }
 

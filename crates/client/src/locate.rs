@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use types::{Answer, CellCall, Fault, Name, ServerId, VolumeGroup, VolumeId, VolumeInfo, VolumeState, WhichVolume};
+use types::{
+    Answer, CellCall, Fault, Name, ServerId, ServerInfo, Site, VolumeGroup, VolumeId, VolumeInfo, VolumeState,
+    WhichVolume,
+};
 
 use crate::cell::Cell;
 use crate::line::Line;
@@ -94,13 +97,23 @@ impl Cell {
         })
     }
 
-    /// The servers that have the volume, as the database says: those of its sites, the readable ones of a read-only volume.
+    /// The servers that have the volume, with their partitions' names: those of its sites, the readable ones of a read-only volume.
     ///
     /// # Errors
     /// `NoVolume` if the database does not know it; why it cannot be asked.
-    pub fn sites_of(&self, volume: VolumeId, cancel: Option<&Cancel>) -> Result<Vec<ServerId>, CallError> {
+    pub fn places_of(&self, volume: VolumeId, cancel: Option<&Cancel>) -> Result<Vec<(ServerInfo, String)>, CallError> {
         let group = self.group(WhichVolume::Id(volume), cancel)?;
-        Ok(sites(&group, group.read_only == Some(volume)))
+        let servers = self.server_infos(cancel);
+        let known = |site: &Site| {
+            let info = servers.iter().find(|info| info.id == site.server).cloned();
+            let unknown = || ServerInfo { id: site.server, name: String::new(), addresses: Vec::new() };
+            (info.unwrap_or_else(unknown), site.partition.clone())
+        };
+        Ok(if group.read_only == Some(volume) {
+            group.readable_sites().map(known).collect()
+        } else {
+            group.read_write_site().map(known).into_iter().collect()
+        })
     }
 }
 

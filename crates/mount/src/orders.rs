@@ -7,9 +7,10 @@
 //! | `flushvolume` | so is all of this volume |
 //! | `flushmount:NAME` | so is where the mount point NAME of this directory leads; `EBUSY` while somebody is in that volume |
 //! | `checkvolumes` | so is where all below here lead, those aside that somebody is in |
+//! | `rank:SERVER:NUMBER` | of several servers the one with the lowest rank is asked; root's |
 
 use rustix::io::Errno;
-use types::{Fid, Name};
+use types::{Fid, Name, ServerId};
 
 use crate::dispatch::{Refusal, Task};
 use crate::nodes::Nodes;
@@ -20,6 +21,7 @@ pub(crate) enum Order {
     FlushVolume,
     FlushMount(Name),
     CheckVolumes,
+    Rank(ServerId, u16),
 }
 
 impl Order {
@@ -30,9 +32,19 @@ impl Order {
             b"flush" => Order::Flush,
             b"flushvolume" => Order::FlushVolume,
             b"checkvolumes" => Order::CheckVolumes,
-            _ => Order::FlushMount(Name::new(text.strip_prefix(b"flushmount:").ok_or(Errno::NODATA)?)?),
+            _ => match (text.strip_prefix(b"flushmount:"), text.strip_prefix(b"rank:")) {
+                (Some(name), _) => Order::FlushMount(Name::new(name)?),
+                (_, Some(rank)) => parse_rank(rank).ok_or(Errno::INVAL)?,
+                _ => return Err(Refusal(Errno::NODATA)),
+            },
         })
     }
+}
+
+/// `SERVER:NUMBER`.
+fn parse_rank(text: &[u8]) -> Option<Order> {
+    let (server, number) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    Some(Order::Rank(server.parse().ok()?, number.parse().ok()?))
 }
 
 impl Task<'_> {
@@ -44,6 +56,10 @@ impl Task<'_> {
                 let point = self.mount_point_named(fid, name)?;
                 self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(Nodes::number(point)))?;
             }
+            Order::Rank(server, rank) if self.request().caller.is_root() => {
+                self.on.volumes.cell().set_rank(*server, *rank);
+            }
+            Order::Rank(..) => return Err(Refusal(Errno::PERM)),
             Order::CheckVolumes => self.on.edges.iter().for_each(|edges| edges.leave_all()),
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! | `rialto.volume` | the number of the volume that the file is in | | |
 //! | `rialto.about` | JSON: the volume, its use, and where it is | | |
 //! | `rialto.cell` | the cell's name | | |
+//! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
 //! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
 //! | `rialto.cache` | JSON: the disk cache of this mount | | |
 //! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
@@ -18,7 +19,7 @@
 use bytes::Bytes;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use types::{Fid, Kind, MountPoint, Name, NewKind, PartitionInfo, RenameMode, ServerInfo, VolumeKind, VolumeState};
+use types::{Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
 use venus::{About, Found};
 
 use crate::dispatch::{Refusal, Task};
@@ -32,6 +33,8 @@ pub(crate) enum Virtual {
     Volume,
     About,
     Cell,
+    /// Whether each is asked.
+    Servers(bool),
     Quota,
     Cache,
     Mount(Name),
@@ -60,6 +63,8 @@ fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
         (b"volume", None) => Virtual::Volume,
         (b"about", None) => Virtual::About,
         (b"cell", None) => Virtual::Cell,
+        (b"servers", None) => Virtual::Servers(false),
+        (b"servers", Some(b"check")) => Virtual::Servers(true),
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
@@ -76,8 +81,9 @@ impl Task<'_> {
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
-            Virtual::About => shown(&venus.about(&request, fid)?).to_string().into(),
+            Virtual::About => self.with_all_sites(&venus.about(&request, fid)?).to_string().into(),
             Virtual::Cell => self.cell()?.into(),
+            Virtual::Servers(check) => self.servers(check).to_string().into(),
             Virtual::Quota => {
                 let volume = venus.about(&request, fid)?.volume;
                 format!("{} {}", volume.quota_bytes, volume.quota_files).into()
@@ -93,7 +99,7 @@ impl Task<'_> {
             Virtual::Find(point) => {
                 let read_only = self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only());
                 let volume = self.on.volumes.follow(&request, &point, read_only)?;
-                shown(&About::of(&*volume, &request, volume.id())?).to_string().into()
+                self.with_all_sites(&About::of(&*volume, &request, volume.id())?).to_string().into()
             }
             Virtual::Do(order) => {
                 self.carry_out(fid, &order)?;
@@ -111,6 +117,29 @@ impl Task<'_> {
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(entry.status.fid, 1);
         if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(Refusal(Errno::NODATA)) }
+    }
+
+    /// With the other servers that the volume could be asked for at, behind the one that it is.
+    fn with_all_sites(&self, about: &About) -> Value {
+        let mut value = shown(about);
+        let places = self.on.volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
+        let others = places.iter().filter(|(server, _)| server.id != about.server.id);
+        if let Some(sites) = value["sites"].as_array_mut() {
+            sites.extend(others.map(|(server, partition)| site(server, partition)));
+        }
+        value
+    }
+
+    fn servers(&self, check: bool) -> Value {
+        let (cell, request) = (self.on.volumes.cell(), self.request());
+        let servers = if check { cell.check_servers(request.cancel) } else { cell.known_servers(request.cancel) };
+        let shown = servers.iter().map(|server| {
+            json!({
+                "server": server.info.id.to_string(), "host": server.info.name, "addresses": server.info.addresses,
+                "up": server.up, "rank": server.rank, "round_trip_us": server.round_trip.map(|time| time.as_micros() as u64),
+            })
+        });
+        shown.collect()
     }
 
     fn cell(&self) -> Result<String, Refusal> {
@@ -182,20 +211,21 @@ fn shown(About { volume, partition, server }: &About) -> Value {
         VolumeKind::Backup => "backup",
         VolumeKind::Snapshot => "snapshot",
     };
+    let mut asked = site(server, &partition.name);
+    asked["free_bytes"] = partition.free_bytes.into();
+    asked["total_bytes"] = partition.total_bytes.into();
     json!({
         "id": volume.id.0, "name": String::from_utf8_lossy(volume.name.as_bytes()), "kind": kind,
         "online": volume.state == VolumeState::Online, "tree": volume.tree.0,
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,
-        "sites": [site(server, partition)],
+        "sites": [asked],
     })
 }
 
-fn site(server: &ServerInfo, partition: &PartitionInfo) -> Value {
-    json!({
-        "server": server.id.to_string(), "host": server.name, "addresses": server.addresses,
-        "partition": partition.name, "free_bytes": partition.free_bytes, "total_bytes": partition.total_bytes,
-    })
+fn site(server: &ServerInfo, partition: &str) -> Value {
+    let id = server.id.to_string();
+    json!({ "server": id, "host": server.name, "addresses": server.addresses, "partition": partition })
 }
 
 #[cfg(test)]
@@ -214,12 +244,22 @@ mod tests {
     fn names_are_a_word_and_what_stands_behind_its_colon() {
         let refused = |name: &[u8]| Virtual::of(name).unwrap().err().map(|refusal| refusal.0);
         assert!(Virtual::of(b"user.rialto.fid").is_none());
-        for good in [&b"rialto.fid"[..], b"rialto.mount:a:b", b"rialto.find:#root.cell", b"rialto.do:flush"] {
+        let rank = format!("rialto.do:rank:{:032x}:5", 7);
+        for good in [
+            &b"rialto.fid"[..],
+            b"rialto.servers",
+            b"rialto.servers:check",
+            rank.as_bytes(),
+            b"rialto.mount:a:b",
+            b"rialto.find:#root.cell",
+            b"rialto.do:flush",
+        ] {
             assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
         }
         for absent in [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"] {
             assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
         }
+        assert_eq!(refused(b"rialto.do:rank:7:5"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
     }

@@ -248,6 +248,55 @@ fn who_reads_at_a_site_that_missed_a_release_goes_elsewhere() {
     client.end();
 }
 
+fn say(client: &Traveller, attribute: &str) -> serde_json::Value {
+    let mut value = vec![0; 64 << 10];
+    let length = rustix::fs::getxattr(client.at(""), attribute, &mut value).unwrap();
+    value.truncate(length);
+    if value.is_empty() { serde_json::Value::Null } else { serde_json::from_slice(&value).unwrap() }
+}
+
+#[test]
+fn a_mount_tells_of_servers_and_sites_and_is_told_which_to_ask_first() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (_, released) = replicated(&mut fleet);
+    let ids = fleet.hosts.iter().map(|host| host.id().to_string()).collect::<Vec<_>>();
+    let client = fleet.mount(0, "data.readonly", &[1, 2]);
+    let sites = |client: &Traveller| {
+        let about = say(client, "rialto.about");
+        about["sites"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|site| site["server"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sites(&client), [ids[1].clone(), ids[2].clone()]);
+    let order = |attribute: &str| {
+        let servers = say(&client, attribute);
+        let servers = servers.as_array().unwrap().clone();
+        servers
+            .iter()
+            .map(|known| (known["server"].as_str().unwrap().to_owned(), known["up"].as_bool()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order("rialto.servers")[..2], [(ids[1].clone(), Some(true)), (ids[2].clone(), Some(true))]);
+    say(&client, &format!("rialto.do:rank:{}:0", ids[2]));
+    say(&client, &format!("rialto.do:rank:{}:9", ids[1]));
+    assert_eq!(order("rialto.servers")[0].0, ids[2]);
+    fleet.hosts[1].crash();
+    let other = fleet.hosts[2].id();
+    eventually("the other one has it", || {
+        let _ = read(client.at("file-2"));
+        client.server_of(&released) == Some(other)
+    });
+    let checked = order("rialto.servers:check");
+    assert!(checked.contains(&(ids[1].clone(), Some(false))), "{checked:?}");
+    assert_eq!(checked.iter().filter(|(_, up)| *up == Some(true)).count(), 2);
+    assert_eq!(sites(&client)[0], ids[2]);
+    fleet.hosts[1].start();
+    client.end();
+}
+
 #[test]
 fn locks_in_a_released_volume_are_this_machines_own() {
     let Some(mut fleet) = Fleet::start(3) else { return };

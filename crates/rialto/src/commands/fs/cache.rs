@@ -1,8 +1,7 @@
-//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes`, `checkservers` and `getcacheparms`.
+//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and `getcacheparms`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use rustix::io::Errno;
@@ -11,7 +10,7 @@ use serde_json::json;
 
 use super::Paths;
 use super::tree::{self, ask, ask_json, split};
-use crate::failure::{FAILED, Failure};
+use crate::failure::Failure;
 use crate::show;
 
 const FLUSH_HELP: &str = "\
@@ -34,17 +33,9 @@ const CHECKVOLUMES_HELP: &str = "\
 EXAMPLES
     rialto fs checkvolumes";
 
-const CHECKSERVERS_HELP: &str = "\
-EXAMPLES
-    rialto fs checkservers
-    rialto fs checkservers -path ~/tree --json";
-
 const GETCACHEPARMS_HELP: &str = "\
 EXAMPLES
     rialto fs getcacheparms";
-
-/// How long a server may take to answer before it counts as unavailable.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Forgets what is cached of files or directories.
 #[derive(Args, Debug)]
@@ -78,20 +69,6 @@ pub struct Checkvolumes {
     place: Place,
 }
 
-/// Says which servers do not answer.
-#[derive(Args, Debug)]
-#[command(after_help = CHECKSERVERS_HELP)]
-pub struct Checkservers {
-    #[command(flatten)]
-    place: Place,
-    /// Taken for OpenAFS's sake: servers are always asked.
-    #[arg(long, hide = true)]
-    fast: bool,
-    /// Likewise: all servers are.
-    #[arg(long, hide = true)]
-    all: bool,
-}
-
 /// Shows how much of the disk cache is used.
 #[derive(Args, Debug)]
 #[command(after_help = GETCACHEPARMS_HELP)]
@@ -102,14 +79,14 @@ pub struct Getcacheparms {
 
 /// A client, by any place in what it has mounted.
 #[derive(Args, Debug)]
-struct Place {
+pub(super) struct Place {
     /// A place in the tree [default: here, or else the first tree that is mounted]
     #[arg(long = "path", value_name = "PATH")]
     path: Option<PathBuf>,
 }
 
 impl Place {
-    fn find(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn find(&self) -> Result<PathBuf, Failure> {
         tree::some_place(self.path.as_deref())
     }
 }
@@ -167,25 +144,6 @@ impl Checkvolumes {
             println!("All volumeID/name mappings checked.");
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl Checkservers {
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        let place = self.place.find()?;
-        let what = || format!("asking for the servers of {}", place.display());
-        let answers = match tree::ask_within(&place, "rialto.about", PATIENCE) {
-            None => false,
-            Some(said) => said.map(|_| true).map_err(|error| tree::refusal(&place, what(), error))?,
-        };
-        if json {
-            show::json(&json!({ "path": place, "answers": answers }));
-        } else if answers {
-            println!("All servers are running.");
-        } else {
-            println!("These servers unavailable due to network or server problems: that of {}.", place.display());
-        }
-        Ok(if answers { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
     }
 }
 

@@ -6,6 +6,7 @@ mod cache;
 mod files;
 mod points;
 mod quotas;
+mod servers;
 mod tree;
 
 use std::process::ExitCode;
@@ -71,7 +72,9 @@ enum Verb {
     Flushvolume(cache::Flushvolume),
     Flushmount(cache::Flushmount),
     Checkvolumes(cache::Checkvolumes),
-    Checkservers(cache::Checkservers),
+    Checkservers(servers::Checkservers),
+    Getserverprefs(servers::Getserverprefs),
+    Setserverprefs(servers::Setserverprefs),
     Getcacheparms(cache::Getcacheparms),
 }
 
@@ -126,6 +129,8 @@ impl Fs {
             Verb::Flushmount(verb) => verb.run(json),
             Verb::Checkvolumes(verb) => verb.run(json),
             Verb::Checkservers(verb) => verb.run(json),
+            Verb::Getserverprefs(verb) => verb.run(json),
+            Verb::Setserverprefs(verb) => verb.run(json),
             Verb::Getcacheparms(verb) => verb.run(json),
         }
     }
@@ -162,6 +167,9 @@ mod tests {
             ("checks --fast", "checkservers"),
             ("checkv", "checkvolumes"),
             ("getca", "getcacheparms"),
+            ("getse", "getserverprefs"),
+            ("sets a 5 b 6", "setserverprefs"),
+            ("setserverprefs --servers a 5", "setserverprefs"),
         ] {
             let typed = Cli::command().try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
             let typed = typed.unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Paths;
+use super::servers;
 use super::tree::{self, ask_json, refusal};
 use crate::commands::vos::quota;
 use crate::failure::Failure;
@@ -117,18 +118,17 @@ pub struct Site {
     pub host: String,
     pub addresses: Vec<String>,
     pub partition: String,
-    pub free_bytes: u64,
-    pub total_bytes: u64,
+    /// Of the site that is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
 }
 
 impl Site {
     /// What people call the server.
     pub fn machine(&self) -> String {
-        match (self.host.is_empty(), self.addresses.first()) {
-            (false, _) => self.host.clone(),
-            (true, Some(address)) => address.clone(),
-            (true, None) => self.server.clone(),
-        }
+        servers::machine(&self.host, &self.addresses, &self.server)
     }
 }
 
@@ -164,7 +164,8 @@ impl About {
 
     /// Of the partition that it is written on, used and total bytes.
     fn partition(&self) -> (u64, u64) {
-        self.sites.first().map_or((0, 0), |site| (site.total_bytes.saturating_sub(site.free_bytes), site.total_bytes))
+        let numbers = self.sites.first().and_then(|site| Some((site.free_bytes?, site.total_bytes?)));
+        numbers.map_or((0, 0), |(free, total)| (total.saturating_sub(free), total))
     }
 }
 

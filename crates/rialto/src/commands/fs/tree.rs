@@ -1,8 +1,6 @@
 //! What a mount says and is told through the attributes of its files and directories (`docs/volumes.md`), with refusals that say what to do.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -34,14 +32,6 @@ pub fn ask(path: &Path, name: &str, what: impl FnOnce() -> String) -> Result<Str
 pub fn ask_json<T: DeserializeOwned>(path: &Path, name: &str, what: &str) -> Result<T, Failure> {
     let text = ask(path, name, || what.to_owned())?;
     serde_json::from_str(&text).doing(|| format!("{what}: reading the mount's answer"))
-}
-
-/// [`ask`], but no longer than this.
-pub fn ask_within(path: &Path, name: &'static str, patience: Duration) -> Option<Result<String, Errno>> {
-    let (answer, answers) = mpsc::channel();
-    let path = path.to_owned();
-    std::thread::spawn(move || answer.send(get(&path, name)));
-    answers.recv_timeout(patience).ok()
 }
 
 /// Sets an attribute.
