@@ -523,6 +523,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
                 name: "/vicepb".into(),
                 total_bytes: 1 << 40,
                 free_bytes: 1 << 39,
+                compression: "zstd".into(),
             }]),
         ),
     ]

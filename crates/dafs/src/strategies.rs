@@ -361,12 +361,10 @@ fn volume_info() -> impl Strategy<Value = VolumeInfo> {
 }
 
 fn volume_answers() -> impl Strategy<Value = Answer> {
-    let partition = (any::<u32>(), ".{0,60}", any::<[u64; 2]>()).prop_map(|(no, name, bytes)| PartitionInfo {
-        no: PartitionNo(no),
-        name,
-        total_bytes: bytes[0],
-        free_bytes: bytes[1],
-    });
+    let partition =
+        (any::<u32>(), [".{0,60}", ".{0,30}"], any::<[u64; 2]>()).prop_map(|(no, [name, compression], bytes)| {
+            PartitionInfo { no: PartitionNo(no), name, total_bytes: bytes[0], free_bytes: bytes[1], compression }
+        });
     prop_oneof![
         (vec(volume_info(), 0..20), any::<bool>()).prop_map(|(volumes, end)| Answer::Volumes { volumes, end }),
         vec(partition, 0..10).prop_map(Answer::Partitions),

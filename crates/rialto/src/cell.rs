@@ -113,6 +113,19 @@ pub struct CellConfig {
     /// The server that has the cell's database, as `HOST:PORT`; without it, this one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
+    /// Whether the server compresses snapshots and copies on its partitions, where the file system below does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compress: Option<Compress>,
+}
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compress {
+    /// Not at all.
+    None,
+    /// Zstandard.
+    Zstd,
 }
 
 impl CellConfig {
@@ -189,7 +202,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses and database")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database and compress")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -228,11 +241,13 @@ impl CellDir {
             server: joins.as_ref().map(|joins| joins.server.clone()),
             addresses: Vec::new(),
             database: joins.map(|joins| joins.database),
+            compress: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
+             # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server that has the cell's database.\n{}",
             config.text()

@@ -22,6 +22,7 @@ use crate::disk::{BodyFile, BodyName};
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::media::Media;
+use crate::pack::note_body;
 use crate::reader::body_name;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::settle::sums_found;
@@ -57,24 +58,34 @@ impl Volume {
         // Before the tree is asked: then it is not sealed any more.
         update.hold(&self.trunk, vnode.no());
         let tree = self.tree();
-        if tree.owns(vnode) {
+        let (media, no) = (&self.trunk.media, vnode.no());
+        if tree.owns(vnode) && !is_packed(vnode) {
             return Ok(());
         }
-        let (media, no) = (&self.trunk.media, vnode.no());
+        let stored = tree.vnode(no)?.ok_or(StoreError::Misuse("the vnode is new and shares a body"))?;
+        if is_packed(&stored) {
+            // Also if it was packed since the caller looked.
+            vnode.place = stored.place;
+            return self.unpack(vnode, update);
+        }
         let name = body_name(&tree, vnode).expect("the body is in a file");
         let copy = BodyName { generation: vnode.generations + 1, ..name };
         media.room_for(vnode.status.used)?;
         make_copy(media, name, copy)?;
         let mut batch = Batch::default();
         self.name_copy(&tree, name, copy, &mut batch)?;
-        let stored = tree.vnode(no)?.filter(|stored| stored.place == vnode.place);
-        let mut stored = stored.ok_or(StoreError::Misuse("the body is not as the vnode says"))?;
+        let mut stored = stored;
+        if stored.place != vnode.place {
+            return Err(StoreError::Misuse("the body is not as the vnode says"));
+        }
         stored.generations = copy.generation;
         stored.own_since = tree.epoch;
         tree.put_vnode(&stored, &mut batch)?;
         tree.note_change(no, &mut batch);
         batch.delete(&unstable_key(copy));
+        note_body(media, copy, &mut batch);
         media.apply(&batch)?;
+        media.wake_packer();
         media.sync()?;
         vnode.generations = stored.generations;
         vnode.own_since = stored.own_since;
@@ -111,7 +122,7 @@ impl Volume {
         media.room_for(head.status.used)?;
         let file = make_copy(media, name, copy)?;
         let mut sealed = Vnode {
-            place: Place::File { epoch: copy.epoch, generation: copy.generation },
+            place: Place::File { epoch: copy.epoch, generation: copy.generation, packed: false },
             generations: copy.generation,
             own_since: 0,
             ..head.clone()
@@ -159,12 +170,13 @@ impl Volume {
         let key = key::change(tree.id, tree.epoch + 1, no);
         batch.put(&key, &record::encode_change(&key));
         batch.delete(&unstable_key(aside.copy));
+        note_body(&tree.media, aside.copy, batch);
         Ok(())
     }
 
     /// The records of sealed epochs that name a body's file name its copy.
     fn name_copy(&self, tree: &Tree, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<()> {
-        let place = |of: BodyName| Place::File { epoch: of.epoch, generation: of.generation };
+        let place = |of: BodyName| Place::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
         let prefix = key::of_vnode(kind::VNODE, tree.id, name.vnode);
         let mut result = Ok(());
         tree.media.engine.scan(&prefix.epoch(tree.floor), &prefix_end(&prefix), &mut |key, value| {
@@ -184,6 +196,10 @@ impl Volume {
         })?;
         result
     }
+}
+
+fn is_packed(vnode: &Vnode) -> bool {
+    matches!(vnode.place, Place::File { packed: true, .. })
 }
 
 /// A copy of a body's file that is on disk, and marked as nobody's.
@@ -219,7 +235,7 @@ fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
 
 /// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody knows what a damaged one names.
 pub(crate) fn is_named(media: &Media, name: BodyName) -> Result<bool> {
-    let place = Place::File { epoch: name.epoch, generation: name.generation };
+    let place = Place::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
     let prefix = key::of_vnode(kind::VNODE, name.volume, name.vnode);
     let mut named = false;
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {

@@ -11,7 +11,7 @@ use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwL
 use types::{VnodeNo, VolumeId};
 
 use crate::StoreError;
-use crate::disk::{BodyFile, BodyName, Disk, Stamp};
+use crate::disk::{BodyFile, BodyName, Disk, Stamp, open_body};
 
 /// Which body.
 pub(crate) type BodyId = (VolumeId, VnodeNo);
@@ -61,7 +61,7 @@ impl Gate {
         {
             return Ok(Some(file.clone()));
         }
-        let file = disk.open(name).map_err(|e| StoreError::from_io("open of a body", &e))?;
+        let file = open_body(disk, name).map_err(|e| StoreError::from_io("open of a body", &e))?;
         *cached = file.clone().map(|file| (name, file));
         Ok(file)
     }

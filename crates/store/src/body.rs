@@ -155,14 +155,14 @@ impl Volume {
         match vnode.place {
             Place::None => {}
             Place::Inline => update.set_inline(no, None),
-            Place::File { epoch, generation } => {
+            Place::File { epoch, generation, packed } => {
                 if update.hold(&self.trunk, no).gate.backup {
                     update.set_inline(no, None);
                 }
                 update.forget_sums(no, 0);
                 // What a sealed epoch shows goes with that.
                 if self.tree().owns(vnode) {
-                    update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation });
+                    update.discard(BodyName { volume: self.trunk.id, vnode: no, epoch, generation, packed });
                 }
             }
         }
@@ -221,7 +221,7 @@ impl Volume {
         make: impl FnOnce(&dyn Disk, BodyName) -> std::io::Result<Arc<dyn BodyFile>>,
     ) -> Result<()> {
         let generation = vnode.generations + 1;
-        let place = Place::File { epoch: self.tree().epoch, generation };
+        let place = Place::File { epoch: self.tree().epoch, generation, packed: false };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
         let name = body_name(&self.tree(), &moved).expect("place is a file");
         let media = &self.trunk.media;

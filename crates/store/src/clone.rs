@@ -13,6 +13,7 @@ use crate::aside::Aside;
 use crate::catalog::put_view;
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
+use crate::pack::note_epoch;
 use crate::settle::settle_tree;
 use crate::stream::end_progress;
 use crate::volume::Result;
@@ -60,6 +61,7 @@ impl Partition {
             aside.iter().for_each(|aside| of.forget_aside(aside));
         }
         let volume = sealed?;
+        self.0.media.wake_packer();
         drop(nobody_writes);
         self.0.media.sync()?;
         Ok(volume)
@@ -85,6 +87,10 @@ impl Partition {
             Some(view) => view.lock().epoch,
             None => {
                 tree.epoch += 1;
+                if tree.headless {
+                    // A copy: nobody writes what it has.
+                    note_epoch(&self.0.media, trunk.id, tree.floor(), header.stored.epoch, &mut batch);
+                }
                 header.stored.epoch
             }
         };

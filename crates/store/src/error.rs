@@ -55,6 +55,7 @@ impl StoreError {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOSPC | Errno::DQUOT) => StoreError::NoSpace,
             Some(Errno::FBIG) => StoreError::TooBig,
+            None if error.kind() == io::ErrorKind::InvalidData => StoreError::Damaged(format!("{what}: {error}")),
             _ => StoreError::Medium(format!("{what}: {error}")),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) mod kind {
     pub(crate) const ORPHAN: u8 = b'o';
     pub(crate) const UNSTABLE: u8 = b'u';
     pub(crate) const GARBAGE: u8 = b'g';
+    /// A body that is to be packed.
+    pub(crate) const PACK: u8 = b'z';
 }
 
 /// Bytes of the inverted epoch at the end of a key.
@@ -154,6 +156,11 @@ pub(crate) fn replies(id: SessionId) -> Key {
 
 pub(crate) fn client(id: ClientId) -> Key {
     Key::new(kind::CLIENT).number((id.0 >> 64) as u64).number(id.0 as u64)
+}
+
+/// A body that is to be packed.
+pub(crate) fn pack(tree: VolumeId, vnode: VnodeNo, epoch: u64, generation: u64) -> Key {
+    of_vnode(kind::PACK, tree, vnode).number(epoch).number(generation)
 }
 
 /// Prefix of a volume's records of one kind.

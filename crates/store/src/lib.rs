@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod aside;
+mod below;
 mod blank;
 mod bodies;
 mod body;
@@ -28,6 +29,7 @@ mod key;
 mod lent;
 mod machine;
 mod media;
+mod pack;
 mod partition;
 mod reader;
 mod record;
@@ -49,6 +51,7 @@ mod upgrade;
 mod vnode;
 mod volume;
 
+pub use below::Compression;
 pub use blank::BlankName;
 pub use clone::NewClone;
 pub use error::{OpenError, StoreError};

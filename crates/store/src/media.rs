@@ -46,10 +46,14 @@ pub(crate) struct Media {
     reclaimed: Mutex<Option<(Instant, Duration)>>,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
+    /// Bodies that sealed epochs alone show are packed.
+    pub(crate) packs: bool,
+    /// There may be notes of such.
+    pub(crate) to_pack: AtomicBool,
 }
 
 impl Media {
-    pub(crate) fn new(engine: Box<dyn Engine>, disk: Box<dyn Disk>, open_bodies_max: usize) -> Arc<Media> {
+    pub(crate) fn new(engine: Box<dyn Engine>, disk: Box<dyn Disk>, open_bodies_max: usize, packs: bool) -> Arc<Media> {
         Arc::new(Media {
             engine: Gathered::new(engine),
             disk,
@@ -63,6 +67,8 @@ impl Media {
             refused: AtomicBool::new(false),
             reclaimed: Mutex::new(None),
             garbage: AtomicBool::new(true),
+            packs,
+            to_pack: AtomicBool::new(true),
         })
     }
 

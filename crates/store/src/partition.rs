@@ -22,7 +22,7 @@ use crate::resident::Residents;
 use crate::sessions::Counter;
 use crate::stream::Incoming;
 use crate::volume::Result;
-use crate::{MemMachine, OpenError, StoreError, format, record, settle};
+use crate::{Compression, MemMachine, OpenError, StoreError, format, record, settle};
 
 /// What a new partition is told.
 #[derive(Clone, Debug, Default)]
@@ -40,11 +40,13 @@ pub struct OpenOptions {
     pub open_bodies_max: usize,
     /// Where random numbers come from; `None`: the operating system.
     pub seed: Option<u64>,
+    /// Bodies that only sealed epochs show are compressed in the background (`pack.rs`), unless the file system below does it. What is packed can be read either way.
+    pub compress: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cache_bytes: 128 << 20, open_bodies_max: 512, seed: None }
+        OpenOptions { cache_bytes: 128 << 20, open_bodies_max: 512, seed: None, compress: false }
     }
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct Inner {
     pub(crate) media: Arc<Media>,
     id: u128,
     server: String,
+    compression: Compression,
     /// Held by whoever changes which volumes there are and what they are called.
     pub(crate) catalog: Mutex<()>,
     pub(crate) residents: Mutex<Residents>,
@@ -174,13 +177,14 @@ impl Partition {
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
-    /// there are none and room was refused, it takes the time to get back what removed records hold. For a background thread.
+    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs a body, if one waits. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
         let swept = settle::sweep(&self.0.media, max)?;
-        if swept > 0 { Ok(swept) } else { self.sweep_removals(max) }
+        let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
+        if swept > 0 { Ok(swept) } else { self.pack_one() }
     }
 
     /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
@@ -198,6 +202,11 @@ impl Partition {
     /// `Medium`.
     pub fn space(&self) -> Result<Space> {
         self.0.media.space()
+    }
+
+    /// What compresses bodies that only sealed epochs show.
+    pub fn compression(&self) -> &Compression {
+        &self.0.compression
     }
 
     /// The engine's numbers about itself, for people.
@@ -247,8 +256,11 @@ fn start(
     lock: Option<fs::File>,
 ) -> std::result::Result<Partition, OpenError> {
     let old = found.version < format::FORMAT_VERSION;
+    let compression = Compression::at(path, options.compress);
+    let packs = compression == Compression::Packed;
     let partition = Partition(Arc::new(Inner {
-        media: Media::new(engine, disk, options.open_bodies_max),
+        media: Media::new(engine, disk, options.open_bodies_max, packs),
+        compression,
         id: found.id,
         server: found.server,
         catalog: Mutex::default(),

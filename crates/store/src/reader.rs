@@ -294,7 +294,9 @@ pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<d
 /// The name of the file that a body is in.
 pub(crate) fn body_name(tree: &Tree, vnode: &Vnode) -> Option<BodyName> {
     match vnode.place {
-        Place::File { epoch, generation } => Some(BodyName { volume: tree.id, vnode: vnode.no(), epoch, generation }),
+        Place::File { epoch, generation, packed } => {
+            Some(BodyName { volume: tree.id, vnode: vnode.no(), epoch, generation, packed })
+        }
         Place::None | Place::Inline => None,
     }
 }

@@ -171,6 +171,7 @@ pub(crate) fn is_change_with_buckets(key: &[u8], value: &[u8]) -> bool {
 const NONE: u8 = 0;
 const INLINE: u8 = 1;
 const FILE: u8 = 2;
+const PACKED: u8 = 3;
 const HAS_XATTR: u8 = 1;
 const HANDED: u8 = 2;
 /// In this record's epoch the body file belongs to the head alone, though an older epoch made it.
@@ -202,7 +203,8 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     let (place, epoch, generation) = match vnode.place {
         Place::None => (NONE, 0, 0),
         Place::Inline => (INLINE, 0, 0),
-        Place::File { epoch, generation } => (FILE, epoch, generation),
+        Place::File { epoch, generation, packed: false } => (FILE, epoch, generation),
+        Place::File { epoch, generation, packed: true } => (PACKED, epoch, generation),
     };
     out.u8(place);
     out.u64(epoch);
@@ -253,7 +255,8 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
     let place = match (fields.u8()?, fields.u64()?, fields.u32()?) {
         (NONE, 0, 0) => Place::None,
         (INLINE, 0, 0) => Place::Inline,
-        (FILE, epoch, generation) => Place::File { epoch, generation },
+        (FILE, epoch, generation) => Place::File { epoch, generation, packed: false },
+        (PACKED, epoch, generation) => Place::File { epoch, generation, packed: true },
         _ => return None,
     };
     let has = |flag: u8| flags & flag != 0;

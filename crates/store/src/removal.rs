@@ -89,7 +89,7 @@ impl Removal {
 const REMOVALS_LOOKED_AT_MAX: usize = 1000;
 
 /// Kinds of a tree's records that go with it, each a range.
-const OF_TREES: [u8; 9] = [
+const OF_TREES: [u8; 10] = [
     kind::VNODE,
     kind::ENTRIES,
     kind::INLINE,
@@ -99,6 +99,7 @@ const OF_TREES: [u8; 9] = [
     kind::UNSTABLE,
     kind::GARBAGE,
     kind::CHANGE,
+    kind::PACK,
 ];
 
 impl Partition {

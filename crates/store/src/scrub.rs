@@ -350,7 +350,8 @@ impl Scrub<'_> {
         if is_named(media, name)? {
             return Ok(true);
         }
-        if media.engine.get(&garbage)?.is_some() {
+        let to_pack = key::pack(name.volume, name.vnode, name.epoch, u64::from(name.generation));
+        if media.engine.get(&garbage)?.is_some() || media.engine.get(&to_pack)?.is_some() {
             return Ok(true);
         }
         // Swept meanwhile: then it is gone.

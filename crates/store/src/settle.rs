@@ -226,7 +226,7 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
             Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        let place = Place::File { epoch: name.epoch, generation: name.generation };
+        let place = Place::File { epoch: name.epoch, generation: name.generation, packed: false };
         if let Some(vnode) = current.filter(|vnode| vnode.place == place) {
             let gate = media.bodies.gate(id);
             let mut gate = gate.write();
@@ -296,7 +296,10 @@ fn sweep_some(media: &Arc<Media>, max: usize) -> Result<usize> {
     media.sync()?;
     let mut batch = Batch::default();
     for name in &garbage {
-        media.disk.remove(*name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+        for packed in [false, true] {
+            let name = BodyName { packed, ..*name };
+            media.disk.remove(name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
+        }
         batch.delete(&key::garbage(name.volume, name.vnode, name.epoch, name.generation));
     }
     media.apply(&batch)?;
@@ -311,5 +314,6 @@ pub(crate) fn body_of_key(key: &[u8]) -> Option<BodyName> {
         vnode: VnodeNo(number(1)?),
         epoch: number(2)?,
         generation: u32::try_from(number(3)?).ok()?,
+        packed: false,
     })
 }

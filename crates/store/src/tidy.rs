@@ -150,7 +150,7 @@ impl Trunk {
     }
 
     /// The vnode's records, newest first.
-    fn vnode_records(&self, no: VnodeNo) -> Result<Vec<(Vec<u8>, Option<Vnode>)>> {
+    pub(crate) fn vnode_records(&self, no: VnodeNo) -> Result<Vec<(Vec<u8>, Option<Vnode>)>> {
         let prefix = key::of_vnode(kind::VNODE, self.id, no);
         let mut found = Ok(Vec::new());
         self.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {

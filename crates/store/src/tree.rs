@@ -178,8 +178,8 @@ impl Tree {
 
     /// A body file that no record names any more is removed in the background.
     pub(crate) fn discard(&self, vnode: VnodeNo, place: Place, batch: &mut Batch) {
-        if let Place::File { epoch, generation } = place {
-            let name = BodyName { volume: self.id, vnode, epoch, generation };
+        if let Place::File { epoch, generation, packed } = place {
+            let name = BodyName { volume: self.id, vnode, epoch, generation, packed };
             let key = key::garbage(name.volume, name.vnode, epoch, generation);
             batch.put(&key, &record::encode_numbers(&key, &[]));
             batch.delete(&unstable_key(name));

@@ -16,6 +16,8 @@ pub enum Place {
         epoch: u64,
         /// Tells this file from earlier ones of the same vnode and epoch.
         generation: u32,
+        /// It is compressed, and not changed in place.
+        packed: bool,
     },
 }
 

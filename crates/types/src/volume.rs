@@ -95,6 +95,8 @@ pub struct PartitionInfo {
     pub name: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
+    /// What compresses snapshots and copies on it, for people: `none`, `zstd` (the server), or the file system below. At most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
+    pub compression: String,
 }
 
 /// What of a volume `SetFields` changes; `None` stays.

@@ -18,7 +18,7 @@ const VOLUME_BYTES: usize = 88;
 /// Bytes before the volumes of an answer.
 const VOLUMES_HEAD_BYTES: usize = 5;
 /// Bytes of a partition without its name.
-const PARTITION_BYTES: usize = 22;
+const PARTITION_BYTES: usize = 24;
 
 pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
     match call {
@@ -224,7 +224,9 @@ pub(super) fn put_partitions(to: &mut Writer, partitions: &[PartitionInfo]) {
             .u64(partition.free_bytes)
             .u32(partition.no.0)
             .length16("bytes of a partition's name", partition.name.len(), PARTITION_NAME_BYTES_MAX)
-            .raw(partition.name.as_bytes());
+            .raw(partition.name.as_bytes())
+            .length16("bytes of a compression's name", partition.compression.len(), PARTITION_NAME_BYTES_MAX)
+            .raw(partition.compression.as_bytes());
     }
 }
 
@@ -234,7 +236,9 @@ pub(super) fn get_partitions(from: &mut Reader<'_>) -> Result<Answer, WireError>
     let partition = |_| {
         let (total_bytes, free_bytes, no) = (from.u64()?, from.u64()?, PartitionNo(from.u32()?));
         let length = from.length16("bytes of a partition's name", PARTITION_NAME_BYTES_MAX)?;
-        Ok(PartitionInfo { no, name: from.text(length)?, total_bytes, free_bytes })
+        let name = from.text(length)?;
+        let length = from.length16("bytes of a compression's name", PARTITION_NAME_BYTES_MAX)?;
+        Ok(PartitionInfo { no, name, total_bytes, free_bytes, compression: from.text(length)? })
     };
     (0..count).map(partition).collect::<Result<_, _>>().map(Answer::Partitions)
 }

@@ -11,7 +11,7 @@ use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
 use super::up::start_server;
-use crate::cell::{CellDir, VOLUME, Where};
+use crate::cell::{CellDir, Compress, VOLUME, Where};
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
 use crate::{logging, stopping};
@@ -103,6 +103,7 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.name = cell.config.server.clone();
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
+    config.store.compress = cell.config.compress == Some(Compress::Zstd);
     let place = cell.database();
     if matches!(place, CellPlace::Here(_)) {
         config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use client::Endpoint;
-use store::Room;
+use store::{Compression, Room};
 
 use super::{Finding, port};
 use crate::ask::Asking;
-use crate::cell::CellDir;
+use crate::cell::{CellDir, Compress};
 use crate::daemon::Process;
 use crate::mounts::{self, Health};
 use crate::show;
@@ -30,7 +30,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     for path in &cell.partitions() {
         findings.push(disk(path, cell.dir()));
         findings.extend(future_times(path));
-        findings.push(partition(path));
+        findings.push(partition(path, cell.config.compress == Some(Compress::Zstd)));
     }
     findings.push(server_process(cell, server));
     findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
@@ -101,13 +101,20 @@ fn future_times(partition: &Path) -> Option<Finding> {
     ))
 }
 
-fn partition(path: &Path) -> Finding {
+fn partition(path: &Path, compress: bool) -> Finding {
     const CHECK: &str = "partition";
     if !path.exists() {
         return Finding::ok(CHECK, format!("{} is made when the server first starts", path.display()));
     }
     match store::check_format(path) {
-        Ok(format) => Finding::ok(CHECK, format!("{} has format version {}", path.display(), format.version)),
+        Ok(format) => {
+            let compression = match Compression::at(path, compress) {
+                Compression::None => "nothing compresses what lies on it".to_owned(),
+                Compression::Packed => "snapshots and copies are compressed by the server (zstd)".to_owned(),
+                Compression::Below(how) => format!("the file system below compresses ({how})"),
+            };
+            Finding::ok(CHECK, format!("{} has format version {}; {compression}", path.display(), format.version))
+        }
         // These messages say what to do themselves.
         Err(error) => {
             let text = error.to_string();
@@ -215,9 +222,9 @@ mod tests {
     #[test]
     fn a_partition_that_cannot_be_opened_is_told_with_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(partition(&dir.path().join("none")).level, Level::Ok);
+        assert_eq!(partition(&dir.path().join("none"), false).level, Level::Ok);
         fs::write(dir.path().join("FORMAT"), "something else").unwrap();
-        let finding = partition(dir.path());
+        let finding = partition(dir.path(), false);
         assert_eq!(finding.level, Level::Fail);
         assert!(finding.mend.is_some(), "{finding:?}");
     }

@@ -221,6 +221,15 @@ impl Disk for MemDisk {
             if let Some(id) = machine.files.names.get(&name).copied() {
                 machine.files.files.get_mut(&id).expect("a name has a file").name_synced = true;
             }
+            // Whatever had the name is gone for good.
+            let files = &mut machine.files;
+            let gone = files.removed.extract_if(.., |(removed, _)| *removed == name).map(|(_, id)| id);
+            for id in gone.collect::<Vec<_>>() {
+                let named = files.names.values().chain(files.blanks.values()).any(|other| *other == id);
+                if !named {
+                    files.files.remove(&id);
+                }
+            }
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod files;
 mod memory;
+mod packed;
 
 use std::io;
 use std::ops::Range;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 pub(crate) use files::Files;
 pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
+pub(crate) use packed::{pack, unpack};
 use types::{VnodeNo, VolumeId};
 
 use crate::{BlankName, Space, StoreError};
@@ -21,20 +23,35 @@ pub(crate) struct BodyName {
     pub(crate) vnode: VnodeNo,
     pub(crate) epoch: u64,
     pub(crate) generation: u32,
+    /// What has the same numbers, compressed (`packed.rs`).
+    pub(crate) packed: bool,
 }
 
 /// Its file's name below the directory that the volume and the vnode choose.
 pub(crate) fn file_name(name: BodyName) -> String {
-    format!("{:x}.{:x}.{:x}", name.vnode.0, name.epoch, name.generation)
+    let end = if name.packed { PACKED } else { "" };
+    format!("{:x}.{:x}.{:x}{end}", name.vnode.0, name.epoch, name.generation)
+}
+
+/// What names of packed bodies end with.
+const PACKED: &str = ".z";
+
+/// Opens a body file, packed or not; `None` if there is none.
+pub(crate) fn open_body(disk: &dyn Disk, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>> {
+    match disk.open(name)? {
+        Some(file) if name.packed => Ok(Some(Arc::new(packed::Packed::open(file)?))),
+        file => Ok(file),
+    }
 }
 
 /// The body that a file belongs to; `None`: to none. Only the name itself is taken, no other form of the same numbers.
 pub(crate) fn parse_name(volume: VolumeId, text: &str) -> Option<BodyName> {
-    let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+    let (numbers, packed) = text.strip_suffix(PACKED).map_or((text, false), |numbers| (numbers, true));
+    let mut parts = numbers.split('.').map(|part| u64::from_str_radix(part, 16).ok());
     let vnode = VnodeNo(parts.next()??);
     let epoch = parts.next()??;
     let generation = u32::try_from(parts.next()??).ok()?;
-    let name = BodyName { volume, vnode, epoch, generation };
+    let name = BodyName { volume, vnode, epoch, generation, packed };
     (file_name(name) == text).then_some(name)
 }
 
@@ -45,7 +62,7 @@ pub(crate) trait Disk: Send + Sync {
     /// Makes a body file with the bytes and holes of another, in place of what has that name (from an update that never committed). Neither it nor
     /// its name need be on disk.
     fn copy(&self, from: BodyName, to: BodyName) -> io::Result<Arc<dyn BodyFile>>;
-    /// Opens a body file; `None` if there is none.
+    /// Opens a body file, as it is; `None` if there is none.
     fn open(&self, name: BodyName) -> io::Result<Option<Arc<dyn BodyFile>>>;
     /// Removes a body file; fine if there is none.
     fn remove(&self, name: BodyName) -> io::Result<()>;
@@ -53,7 +70,7 @@ pub(crate) trait Disk: Send + Sync {
     fn list(&self, volume: VolumeId, visit: &mut dyn FnMut(Result<BodyName, String>)) -> io::Result<()>;
     /// Removes up to `max` of a volume's body files, and at last what else was made for it; says how many files, fewer than `max` at the end.
     fn clear(&self, volume: VolumeId, max: usize) -> io::Result<usize>;
-    /// The directory entry of a body file is on disk.
+    /// The directory entry of a body file is on disk, or that there is none any more.
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError>;
     /// Every body file and its name is on disk.
     fn sync_all(&self) -> Result<(), StoreError>;

@@ -254,6 +254,7 @@ impl Partition {
         drop(nobody_writes);
         state.over = true;
         self.0.incomings.lock().remove(&tree);
+        self.0.media.wake_packer();
         self.0.media.sync()?;
         Ok(volume)
     }

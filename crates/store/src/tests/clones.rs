@@ -412,7 +412,7 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     assert_eq!(clone.read(&old, 1 << 30, 8).unwrap(), &b"far"[..]);
     assert_eq!(volume.read(&now, 0, 8).unwrap(), &b"\x01\x01\x01new\x01\x01"[..]);
     let of = |place| match place {
-        Place::File { epoch, generation } => {
+        Place::File { epoch, generation, .. } => {
             path.join(format!("bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}", (file.no().0 >> 1) & 0xff, file.no().0))
         }
         _ => unreachable!(),

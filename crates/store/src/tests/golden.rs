@@ -45,7 +45,7 @@ fn vnode() -> Vnode {
         exclusive: 0xabcd,
         parent: VnodeNo(7),
         entries: 0,
-        place: Place::File { epoch: 1, generation: 9 },
+        place: Place::File { epoch: 1, generation: 9, packed: false },
         generations: 9,
         own_since: 0,
         has_xattr: true,

@@ -7,5 +7,6 @@ mod damage;
 mod epochs;
 pub(crate) mod golden;
 mod lent;
+mod pack;
 pub(crate) mod stream;
 mod world;

@@ -121,6 +121,8 @@ enum Step {
     /// A part is sent again.
     Again,
     Abandon,
+    /// Of the copy, which also packs.
+    Sweep,
     Kill,
     PowerLoss(u64),
 }
@@ -132,6 +134,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..4_u8, prop_oneof![2 => Just(None), 1 => (0..4_u8).prop_map(Some)]).prop_map(|(of, stop)| Step::Pull(of, stop)),
         1 => Just(Step::Again),
         1 => Just(Step::Abandon),
+        4 => Just(Step::Sweep),
         1 => Just(Step::Kill),
         1 => any::<u64>().prop_map(Step::PowerLoss),
     ]
@@ -179,6 +182,7 @@ impl Pair {
                 }
             }
             Step::Abandon => drop(self.copy.abandon_incoming(self.tree())),
+            Step::Sweep => self.copy.sweep(100).map(drop).unwrap(),
             Step::Kill => self.copy = open(&self.machine),
             Step::PowerLoss(seed) => {
                 let machine = self.machine.power_loss(*seed);

@@ -123,7 +123,7 @@ pub(crate) struct World {
 
 pub(crate) fn options() -> OpenOptions {
     // Few open bodies, so that gates come and go.
-    OpenOptions { seed: Some(7), open_bodies_max: 2, ..OpenOptions::default() }
+    OpenOptions { seed: Some(7), open_bodies_max: 2, compress: true, ..OpenOptions::default() }
 }
 
 pub(crate) fn new_root() -> NewRoot {

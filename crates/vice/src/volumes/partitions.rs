@@ -66,7 +66,9 @@ impl Partitions {
         let info = |(no, named): (u32, &Named)| {
             let space = named.partition.space()?;
             let (total_bytes, free_bytes) = (space.total_bytes, space.free_bytes);
-            Ok(PartitionInfo { no: PartitionNo(no), name: named.name.clone(), total_bytes, free_bytes })
+            let (no, name, compression) =
+                (PartitionNo(no), named.name.clone(), named.partition.compression().to_string());
+            Ok(PartitionInfo { no, name, total_bytes, free_bytes, compression })
         };
         (0..).zip(self.0.iter()).map(info).collect()
     }

@@ -52,11 +52,15 @@ impl Partinfo {
             if office.common.json {
                 crate::show::json(&json!({
                     "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
+                    "compression": partition.compression,
                 }));
             } else {
                 let (free, total) = (free / 1024, total / 1024);
                 let name = if several { format!("{server} {name}") } else { name.clone() };
                 println!("Free space on partition {name}: {free} K blocks out of total {total}");
+                if partition.compression != "none" {
+                    println!("    Snapshots and copies are compressed: {}", partition.compression);
+                }
             }
         }
         Ok(())

@@ -1,0 +1,290 @@
+//! Packed bodies: compressed chunk by chunk, so that any part can be read without the rest.
+//!
+//! ```text
+//! chunk, chunk, ...      each a zstd frame of CHUNK_BYTES of the body (the last one of what is left); one that is all zeros is left out
+//! index                  the length of each frame (0: left out), u32 each
+//! end                    length of the body u64, crc32c of index and length u32, magic
+//! ```
+//! Numbers are little-endian. A packed body is written once, whole and on disk before a record names it, and never changed. What is in it is checked by the sums of
+//! the body's blocks, as of any body, and the index by its own.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{BodyFile, Stamp};
+use crate::StoreError;
+
+/// Four blocks: a short read decompresses no more than that, and longer chunks compress source text only a few percent better.
+const CHUNK_BYTES: u64 = 64 << 10;
+/// Packed once and read often. Source text: 3 has 4.2 times less, 9 has 4.6, 19 has 4.8 at a tenth of the speed.
+const LEVEL: i32 = 9;
+const MAGIC: [u8; 4] = *b"RZ1\n";
+/// Bytes behind the index.
+const END_BYTES: u64 = 16;
+
+/// A packed body that is open. Read-only.
+pub(crate) struct Packed {
+    file: Arc<dyn BodyFile>,
+    length: u64,
+    /// Where each chunk's frame begins, and where the last one ends.
+    starts: Vec<u64>,
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("packed body: {what}"))
+}
+
+/// Writes what `from` has, as long as `length`, into the empty file `to`; says how long that became.
+pub(crate) fn pack(from: &dyn BodyFile, length: u64, to: &dyn BodyFile) -> io::Result<u64> {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut index = Vec::new();
+    let mut chunk = vec![0; CHUNK_BYTES as usize];
+    let mut at = 0;
+    for number in 0..length.div_ceil(CHUNK_BYTES) {
+        let offset = number * CHUNK_BYTES;
+        let there = (length - offset).min(CHUNK_BYTES) as usize;
+        let had = from.read_at(offset, &mut chunk[..there])?;
+        chunk[had..].fill(0);
+        let frame =
+            if chunk.iter().all(|byte| *byte == 0) { Vec::new() } else { compressor.compress(&chunk[..there])? };
+        index.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+        to.write_at(at, &frame)?;
+        at += frame.len() as u64;
+    }
+    index.extend_from_slice(&length.to_le_bytes());
+    index.extend_from_slice(&crc32c::crc32c(&index).to_le_bytes());
+    index.extend_from_slice(&MAGIC);
+    to.write_at(at, &index)?;
+    Ok(at + index.len() as u64)
+}
+
+/// Writes what the packed body has into the empty file `to`; holes of whole chunks stay holes.
+pub(crate) fn unpack(from: &dyn BodyFile, to: &dyn BodyFile) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES as usize];
+    let mut at = 0;
+    while let Some(run) = from.next_data(at)? {
+        at = run.start;
+        while at < run.end {
+            let there = (run.end - at).min(CHUNK_BYTES) as usize;
+            let had = from.read_at(at, &mut chunk[..there])?;
+            to.write_at(at, &chunk[..had])?;
+            at += there as u64;
+        }
+    }
+    to.set_length(from.length()?)
+}
+
+impl Packed {
+    /// Reads the index of a packed body.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is none, or damaged.
+    pub(crate) fn open(file: Arc<dyn BodyFile>) -> io::Result<Packed> {
+        let all = file.length()?;
+        let mut end = [0; END_BYTES as usize];
+        let index_end = all.checked_sub(END_BYTES).ok_or_else(|| damaged("too short"))?;
+        if file.read_at(index_end, &mut end)? != end.len() || end[12..] != MAGIC {
+            return Err(damaged("no end"));
+        }
+        let length = u64::from_le_bytes(end[..8].try_into().expect("8 bytes"));
+        let index_bytes = length.div_ceil(CHUNK_BYTES).checked_mul(4).filter(|bytes| *bytes <= index_end);
+        let index_bytes = index_bytes.ok_or_else(|| damaged("no index"))?;
+        let mut index = vec![0; index_bytes as usize + 8];
+        let whole = file.read_at(index_end - index_bytes, &mut index)? == index.len();
+        if !whole || crc32c::crc32c(&index).to_le_bytes() != end[8..12] {
+            return Err(damaged("the index fails its sum"));
+        }
+        let mut starts = vec![0];
+        let mut at = 0;
+        for frame in index[..index_bytes as usize].chunks_exact(4) {
+            at += u64::from(u32::from_le_bytes(frame.try_into().expect("4 bytes")));
+            starts.push(at);
+        }
+        if at != index_end - index_bytes {
+            return Err(damaged("the index does not fit"));
+        }
+        Ok(Packed { file, length, starts })
+    }
+
+    /// Fills `out`, as long as the chunk.
+    fn chunk(&self, number: u64, out: &mut [u8]) -> io::Result<()> {
+        let (start, end) = (self.starts[number as usize], self.starts[number as usize + 1]);
+        if start == end {
+            out.fill(0);
+            return Ok(());
+        }
+        SCRATCH.with_borrow_mut(|(decompressor, frame)| {
+            frame.resize((end - start) as usize, 0);
+            if self.file.read_at(start, frame)? != frame.len() {
+                return Err(damaged("a chunk is missing"));
+            }
+            let decompressor = match decompressor {
+                Some(decompressor) => decompressor,
+                none => none.insert(zstd::bulk::Decompressor::new()?),
+            };
+            match decompressor.decompress_to_buffer(frame, out) {
+                Ok(got) if got == out.len() => Ok(()),
+                _ => Err(damaged("a chunk cannot be unpacked")),
+            }
+        })
+    }
+}
+
+thread_local! {
+    /// A decompressor with its state, and what it reads.
+    #[allow(clippy::type_complexity)] // it is named here
+    static SCRATCH: RefCell<(Option<zstd::bulk::Decompressor<'static>>, Vec<u8>)> = const { RefCell::new((None, Vec::new())) };
+}
+
+fn read_only() -> io::Error {
+    io::Error::other("a packed body is not written")
+}
+
+impl BodyFile for Packed {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let end = self.length.min(offset.saturating_add(buffer.len() as u64));
+        let mut at = offset;
+        while at < end {
+            let number = at / CHUNK_BYTES;
+            let chunk = number * CHUNK_BYTES..self.length.min((number + 1) * CHUNK_BYTES);
+            let length = (chunk.end - chunk.start) as usize;
+            let stop = chunk.end.min(end);
+            let part = &mut buffer[(at - offset) as usize..(stop - offset) as usize];
+            if part.len() == length {
+                self.chunk(number, part)?;
+            } else {
+                let mut whole = vec![0; length];
+                self.chunk(number, &mut whole)?;
+                let from = (at - chunk.start) as usize;
+                part.copy_from_slice(&whole[from..from + part.len()]);
+            }
+            at = stop;
+        }
+        Ok(end.saturating_sub(offset) as usize)
+    }
+
+    fn write_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn append(&self, _data: &[u8]) -> io::Result<u64> {
+        Err(read_only())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.length)
+    }
+
+    fn set_length(&self, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn extend(&self, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn settle_maps(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        Ok(Stamp { length: self.length, ..self.file.stamp()? })
+    }
+
+    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        if from >= self.length {
+            return Ok(None);
+        }
+        let is_data = |number: &usize| self.starts[*number] != self.starts[*number + 1];
+        let chunks = self.starts.len() - 1;
+        let first = (from / CHUNK_BYTES) as usize;
+        let Some(first) = (first..chunks).find(is_data) else { return Ok(None) };
+        let end = (first..chunks).find(|number| !is_data(number)).unwrap_or(chunks);
+        Ok(Some(from.max(first as u64 * CHUNK_BYTES)..self.length.min(end as u64 * CHUNK_BYTES)))
+    }
+
+    fn punch(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn reserve(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn has_data(&self, offset: u64, length: u64) -> io::Result<bool> {
+        Ok(self.next_data(offset)?.is_some_and(|run| run.start < offset + length))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync()
+    }
+
+    fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use types::{VnodeNo, VolumeId};
+
+    use super::*;
+    use crate::MemMachine;
+    use crate::disk::{BodyName, Disk, MemDisk};
+
+    fn file(disk: &MemDisk, generation: u32, bytes: &[u8]) -> Arc<dyn BodyFile> {
+        let name = BodyName { volume: VolumeId(1), vnode: VnodeNo(2), epoch: 1, generation, packed: false };
+        let file = disk.create(name).unwrap();
+        file.write_at(0, bytes).unwrap();
+        file
+    }
+
+    proptest! {
+        #[test]
+        fn any_part_of_any_body_comes_out_as_it_went_in(
+            runs in prop::collection::vec((any::<u8>(), 0..90_000_usize), 1..6),
+            reads in prop::collection::vec((0..400_000_u64, 0..200_000_usize), 1..8),
+        ) {
+            let disk = MemDisk(MemMachine::new().0);
+            let bytes: Vec<u8> = runs.iter().flat_map(|(byte, length)| vec![*byte; *length]).collect();
+            let (plain, target, back) = (file(&disk, 1, &bytes), file(&disk, 2, b""), file(&disk, 3, b""));
+            pack(&*plain, bytes.len() as u64, &*target).unwrap();
+            let packed = Packed::open(target).unwrap();
+            for (offset, length) in reads {
+                let mut buffer = vec![0xaa; length];
+                let got = packed.read_at(offset, &mut buffer).unwrap();
+                let from = bytes.len().min(offset as usize);
+                prop_assert_eq!(&buffer[..got], &bytes[from..bytes.len().min(from + length)]);
+            }
+            unpack(&packed, &*back).unwrap();
+            let mut found = vec![0; bytes.len()];
+            prop_assert_eq!(back.read_at(0, &mut found).unwrap(), bytes.len());
+            prop_assert_eq!((found, back.length().unwrap()), (bytes.clone(), bytes.len() as u64));
+        }
+
+        #[test]
+        fn what_is_no_packed_body_is_refused_or_read_without_harm(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200), flip in any::<(prop::sample::Index, u8)>(), real in any::<bool>(),
+        ) {
+            let disk = MemDisk(MemMachine::new().0);
+            if real {
+                let (plain, target) = (file(&disk, 1, &bytes), file(&disk, 2, b""));
+                let length = pack(&*plain, bytes.len() as u64, &*target).unwrap();
+                bytes = vec![0; length as usize];
+                target.read_at(0, &mut bytes).unwrap();
+            }
+            if !bytes.is_empty() {
+                let at = flip.0.index(bytes.len());
+                bytes[at] ^= flip.1;
+            }
+            if let Ok(packed) = Packed::open(file(&disk, 3, &bytes)) {
+                let mut buffer = vec![0; 4096];
+                let _ = packed.read_at(0, &mut buffer);
+            }
+        }
+    }
+}

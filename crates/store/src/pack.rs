@@ -1,0 +1,272 @@
+//! Packing: bodies that sealed epochs alone show are compressed in the background, where the partition is opened so.
+//!
+//! Model. What only sealed epochs show never changes again, so it may as well be small. Such bodies are noted (`z` records) by the batch that makes them so: a copy that
+//! was set aside, or all that changed in an epoch of a tree that has no read-write volume here. The packer makes the packed file beside the plain one, compares what
+//! comes out of it with the sums of the body's blocks, and has it on disk before one batch names it in all records that named the plain file, which goes after
+//! that batch is on disk. Then the note goes; a crash in between begins again. A body that does not become an eighth smaller stays as it is.
+//!
+//! A packed body is never written. Should the head come to it (what is put together for the next release of a copy; a copy that becomes a read-write volume), it gets a
+//! plain file first. Readers, the scrubber and streams see no difference.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use types::{VnodeNo, VolumeId};
+
+use crate::disk::{BodyFile, BodyName, open_body, pack, unpack};
+use crate::engine::{Batch, Engine, prefix_end};
+use crate::key::{self, kind};
+use crate::media::Media;
+use crate::reader::open_file;
+use crate::record::GROUP_BLOCKS;
+use crate::settle::{body_of_key, sums_found};
+use crate::tree::Tree;
+use crate::trunk::Trunk;
+use crate::volume::Result;
+use crate::{Partition, Place, StoreError, Update, Vnode, Volume, record};
+
+/// Notes that are made in one batch.
+const NOTES_AT_ONCE: usize = 1000;
+
+/// Puts a note into the batch that leaves the body to sealed epochs. Follow with [`Media::wake_packer`].
+pub(crate) fn note_body(media: &Media, name: BodyName, batch: &mut Batch) {
+    if media.packs {
+        let key = key::pack(name.volume, name.vnode, name.epoch, u64::from(name.generation));
+        batch.put(&key, &record::encode_numbers(&key, &[]));
+    }
+}
+
+/// The same for all that changed behind `base` (0: everything) up to `epoch`, which is sealed in a tree without a read-write volume.
+pub(crate) fn note_epoch(media: &Media, tree: VolumeId, base: u64, epoch: u64, batch: &mut Batch) {
+    if media.packs {
+        let key = key::pack(tree, WHOLE_EPOCH, epoch, base);
+        batch.put(&key, &record::encode_numbers(&key, &[]));
+    }
+}
+
+/// No vnode has this number.
+const WHOLE_EPOCH: VnodeNo = VnodeNo(0);
+
+/// The place of a body's file.
+fn place_of(name: BodyName) -> Place {
+    Place::File { epoch: name.epoch, generation: name.generation, packed: name.packed }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> StoreError {
+    move |error| StoreError::from_io(what, &error)
+}
+
+impl Media {
+    /// There are notes.
+    pub(crate) fn wake_packer(&self) {
+        self.to_pack.store(self.packs, Ordering::SeqCst);
+    }
+}
+
+impl Partition {
+    /// Packs one body that waits for it; says how many notes it took away, 0 if there are none.
+    pub(crate) fn pack_one(&self) -> Result<usize> {
+        let media = &self.0.media;
+        if !media.to_pack.swap(false, Ordering::SeqCst) {
+            return Ok(0);
+        }
+        let mut note = None;
+        let prefix = [kind::PACK];
+        media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+            note = body_of_key(key).map(|name| (key.to_vec(), name));
+            ControlFlow::Break(())
+        })?;
+        let Some((key, name)) = note else { return Ok(0) };
+        media.wake_packer();
+        if let Some(trunk) = self.tree_of(name.volume)? {
+            let packed = match name.vnode {
+                WHOLE_EPOCH => trunk.note_changed(u64::from(name.generation), name.epoch),
+                _ => trunk.pack(name),
+            };
+            match packed {
+                // It stays as it is; scrub reports it.
+                Err(StoreError::Damaged(what)) => tracing::warn!(what, "is damaged and not packed"),
+                result => result?,
+            }
+        }
+        let mut batch = Batch::default();
+        batch.delete(&key);
+        media.apply(&batch)?;
+        Ok(1)
+    }
+}
+
+impl Trunk {
+    /// Notes the bodies that the changes of an epoch left.
+    fn note_changed(&self, base: u64, epoch: u64) -> Result<()> {
+        let mut names = Vec::new();
+        let mut result = Ok(());
+        let prefix = key::of_volume(kind::VNODE, self.id);
+        let (from, end) = if base == 0 {
+            (prefix.to_vec(), prefix_end(&prefix))
+        } else {
+            (key::changes(self.id, base + 1).to_vec(), key::changes(self.id, epoch + 1).to_vec())
+        };
+        let nth = if base == 0 { 1 } else { 2 };
+        let mut last = None;
+        self.media.engine.scan(&from, &end, &mut |key, _| {
+            let no = key::number_at(key, nth).map(VnodeNo);
+            if let Some(no) = no.filter(|no| last.replace(*no) != Some(*no)) {
+                match self.bodies_at(no, epoch) {
+                    Ok(found) => names.extend(found),
+                    Err(error) => result = Err(error),
+                }
+            }
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result?;
+        for names in names.chunks(NOTES_AT_ONCE) {
+            let mut batch = Batch::default();
+            names.iter().for_each(|name| note_body(&self.media, *name, &mut batch));
+            self.media.apply(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// The plain file in which an epoch has the body of a vnode, if it is in one.
+    fn bodies_at(&self, no: VnodeNo, epoch: u64) -> Result<Option<BodyName>> {
+        let vnode = match self.tree_at(epoch).vnode(no) {
+            // It has no body to pack.
+            Err(StoreError::Damaged(_)) => None,
+            vnode => vnode?,
+        };
+        Ok(vnode.and_then(|vnode| match vnode.place {
+            Place::File { epoch, generation, packed: false } => {
+                Some(BodyName { volume: self.id, vnode: no, epoch, generation, packed: false })
+            }
+            _ => None,
+        }))
+    }
+
+    fn tree_at(&self, epoch: u64) -> Tree {
+        let head = self.head();
+        // Nobody's: its readers are those of no volume.
+        Tree { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, ..*head }
+    }
+
+    fn pack(&self, name: BodyName) -> Result<()> {
+        let media = &self.media;
+        let packed = BodyName { packed: true, ..name };
+        if let Some(sealed) = self.only_sealed(name)? {
+            if !self.make_packed(name, packed, &sealed)? || !self.name_packed(name, packed)? {
+                return media.disk.remove(packed).map_err(failed("removal of a packed body"));
+            }
+        } else if self.records_of(packed)?.is_empty() {
+            // It went meanwhile, or the head has it.
+            return media.disk.remove(packed).map_err(failed("removal of a packed body"));
+        }
+        // A crash must not bring back what names it.
+        media.sync()?;
+        media.disk.remove(name).map_err(failed("removal of a body"))?;
+        // Nor the file behind the note's back.
+        media.sync_disk(|| media.disk.sync_name(name))
+    }
+
+    /// The record of a sealed epoch that names the file, if only sealed epochs do; the epoch first.
+    fn only_sealed(&self, name: BodyName) -> Result<Option<(u64, Vnode)>> {
+        let header = self.header.lock().stored.clone();
+        let records = self.records_of(name)?;
+        let floor = header.floor();
+        let newest = self.vnode_records(name.vnode)?.into_iter().next();
+        let heads = newest.is_some_and(|(key, vnode)| {
+            let names = vnode.is_some_and(|vnode| vnode.place == place_of(name));
+            names && (!header.headless || key::epoch_of(&key) > floor)
+        });
+        let mut sealed = records.into_iter().map(|(key, vnode)| (key::epoch_of(&key), vnode));
+        Ok(sealed.rfind(|(epoch, _)| !heads && *epoch <= floor))
+    }
+
+    /// Records that name the file, newest first.
+    fn records_of(&self, name: BodyName) -> Result<Vec<(Vec<u8>, Vnode)>> {
+        let records = self.vnode_records(name.vnode)?.into_iter();
+        let named = records.filter_map(|(key, vnode)| Some((key, vnode?)));
+        Ok(named.filter(|(_, vnode)| vnode.place == place_of(name)).collect())
+    }
+
+    /// Makes the packed file; whether it is worth it, and is on disk.
+    fn make_packed(&self, name: BodyName, packed: BodyName, sealed: &(u64, Vnode)) -> Result<bool> {
+        let (media, (epoch, vnode)) = (&self.media, sealed);
+        let lost = || StoreError::Damaged(format!("the file of {}", vnode.status.fid));
+        let plain = open_body(&*media.disk, name).map_err(failed("open of a body"))?.ok_or_else(lost)?;
+        media.room_for(vnode.status.used)?;
+        let tree = self.tree_at(*epoch);
+        let target = media.disk.create(packed).map_err(failed("new packed body"))?;
+        let length = pack(&*plain, vnode.status.size, &*target).map_err(failed("packing of a body"))?;
+        if length > vnode.status.used - vnode.status.used / 8 {
+            return Ok(false);
+        }
+        let made = open_body(&*media.disk, packed).map_err(failed("open of a packed body"))?.ok_or_else(lost)?;
+        if !agrees(&tree, vnode, &*made)? {
+            return Ok(false);
+        }
+        media.sync_disk(|| target.sync())?;
+        media.sync_disk(|| media.disk.sync_name(packed))?;
+        Ok(true)
+    }
+
+    /// The records that named the plain file name the packed one; whether they still did.
+    fn name_packed(&self, name: BodyName, packed: BodyName) -> Result<bool> {
+        let _no_seal = self.write();
+        let mut gate = self.media.bodies.gate((self.id, name.vnode)).write_arc();
+        if self.only_sealed(name)?.is_none() {
+            return Ok(false);
+        }
+        let mut batch = Batch::default();
+        for (key, vnode) in self.records_of(name)? {
+            batch.put(&key, &record::encode_vnode(&key, &Vnode { place: place_of(packed), ..vnode }));
+        }
+        self.media.apply(&batch)?;
+        gate.close();
+        Ok(true)
+    }
+}
+
+/// Whether the file has what the sums say.
+fn agrees(tree: &Tree, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> {
+    let mut groups = Vec::new();
+    tree.each_group(vnode.no(), 0, &mut |group, sums| {
+        groups.push((group, sums));
+        ControlFlow::Continue(())
+    })?;
+    for (group, stored) in
+        groups.into_iter().filter(|(group, _)| group * GROUP_BLOCKS * crate::BLOCK_BYTES < vnode.status.size)
+    {
+        if sums_found(file, vnode, group, &stored)? != stored {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Volume {
+    /// Gives the head a plain file in place of a packed one, with the same bytes, on disk. The update holds its gate.
+    pub(crate) fn unpack(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        let (size, used) = (vnode.status.size, vnode.status.used);
+        let tree = self.tree();
+        let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        self.trunk.media.room_for(used)?;
+        if tree.owns(vnode) {
+            update.discard(crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"));
+        }
+        self.new_file(vnode, update, |disk, name| {
+            let file = disk.create(name)?;
+            unpack(&*packed, &*file)?;
+            Ok(file)
+        })?;
+        let name = crate::reader::body_name(&tree, vnode).expect("it was just made");
+        let media = &self.trunk.media;
+        let file = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        // What was stable is so in the new file too (DU-1).
+        media.sync_disk(|| file.sync())?;
+        media.sync_disk(|| media.disk.sync_name(name))?;
+        vnode.status.size = size;
+        self.charge_more(vnode, update, used / crate::BLOCK_BYTES);
+        Ok(())
+    }
+}

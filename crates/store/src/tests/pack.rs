@@ -1,0 +1,199 @@
+//! Packed bodies: whatever way they go, what is read from them is what was sealed.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{Fid, Kind, Name, SeekWhat, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use super::world::{World, name};
+use crate::{BLOCK_BYTES, Finding, NewClone, Place, StoreError, Update, Vnode, Volume};
+
+/// Text that compresses as source does, a hole, and a part that does not compress.
+fn text(length: usize, seed: u64) -> Vec<u8> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let words = ["fn ", "let ", "self.", "(&mut ", "Result<", "> {\n    ", "volume", "epoch", ";\n", "    }\n"];
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        bytes.extend_from_slice(words[rng.random_range(0..words.len())].as_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+fn create(world: &World, number: u8, bytes: &[u8]) -> VnodeNo {
+    let volume = &world.volume;
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    volume.write(&mut vnode, 0, bytes, &mut update).unwrap();
+    volume.put_entry(&mut dir, &name(number), vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    no
+}
+
+fn write(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
+    let (mut vnode, mut update) = (world.volume.vnode(no).unwrap().unwrap(), Update::new());
+    world.volume.write(&mut vnode, offset, bytes, &mut update).unwrap();
+    update.put_vnode(&vnode);
+    world.volume.commit(update).unwrap();
+}
+
+fn seal(world: &World, text: &str) -> VolumeId {
+    let name = Name::new(text.as_bytes()).unwrap();
+    let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    world.partition.clone_volume(world.volume.id(), &new).unwrap().id()
+}
+
+fn sweep(world: &World) {
+    while world.partition.sweep(7).unwrap() > 0 {}
+}
+
+fn is_packed(volume: &Volume, no: VnodeNo) -> bool {
+    matches!(volume.vnode(no).unwrap().unwrap().place, Place::File { packed: true, .. })
+}
+
+fn all(volume: &Volume, no: VnodeNo) -> Vec<u8> {
+    volume.read(&volume.vnode(no).unwrap().unwrap(), 0, 1 << 24).unwrap().to_vec()
+}
+
+#[test]
+fn what_only_a_sealed_epoch_shows_is_packed_and_reads_as_before() {
+    let world = World::new();
+    let mut bytes = text(300_000, 1);
+    let no = create(&world, 1, &bytes);
+    // A hole of more than a chunk.
+    write(&world, no, 30 * BLOCK_BYTES, b"far");
+    bytes.resize(30 * BLOCK_BYTES as usize, 0);
+    bytes.extend_from_slice(b"far");
+    let id = seal(&world, "sealed");
+    sweep(&world);
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    assert!(!is_packed(&sealed, no), "the head writes that file");
+    write(&world, no, 5, b"new");
+    sweep(&world);
+    assert!(is_packed(&sealed, no) && !is_packed(&world.volume, no));
+    assert_eq!(all(&sealed, no), bytes);
+    let vnode = sealed.vnode(no).unwrap().unwrap();
+    for (offset, length) in [(0, 1), (65_535, 2), (65_536, 65_536), (100_001, 99_999), (299_999, 5), (491_519, 9)] {
+        let end = bytes.len().min(offset + length);
+        assert_eq!(sealed.read(&vnode, offset as u64, length).unwrap(), bytes[offset..end], "{offset} {length}");
+    }
+    assert_eq!(sealed.seek(&vnode, 19 * BLOCK_BYTES, SeekWhat::Data).unwrap(), Some(30 * BLOCK_BYTES));
+    assert_eq!(sealed.seek(&vnode, 0, SeekWhat::Hole).unwrap(), Some(19 * BLOCK_BYTES));
+    assert_eq!(sealed.reader(no).unwrap().unwrap().sums(0, 31).unwrap().len(), 31);
+    assert_eq!(world.scrub_all(), []);
+    drop(sealed);
+    world.partition.remove_volume(id).unwrap();
+    sweep(&world);
+    assert_eq!(world.machine.0.lock().files.names().len(), 1);
+}
+
+#[test]
+fn what_does_not_become_smaller_stays_plain() {
+    let world = World::new();
+    let mut rng = SmallRng::seed_from_u64(3);
+    let bytes: Vec<u8> = (0..200_000).map(|_| rng.random()).collect();
+    let no = create(&world, 1, &bytes);
+    let id = seal(&world, "sealed");
+    write(&world, no, 5, b"new");
+    sweep(&world);
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    assert!(!is_packed(&sealed, no));
+    assert_eq!(all(&sealed, no), bytes);
+    assert_eq!(world.scrub_all(), []);
+    assert_eq!(world.machine.0.lock().files.names().len(), 2);
+}
+
+#[test]
+fn a_packed_body_that_rots_is_found() {
+    let world = World::new();
+    let no = create(&world, 1, &text(300_000, 1));
+    let id = seal(&world, "sealed");
+    write(&world, no, 5, b"new");
+    sweep(&world);
+    let body = *world.machine.0.lock().files.names().iter().find(|name| name.packed).unwrap();
+    world.machine.0.lock().files.tamper(body, 70, 1);
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let vnode = sealed.vnode(no).unwrap().unwrap();
+    assert!(matches!(sealed.read(&vnode, 0, 100), Err(StoreError::Damaged(_))));
+    assert_eq!(sealed.read(&vnode, 200_000, 100).unwrap(), text(300_000, 1)[200_000..200_100], "the rest is there");
+    assert_ne!(world.scrub_all(), []);
+}
+
+#[test]
+fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
+    let world = World::new();
+    let bytes = text(300_000, 1);
+    let no = create(&world, 1, &bytes);
+    let id = seal(&world, "sealed");
+    // As in a copy: there is no read-write volume, and later there is one.
+    let trunk = &world.volume.trunk;
+    let headless = |headless: bool| {
+        let mut header = trunk.header.lock();
+        let new = crate::header::TreeHeader { headless, ..header.stored.clone() };
+        trunk.change(&mut header, new, crate::engine::Batch::default()).unwrap();
+    };
+    headless(true);
+    let mut batch = crate::engine::Batch::default();
+    crate::pack::note_epoch(&trunk.media, trunk.id, 0, 1, &mut batch);
+    trunk.media.apply(&batch).unwrap();
+    trunk.media.wake_packer();
+    sweep(&world);
+    headless(false);
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    assert!(is_packed(&sealed, no) && is_packed(&world.volume, no));
+    assert!(world.volume.reader(no).unwrap().unwrap().open_body().unwrap().is_none(), "no kernel understands it");
+    let usage = world.volume.usage();
+    write(&world, no, 100, b"new");
+    assert!(is_packed(&sealed, no) && !is_packed(&world.volume, no));
+    assert_eq!((all(&sealed, no), world.volume.usage()), (bytes.clone(), usage));
+    let mut changed = bytes.clone();
+    changed[100..103].copy_from_slice(b"new");
+    assert_eq!(all(&world.volume, no), changed);
+    assert_eq!(world.scrub_all(), []);
+    let mut later = World::new();
+    later.reopen(world.machine.power_loss(1));
+    assert_eq!(all(&later.volume, no).len(), bytes.len());
+}
+
+#[test]
+fn packing_outlives_crashes() {
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut world = World::new();
+        let files: Vec<VnodeNo> =
+            (0..3).map(|number| create(&world, number, &text(100_000, u64::from(number)))).collect();
+        world.partition.sync_all().unwrap();
+        let mut clones = Vec::new();
+        for step in 0..20 {
+            match rng.random_range(0..6) {
+                0 => {
+                    let id = seal(&world, &format!("clone{step}"));
+                    let volume = world.partition.volume(id).unwrap().unwrap();
+                    clones.push((id, files.iter().map(|no| all(&volume, *no)).collect::<Vec<_>>()));
+                }
+                1 => {
+                    let after = if rng.random() { world.machine.power_loss(seed) } else { world.machine.killed() };
+                    world.reopen(after);
+                }
+                2 => world.partition.sync_all().unwrap(),
+                3 => world.partition.sweep(1).map(drop).unwrap(),
+                _ => write(&world, files[rng.random_range(0..3)], rng.random_range(0..150_000), &text(30_000, step)),
+            }
+            for (id, bytes) in &clones {
+                let volume = world.partition.volume(*id).unwrap().unwrap();
+                for (no, bytes) in files.iter().zip(bytes) {
+                    assert!(all(&volume, *no) == *bytes, "seed {seed}, step {step}, {no:?} of {id:?}");
+                }
+            }
+        }
+        world.partition.sync_all().unwrap();
+        sweep(&world);
+        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, Finding::StrayBody { .. }));
+        assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
+    }
+}
