@@ -1,6 +1,8 @@
 //! What commands print: tables for people, one JSON value for programs, and a sign of life for whatever takes long.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,6 +61,49 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// A line on the terminal for what comes in at several places, with its rate, and how long it takes at most. It is there when that takes longer than a
+/// second, and gone when dropped. Thread-safe.
+pub struct Fetching {
+    since: Instant,
+    bar: OnceLock<ProgressBar>,
+    at: Mutex<BTreeMap<String, (u64, u64)>>,
+}
+
+impl Fetching {
+    /// Nothing came yet.
+    pub fn new() -> Self {
+        Fetching { since: Instant::now(), bar: OnceLock::new(), at: Mutex::default() }
+    }
+
+    /// So much came at `place`; `total` is all that there is, 0 if nobody knows.
+    pub fn tell(&self, place: &str, bytes: u64, total: u64) {
+        let Ok(mut at) = self.at.lock() else { return };
+        at.insert(place.to_owned(), (bytes, total));
+        let sum = |of: fn(&(u64, u64)) -> u64| at.values().map(of).sum::<u64>();
+        let (bytes, total) = (sum(|one| one.0), sum(|one| one.1.max(one.0)));
+        if self.since.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| {
+            let bar = ProgressBar::new(total);
+            let form =
+                "{spinner} {bytes} of at most {total_bytes}, {bytes_per_sec}, {elapsed} so far, at most {eta} more";
+            bar.set_style(ProgressStyle::with_template(form).expect("the template is a valid constant"));
+            bar
+        });
+        bar.set_length(total);
+        bar.set_position(bytes);
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
     }
 }
 

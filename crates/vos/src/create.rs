@@ -33,7 +33,7 @@ pub struct NewVolume {
 /// `Busy`; `Taken` of the database if there is one so called; the server's, after which nothing is left of it but where the server cannot be asked.
 pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, Error> {
     let no = partition_no(job.servers, new.server, &new.partition)?;
-    let claim = announce(job, new)?;
+    let claim = announced(job, new, OPERATION)?;
     let id = claim.group.read_write;
     let call = VolumeCall::Create {
         id: Some(id),
@@ -59,14 +59,15 @@ pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, Erro
     Ok(made)
 }
 
-fn announce<'j, 'a>(job: &'j Job<'a>, new: &NewVolume) -> Result<Claim<'j, 'a>, Error> {
+/// The first step: the number is taken, and the database knows of it. Who finds it done goes on with that.
+pub(crate) fn announced<'j, 'a>(job: &'j Job<'a>, new: &NewVolume, operation: &str) -> Result<Claim<'j, 'a>, Error> {
     let db = job.servers.db();
     let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadWrite, epoch: 0 };
     if let Some(seen) = db.group_named(&new.name)? {
-        need_free(job, &seen.record, Some(OPERATION))?;
+        need_free(job, &seen.record, Some(operation))?;
         let same = seen.record.busy.is_some() && seen.record.read_write_site() == Some(&site);
         if same && new.id.is_none_or(|id| id == seen.record.read_write) {
-            return Claim::of(job, seen, OPERATION);
+            return Claim::of(job, seen, operation);
         }
         let why = "there is a volume of that name".to_owned();
         return Err(Error::Unfit(if seen.record.busy.is_some() {
@@ -81,5 +82,5 @@ fn announce<'j, 'a>(job: &'j Job<'a>, new: &NewVolume) -> Result<Claim<'j, 'a>, 
     };
     let group = VolumeGroup::new(new.name.clone(), id.unwrap_or(VolumeId(0)), site);
     job.step("database: announce the volume", || Ok(()))?;
-    Claim::of_new(job, group, OPERATION)
+    Claim::of_new(job, group, operation)
 }

@@ -23,6 +23,15 @@ pub enum Told<'t> {
     Step(&'t str),
     /// Something to know that is no step.
     Note(&'t str),
+    /// How far a server is that fetches.
+    Progress {
+        /// What it is called.
+        server: &'t str,
+        /// What came by now.
+        bytes: u64,
+        /// All of the volume, of which only a part may be needed; 0: not known.
+        total_bytes: u64,
+    },
 }
 
 /// See the head of the file.
@@ -46,6 +55,11 @@ impl Job<'_> {
     ) -> Result<Option<T>, Error> {
         (self.tell)(Told::Step(&what.to_string()));
         if self.dry_run { Ok(None) } else { act().map(Some) }
+    }
+
+    /// A step that was done beside others.
+    pub(crate) fn done(&self, what: impl Display) {
+        (self.tell)(Told::Step(&what.to_string()));
     }
 
     pub(crate) fn note(&self, what: impl Display) {

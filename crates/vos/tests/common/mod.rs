@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use celldb::{CellDb, CellError};
-use client::Endpoint;
+use client::{Endpoint, Identity, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Busy, Changed, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
-    WhichVolume,
+    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revision, Seen, ServerId, ServerInfo, VolumeCall,
+    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Error, Job, NewVolume, Reach, Servers, Told, Who};
 
@@ -236,6 +236,53 @@ pub fn stop_everywhere(
                 assert!(after > 0, "it has no steps");
                 break;
             }
+        }
+    }
+}
+
+/// Files by name.
+pub type Files = std::collections::BTreeMap<String, Vec<u8>>;
+
+impl Cell {
+    fn session(&self, number: usize) -> Session {
+        let socket = self.servers[number].1.unix_socket.clone().unwrap();
+        Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap()
+    }
+
+    /// Writes a file into the root of a volume, from its beginning.
+    pub fn write(&self, number: usize, volume: &str, file: &str, bytes: &[u8]) {
+        let session = self.session(number);
+        let ask = |call: Call| session.call(&Caller::ROOT, call, None).unwrap().answer;
+        let Answer::Status(root) = ask(Call::Root { volume: name(volume) }) else { panic!() };
+        let how = CreateHow::Unchecked;
+        let make = Call::Make { dir: root.fid, name: name(file), kind: NewKind::File, mode: 0o644, how };
+        let Answer::Made { status, .. } = ask(make) else { panic!() };
+        let data = bytes.to_vec().into();
+        ask(Call::Write { fid: status.fid, offset: Some(0), data, stable: true, kill_privileges: false });
+    }
+
+    /// What a volume shows at a server.
+    pub fn files(&self, number: usize, volume: &str) -> Option<Files> {
+        let session = self.session(number);
+        let ask = |call: Call| session.call(&Caller::ROOT, call, None).map(|reply| reply.answer);
+        let Ok(Answer::Status(root)) = ask(Call::Root { volume: name(volume) }) else { return None };
+        let list = Call::ReadDir { dir: root.fid, cookie: 0, bytes_max: 100_000, plus: false };
+        let Ok(Answer::Entries { entries, .. }) = ask(list) else { panic!() };
+        let read = |entry: types::DirEntry| {
+            let Ok(Answer::Data { data, .. }) = ask(Call::Read { fid: entry.fid, offset: 0, length: 1 << 20 }) else {
+                panic!()
+            };
+            (text(&entry.name), data.to_vec())
+        };
+        Some(entries.into_iter().filter(|entry| entry.kind == types::Kind::File).map(read).collect())
+    }
+
+    /// A volume at the first server with read-only sites at all others.
+    pub fn make_released(&self, called: &str) {
+        self.make(called, 0);
+        for number in 1..self.ids.len() {
+            let group = self.group(called).unwrap();
+            lead(&self.reach, |job| vos::add_site(job, group, self.ids[number], PARTITION)).unwrap();
         }
     }
 }

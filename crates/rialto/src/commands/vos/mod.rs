@@ -10,6 +10,7 @@ mod list;
 mod locks;
 mod office;
 mod partitions;
+mod release;
 mod remove;
 mod rename;
 mod show;
@@ -32,6 +33,7 @@ EXAMPLES
     rialto vos listvol                                what there is
     rialto vos examine home.alice
     rialto vos snapshot create home.alice before      keep what it holds now
+    rialto vos release home.alice                     its read-only sites show it
     rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
     rialto vos VERB --help                            more, with examples
 
@@ -107,6 +109,7 @@ enum Verb {
     Online(fields::Online),
     Offline(fields::Offline),
     Setfields(fields::Setfields),
+    Release(release::Release),
     Addsite(sites::Addsite),
     Remsite(sites::Remsite),
     Lock(locks::Lock),
@@ -139,6 +142,7 @@ impl Vos {
             Verb::Online(online) => online.run(&office),
             Verb::Offline(offline) => offline.run(&office),
             Verb::Setfields(setfields) => setfields.run(&office),
+            Verb::Release(release) => release.run(&office),
             Verb::Addsite(addsite) => addsite.run(&office),
             Verb::Remsite(remsite) => remsite.run(&office),
             Verb::Lock(lock) => lock.run(&office),

@@ -23,6 +23,7 @@ use crate::ask::Asking;
 use crate::cell::{CellDir, Where};
 use crate::daemon::Process;
 use crate::failure::Failure;
+use crate::show::Fetching;
 
 /// Volumes that one question asks for: about what fits into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
@@ -165,10 +166,12 @@ impl Office {
     /// What stopped it, with what to do about it.
     pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Failure> {
         let (dry_run, verbose) = (self.common.dry_run, self.common.verbose);
+        let shown = Fetching::new();
         let tell = |told: Told<'_>| match told {
             Told::Step(step) if dry_run => eprintln!("would be done: {step}"),
             Told::Step(step) if verbose => eprintln!("{step}"),
             Told::Step(_) => {}
+            Told::Progress { server, bytes, total_bytes } => shown.tell(server, bytes, total_bytes),
             Told::Note(note) => eprintln!("rialto vos: {note}"),
         };
         let who = Who { by: by(), now_secs: &now_secs, is_over: &is_over };

@@ -1,0 +1,77 @@
+//! One server fetches what another one has, and somebody waits for it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use types::{Answer, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
+
+use crate::{Error, Servers, Told};
+
+/// Between looks at a pull: short at first, for the small ones.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(500);
+/// A pull that brings nothing for so long has failed: its server would have said so, if it knew.
+const STALLED: Duration = Duration::from_secs(120);
+
+/// What is to be fetched by whom.
+pub(crate) struct Order {
+    pub by: ServerId,
+    pub partition: Option<PartitionNo>,
+    pub from: ServerId,
+    /// The volume there.
+    pub id: VolumeId,
+    /// The tree here.
+    pub tree: VolumeId,
+    pub finish: Finish,
+}
+
+/// Waits until it is there.
+///
+/// # Errors
+/// The servers'; `Unfit` with the reason that the puller gives.
+pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<TaskInfo, Error> {
+    let from = addresses(servers, order.from)?;
+    let Order { by, partition, id, tree, finish, .. } = order;
+    let call = VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish }));
+    let mut task = one_task(servers, by, servers.call(by, call)?, None)?;
+    let name = servers.name(by);
+    let (mut pause, mut silent) = (LOOK, Duration::ZERO);
+    loop {
+        match task.state {
+            TaskState::Done => return Ok(task),
+            TaskState::Failed => return Err(Error::Unfit(format!("{name}: {}", task.text))),
+            TaskState::Runs if silent > STALLED => return Err(Error::Unfit(format!("{name}: nothing comes in"))),
+            TaskState::Runs => {}
+        }
+        std::thread::sleep(pause);
+        let next = one_task(servers, by, servers.call(by, VolumeCall::Tasks)?, Some(task.number))?;
+        silent = if next.bytes == task.bytes { silent + pause } else { Duration::ZERO };
+        pause = (pause * 3 / 2).min(LOOK_MAX);
+        task = next;
+        tell(Told::Progress { server: &name, bytes: task.bytes, total_bytes: task.total_bytes });
+    }
+}
+
+fn one_task(servers: &dyn Servers, server: ServerId, answer: Answer, number: Option<u64>) -> Result<TaskInfo, Error> {
+    let Answer::Tasks(tasks) = answer else { return Err(Error::Odd(servers.name(server))) };
+    let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
+    let gone =
+        || Error::Away { server: servers.name(server), why: "it has forgotten what it was told to fetch".to_owned() };
+    found.ok_or_else(gone)
+}
+
+/// Where other servers reach it.
+///
+/// # Errors
+/// `Unfit` if they cannot.
+fn addresses(servers: &dyn Servers, server: ServerId) -> Result<Vec<SocketAddr>, Error> {
+    let known = servers.db().servers()?.into_iter().find(|seen| seen.record.id == server);
+    let addresses = known.map(|seen| seen.record.addresses).unwrap_or_default();
+    if addresses.is_empty() {
+        let name = servers.name(server);
+        return Err(Error::Unfit(format!(
+            "{name} cannot be reached by other servers: it needs 'listen' in its cell.toml"
+        )));
+    }
+    Ok(addresses)
+}
