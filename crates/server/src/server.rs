@@ -391,6 +391,19 @@ fn tend(house: &Arc<House>, stop: &Stop) {
                 house.changes.fetch_add(1, Ordering::Relaxed);
             }
             house.settle_and_send(&mut agenda);
+            ask_about_moves(house);
+        });
+    }
+}
+
+/// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else waits for it.
+fn ask_about_moves(house: &Arc<House>) {
+    if house.vice.has_doubts(clock::now()) {
+        let asking = Arc::clone(house);
+        house.office.run(move || {
+            let mut agenda = Agenda::default();
+            asking.vice.settle_doubts(clock::now(), wall(), &mut agenda.effects);
+            asking.settle_and_send(&mut agenda);
         });
     }
 }

@@ -110,6 +110,7 @@ impl Partition {
             headless: false,
             incoming: false,
             arriving: false,
+            held: false,
             next_slot: 1,
             epoch: FIRST_EPOCH,
             sealed: Vec::new(),
@@ -146,6 +147,26 @@ impl Partition {
         batch.delete(&key::name(old.as_bytes()));
         self.change_header(&volume, batch, &|header| header.rename(name, now))?;
         drop(catalog);
+        self.0.media.sync()
+    }
+
+    /// From now on the read-write volume takes no changes, or takes them again; stable when it returns. Changes that are committed by then are in what is sealed after.
+    ///
+    /// # Errors
+    /// `NoVolume`, `ReadOnly`, `Medium`.
+    pub fn hold_volume(&self, id: VolumeId, held: bool) -> Result<()> {
+        let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
+        if !volume.is_writable() {
+            return Err(StoreError::ReadOnly(id));
+        }
+        let nobody_writes = volume.trunk.writers.write();
+        let catalog = self.0.catalog.lock();
+        volume.is_there()?;
+        let mut header = volume.trunk.header.lock();
+        let new = TreeHeader { held, ..header.stored.clone() };
+        volume.trunk.change(&mut header, new, Batch::default())?;
+        volume.trunk.follow(&header.stored);
+        drop((header, catalog, nobody_writes));
         self.0.media.sync()
     }
 

@@ -20,6 +20,7 @@ const OFFLINE: u8 = 1;
 const HEADLESS: u8 = 2;
 const INCOMING: u8 = 4;
 const ARRIVING: u8 = 8;
+const HELD: u8 = 16;
 
 /// What a tree is, as `V` keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct TreeHeader {
     pub(crate) headless: bool,
     /// The head is where an epoch from elsewhere is put together (`stream/`).
     pub(crate) incoming: bool,
+    /// The read-write volume takes no changes: it is being moved away.
+    pub(crate) held: bool,
     /// The read-write volume came from elsewhere and serves nobody yet.
     pub(crate) arriving: bool,
     /// Slots below this may be in use.
@@ -113,6 +116,7 @@ impl TreeHeader {
         out.u8(flag(self.offline, OFFLINE)
             | flag(self.headless, HEADLESS)
             | flag(self.incoming, INCOMING)
+            | flag(self.held, HELD)
             | flag(self.arriving, ARRIVING));
         out.u64(self.next_slot);
         out.u64(self.epoch);
@@ -151,6 +155,7 @@ impl TreeHeader {
             headless: flags & HEADLESS != 0,
             incoming: flags & INCOMING != 0,
             arriving: flags & ARRIVING != 0,
+            held: flags & HELD != 0,
             next_slot: fields.u64()?,
             epoch: fields.u64()?,
             sealed: Vec::new(),
@@ -158,7 +163,7 @@ impl TreeHeader {
         for _ in 0..fields.u32()? {
             header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
-        let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING) == 0;
+        let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING | HELD) == 0;
         let rising = header.sealed.windows(2).all(|pair| pair[0].epoch < pair[1].epoch);
         let older = header.sealed.last().is_none_or(|last| last.epoch < header.epoch);
         let shown = header.sealed.iter().all(|sealed| sealed.volumes > 0);

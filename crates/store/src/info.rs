@@ -28,6 +28,8 @@ pub struct VolumeInfo {
     pub usage: Usage,
     /// Whether an administrator took it off.
     pub offline: bool,
+    /// It takes no changes, because it is being moved away.
+    pub held: bool,
     /// It came from elsewhere and serves nobody yet.
     pub arriving: bool,
 }
@@ -45,14 +47,14 @@ pub struct VolumeFields {
 
 impl VolumeInfo {
     pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
-        let TreeHeader { name, epoch, created, updated, quota, offline, arriving, .. } = header;
+        let TreeHeader { name, epoch, created, updated, quota, offline, arriving, held, .. } = header;
         let (kind, tree) = (VolumeKind::ReadWrite, id);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving }
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held }
     }
 
     pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
         let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline } = header;
-        let (quota, arriving) = (Quota::default(), false);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving }
+        let (quota, arriving, held) = (Quota::default(), false, false);
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held }
     }
 }

@@ -194,7 +194,7 @@ impl Partition {
             }
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
-                tree.headless = true;
+                (tree.headless, tree.held, tree.arriving) = (true, false, false);
                 removal(tree.epoch).put(batch);
             }
         }

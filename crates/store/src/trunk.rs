@@ -7,7 +7,7 @@
 //! Locks, in this order: `writers`, gates of bodies, the partition's catalog, `header`, `usage`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use types::VolumeId;
@@ -34,6 +34,8 @@ pub(crate) struct Trunk {
     head: RwLock<Arc<Tree>>,
     pub(crate) header: Mutex<Header>,
     pub(crate) usage: Mutex<[i64; 2]>,
+    /// The head takes no changes: the volume is being moved away.
+    held: AtomicBool,
     /// No vnode has a slot above this one.
     slots_used: AtomicU64,
 }
@@ -53,6 +55,7 @@ impl Trunk {
             id,
             writers: Arc::default(),
             head,
+            held: AtomicBool::new(header.held),
             header: Mutex::new(Header { stored: header, next_slot }),
             usage: Mutex::new(usage),
             // Whatever was set aside in an earlier life may be in use.
@@ -68,6 +71,12 @@ impl Trunk {
     /// The header has other epochs now: the head follows. Nobody writes.
     pub(crate) fn follow(&self, header: &TreeHeader) {
         *self.head.write() = Arc::new(head_of(&self.media, self.id, header));
+        self.held.store(header.held, Ordering::SeqCst);
+    }
+
+    /// Whether the head takes no changes. It stays so while the caller writes.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
     }
 
     /// The caller writes. Whoever writes already may come again, also while somebody waits for all to be done: he holds what others who are to

@@ -112,10 +112,13 @@ impl Volume {
     /// Whether it may be changed at all.
     ///
     /// # Errors
-    /// `ReadOnly`; `NoVolume` if it was removed; `Medium` after a failed sync.
+    /// `ReadOnly`; `Busy` while it is held; `NoVolume` if it was removed; `Medium` after a failed sync.
     pub(crate) fn writable(&self) -> Result<()> {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
+        }
+        if self.trunk.is_held() {
+            return Err(StoreError::Busy("the volume is being moved"));
         }
         self.is_there()
     }
@@ -170,6 +173,11 @@ impl Volume {
             Some(header) => header.lock().offline,
             None => self.trunk.header.lock().stored.offline,
         }
+    }
+
+    /// Whether it takes no changes because it is being moved away.
+    pub fn is_held(&self) -> bool {
+        self.is_writable() && self.trunk.is_held()
     }
 
     /// Whether it came from elsewhere and serves nobody yet.

@@ -162,8 +162,8 @@ impl Vice {
             core.leases.hold(session, fid)?;
         }
         // Before grace is over, others may yet claim that they have it open (HO-1).
-        let orphan =
-            !core.leases.may_change() || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
+        let claimed = !core.leases.may_change() || self.moves.lock().takes_claims(fid.volume);
+        let orphan = claimed || core.leases.is_held(fid) || core.leases.is_promised_elsewhere(fid, session);
         drop(core);
         if orphan {
             change.update.put_vnode(&vnode);

@@ -11,7 +11,7 @@
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use celldb::CellDb;
@@ -27,7 +27,7 @@ use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
-use crate::volumes::{Known, ViceVolume};
+use crate::volumes::{Known, Moves, ViceVolume};
 use crate::waiting::{Queue, Waiting};
 use crate::{Effect, Errands, Partitions, ViceConfig};
 
@@ -63,6 +63,9 @@ pub struct Vice {
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
     pub(crate) errands: OnceLock<Arc<dyn Errands>>,
+    pub(crate) moves: Mutex<Moves>,
+    /// Counts holds that ended.
+    pub(crate) holds_ended: AtomicU64,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
     attaching: Mutex<()>,
@@ -167,6 +170,8 @@ impl Vice {
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
             errands: OnceLock::new(),
+            moves: Mutex::default(),
+            holds_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),
@@ -317,10 +322,11 @@ impl Vice {
         let mut events = Vec::new();
         self.core.lock().leases.tick(now, &mut events);
         self.look_at_room(now, &mut events);
+        self.tick_moves(now, &mut events);
         self.settle(now, events, out);
         let core = self.core.lock();
         let look = if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_LOOK };
-        core.leases.wake_at().min(look)
+        core.leases.wake_at().min(look).min(self.moves.lock().wake_at())
     }
 
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the end of grace.
@@ -401,7 +407,11 @@ impl Vice {
     /// `NoVolume`, `Offline`.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
         let volume = self.any_volume(id)?;
-        if volume.is_offline() { Err(Fault::Offline) } else { Ok(volume) }
+        match (volume.is_away(), volume.is_offline()) {
+            (false, false) => Ok(volume),
+            (true, _) => Err(Fault::NoVolume),
+            (false, true) => Err(Fault::Offline),
+        }
     }
 
     /// A volume, also one that was taken off.
@@ -416,6 +426,7 @@ impl Vice {
             let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
             let partition = self.partitions.get(no)?.clone();
             let volume = self.volumes.insert(id, ViceVolume::new(store, no, partition));
+            self.note_doubt(&volume);
             if !volume.store.is_gone() {
                 return Ok(volume);
             }

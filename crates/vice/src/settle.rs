@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lease::{Output, Ticket};
 use store::Update;
@@ -30,8 +31,15 @@ impl Vice {
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let mut ask = Ask { now, wall, caller, origin, events, delegated: None, waits };
-            let forgotten = self.volumes.forgotten();
+            let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
             let outcome = self.execute(&mut ask, call);
+            if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
+                ask.waits.extend(self.held_by(call));
+                if self.holds_ended.load(Ordering::SeqCst) != ended {
+                    // It was held, or another was: that costs one more attempt.
+                    continue;
+                }
+            }
             events_out.append(&mut ask.events);
             if !ask.waits.is_empty() {
                 match self.park(&ask, call) {
@@ -61,8 +69,13 @@ impl Vice {
     /// Lets a call wait for what it was stopped by. False: that is back already.
     fn park(&self, ask: &Ask<'_>, call: &Call) -> Result<bool, Fault> {
         let mut core = self.core.lock();
-        let gone =
-            |dir: &Fid| !core.leases.is_delegated_at_all(*dir) || core.leases.is_delegated(ask.origin.session, *dir);
+        // Asked under the lock that who lets go of it needs to find this call.
+        let moves = self.moves.lock();
+        let gone = |dir: &Fid| {
+            let held = *dir == Fid::root(dir.volume) && moves.holds(dir.volume);
+            let free = !core.leases.is_delegated_at_all(*dir) || core.leases.is_delegated(ask.origin.session, *dir);
+            !held && free
+        };
         if ask.waits.iter().any(gone) {
             return Ok(false);
         }
@@ -193,6 +206,19 @@ impl Vice {
         events
     }
 
+    /// The same of one volume.
+    pub(crate) fn drop_orphans_of(&self, now: Time, volume: types::VolumeId) -> Vec<Output> {
+        let mut events = Vec::new();
+        let Ok(of) = self.any_volume(volume) else { return events };
+        let orphans = of.partition.orphans().unwrap_or_default();
+        for (_, no) in orphans.into_iter().filter(|(tree, _)| *tree == volume) {
+            if let Ok(Some(vnode)) = of.store.vnode(no) {
+                self.drop_if_free(now, vnode.status.fid, &mut events);
+            }
+        }
+        events
+    }
+
     /// Drops every file without names that nobody holds.
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
@@ -240,7 +266,7 @@ impl Vice {
             Err(fault) => return Err(fault),
         };
         let core = self.core.lock();
-        if core.leases.is_held(fid) || core.removing.contains_key(&fid) {
+        if core.leases.is_held(fid) || core.removing.contains_key(&fid) || self.moves.lock().takes_claims(fid.volume) {
             return Ok(());
         }
         drop(core);

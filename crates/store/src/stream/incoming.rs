@@ -362,6 +362,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         headless: true,
         incoming: true,
         arriving: false,
+        held: false,
         next_slot: head.next_slot,
         epoch: head.epoch,
         sealed: Vec::new(),

@@ -150,6 +150,7 @@ fn header() -> TreeHeader {
         headless: true,
         incoming: false,
         arriving: false,
+        held: false,
         next_slot: 5,
         epoch: 9,
         sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],

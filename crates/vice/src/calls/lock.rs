@@ -16,7 +16,11 @@ impl Vice {
         };
         let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
         self.check_lock(ask, fid, range)?;
-        match self.core.lock().leases.lock(ask.origin, &request, wait, reclaim, &mut ask.events) {
+        // A volume that has just arrived takes claims; who was quicker has it, and the other is told.
+        let mut core = self.core.lock();
+        let claims = reclaim && self.moves.lock().takes_claims(fid.volume);
+        let (wait, reclaim) = (wait && !claims, reclaim && !claims);
+        match core.leases.lock(ask.origin, &request, wait, reclaim, &mut ask.events) {
             LockOutcome::Granted => Ok(DONE),
             LockOutcome::Waiting => Ok(Outcome::Waits),
             LockOutcome::Refused(fault) => Err(fault),

@@ -49,7 +49,8 @@ impl Vice {
             | VolumeCall::Finish { .. }
             | VolumeCall::Pull(_)
             | VolumeCall::Tasks => return self.transfer(ask, call),
-            VolumeCall::Hold { .. } | VolumeCall::Serve { .. } => return Err(Fault::Unsupported),
+            VolumeCall::Hold { id, millis } => return self.hold_volume(ask, *id, *millis),
+            VolumeCall::Serve { id } => return self.serve_volume(ask, *id),
         };
         Ok(Outcome::Answer(answer))
     }
@@ -77,6 +78,8 @@ impl Vice {
         self.bring_in(ask, &volume)?;
         volume.partition.remove_volume(id)?;
         self.volumes.forget(id);
+        // What waited for it learns that it is not here.
+        self.end_hold(id, &mut ask.events);
         Ok(self.break_volume(ask, id, Answer::Done))
     }
 
@@ -185,7 +188,7 @@ impl Vice {
     ///
     /// # Errors
     /// `Busy`, which only says that the call waits.
-    fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+    pub(super) fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
         volume.hush(ask.now + HUSH);
         self.need_all_back(ask, volume.store.id())
     }
@@ -216,9 +219,10 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeI
         id: volume.id,
         tree: volume.tree,
         kind: volume.kind,
-        state: match (volume.arriving, volume.offline) {
-            (true, _) => VolumeState::Arriving,
-            (_, true) => VolumeState::Offline,
+        state: match (volume.arriving, volume.offline, volume.held) {
+            (true, ..) => VolumeState::Arriving,
+            (_, true, _) => VolumeState::Offline,
+            (_, _, true) => VolumeState::Held,
             _ => VolumeState::Online,
         },
         partition,

@@ -2,11 +2,13 @@
 
 mod admin;
 mod cell;
+mod hold;
 mod known;
 mod partitions;
 mod transfer;
 mod volume;
 
+pub(crate) use hold::Moves;
 pub(crate) use known::Known;
 pub use partitions::Partitions;
 pub use transfer::Errands;

@@ -23,6 +23,8 @@ pub(crate) struct ViceVolume {
     pub growth: Mutex<()>,
     /// An administrator took it off.
     offline: AtomicBool,
+    /// Whose it is is in doubt, or it has not arrived: nobody is served.
+    away: AtomicBool,
     /// Until then nobody gets anything of the volume to himself: it is to be sealed, taken off or removed, and all must come back.
     hushed: Mutex<Time>,
 }
@@ -41,6 +43,7 @@ impl ViceVolume {
             moves: Mutex::default(),
             growth: Mutex::default(),
             offline: AtomicBool::new(offline),
+            away: AtomicBool::new(false),
             hushed: Mutex::default(),
         }
     }
@@ -58,6 +61,16 @@ impl ViceVolume {
         self.offline.load(Ordering::Relaxed)
     }
 
+    /// Whether nobody is served, because it may be another server's.
+    pub fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
+    }
+
+    /// It may be another server's, or is ours.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
+    }
+
     /// It was taken off, or brought back.
     pub fn set_offline(&self, offline: bool) {
         self.offline.store(offline, Ordering::Relaxed);
@@ -73,7 +86,7 @@ impl ViceVolume {
     /// # Errors
     /// `Busy`.
     pub fn need_unhushed(&self, now: Time) -> Result<(), Fault> {
-        if now < *self.hushed.lock() { Err(Fault::Busy) } else { Ok(()) }
+        if now < *self.hushed.lock() || self.store.is_held() { Err(Fault::Busy) } else { Ok(()) }
     }
 
     /// The vnode of `fid`.

@@ -1,0 +1,240 @@
+//! A volume that moves from one service to another, step by step: what is held waits, what arrives serves nobody before its time, and whoever dies or is
+//! forgotten on the way asks the cell's database before it serves again.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use celldb::{CellDb, Embedded};
+use common::*;
+use types::{
+    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, LockFamily, LockMode, LockOwner, NewKind, PartitionNo,
+    Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp, VolumeCall, VolumeGroup, VolumeId,
+    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+};
+
+const ROOT: Caller = Caller::ROOT;
+
+fn ask(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
+    rig.call(0, &ROOT, Call::Volume(call))
+}
+
+fn one(answer: Result<Answer, Fault>) -> VolumeInfo {
+    match answer {
+        Ok(Answer::Volumes { mut volumes, .. }) => volumes.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(rig: &mut Rig) -> VolumeInfo {
+    // Away from the numbers that the other service gives.
+    let (id, partition, owner) = (Some(VolumeId(40)), None, (0, 0));
+    one(ask(rig, VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner }))
+}
+
+fn seal(rig: &mut Rig, of: VolumeId) -> VolumeInfo {
+    let (name, kind) = (name("data.moving"), VolumeKind::Snapshot);
+    one(ask(rig, VolumeCall::Clone { id: Some(VolumeId(41)), of, name, kind, replace: true }))
+}
+
+fn state(rig: &mut Rig, id: VolumeId) -> VolumeState {
+    one(ask(rig, VolumeCall::Examine { volume: WhichVolume::Id(id) })).state
+}
+
+/// Carries all of a sealed volume over, and lets it arrive.
+fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
+    let (partition, tree) = (PartitionNo(0), sealed.tree);
+    let mut cursor = StreamCursor::START;
+    while cursor != StreamCursor::END {
+        let changes = VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20 };
+        let Ok(Answer::Part(part)) = ask(from, changes) else { panic!("no part") };
+        let Ok(Answer::Cursor(next)) = ask(to, VolumeCall::Apply { partition, tree, part }) else { panic!() };
+        cursor = next;
+    }
+    let (name, created) = (name("data"), Timestamp::new(3, 3));
+    let finish = Finish::ReadWrite { name, quota_bytes: 0, quota_files: 0, created, arriving: true };
+    let arrived = one(ask(to, VolumeCall::Finish { partition, tree, finish }));
+    assert_eq!((arrived.id, arrived.state), (tree, VolumeState::Arriving));
+}
+
+fn hold(rig: &mut Rig, id: VolumeId, millis: u32) -> Result<Answer, Fault> {
+    ask(rig, VolumeCall::Hold { id, millis })
+}
+
+fn read(rig: &mut Rig, who: usize, fid: Fid) -> Result<Vec<u8>, Fault> {
+    match rig.call(who, &ROOT, Call::Read { fid, offset: 0, length: 100 })? {
+        Answer::Data { data, .. } => Ok(data.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lock(fid: Fid, reclaim: bool) -> Call {
+    let (owner, family, range) = (LockOwner(1), LockFamily::Posix, ByteRange::ALL);
+    Call::Lock { fid, owner, pid: 1, family, range, mode: LockMode::Exclusive, wait: false, reclaim }
+}
+
+/// Asks the database about what is in doubt.
+fn settle(rig: &mut Rig) {
+    let mut out = Vec::new();
+    let (now, wall) = (rig.now, rig.clock());
+    rig.vice().settle_doubts(now, wall, &mut out);
+    rig.deliver(out);
+}
+
+/// A database that says that the volume is written at this server.
+fn database(dir: &std::path::Path, at: ServerId) -> Arc<dyn CellDb> {
+    let db = Embedded::open(dir).unwrap();
+    let site = Site { server: at, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
+    db.put_group(&VolumeGroup::new(name("data"), VolumeId(40), site), Revision::default()).unwrap();
+    Arc::new(db)
+}
+
+#[test]
+fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
+    let (mut from, mut to) = (Rig::new(Ground::memory(), 3), Rig::new(Ground::memory(), 3));
+    let volume = create(&mut from);
+    let root = from.root_of(1, "data").unwrap();
+    let (file, gone) = (from.file(root, "f"), from.file(root, "gone"));
+    let dir = from.make(2, &ROOT, root, "d", NewKind::Directory, 0o755);
+    from.call(1, &ROOT, write(file, Some(0), b"before")).unwrap();
+    from.call(1, &ROOT, write(gone, Some(0), b"open")).unwrap();
+    // Client 1 has it open when it loses its name, and a lock on the other one; client 2 has a directory to itself.
+    from.clients[1].open.insert(gone);
+    from.call(0, &ROOT, remove(root, "gone")).unwrap();
+    from.call(1, &ROOT, lock(file, false)).unwrap();
+    assert!(matches!(from.call(2, &ROOT, Call::Delegate { fid: dir }), Ok(Answer::Delegation { .. })));
+
+    let holding = from.start(0, &ROOT, Call::Volume(VolumeCall::Hold { id: volume.id, millis: 5000 }));
+    assert_eq!(from.reply(holding), None, "what is delegated comes back first");
+    assert_eq!(from.call_in(2, 1, &ROOT, Call::Return { fids: vec![dir] }), Ok(Answer::Done));
+    assert_eq!(from.reply(holding), Some(Ok(Answer::Done)));
+    assert_eq!(state(&mut from, volume.id), VolumeState::Held);
+    // Nobody gets anything to himself, readers go on, changes wait.
+    assert_eq!(from.call(2, &ROOT, Call::Delegate { fid: dir }), Err(Fault::Busy));
+    assert_eq!(read(&mut from, 2, file).unwrap(), b"before");
+    let late = from.start_in(2, 1, &ROOT, write(file, Some(0), b"too late"));
+    let made =
+        Call::Make { dir: root, name: name("new"), kind: NewKind::File, mode: 0o600, how: types::CreateHow::Guarded };
+    let making = from.start_in(2, 2, &ROOT, made);
+    let sealed = seal(&mut from, volume.id);
+    carry(&mut from, &mut to, &sealed);
+    assert_eq!((from.reply(late), from.reply(making)), (None, None));
+    // It serves nobody yet.
+    assert_eq!(to.root_of(1, "data"), Err(Fault::NoVolume));
+    assert_eq!(read(&mut from, 1, file).unwrap(), b"before");
+    ask(&mut from, VolumeCall::Remove { id: volume.id }).unwrap();
+    assert!(from.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
+    assert_eq!((from.reply(late), from.reply(making)), (Some(Err(Fault::NoVolume)), Some(Err(Fault::NoVolume))));
+    assert_eq!(ask(&mut to, VolumeCall::Serve { id: volume.id }), Ok(Answer::Done));
+    assert_eq!(state(&mut to, volume.id), VolumeState::Online);
+
+    // Clients claim what they had, and go on.
+    assert_eq!(to.root_of(1, "data"), Ok(root));
+    assert_eq!(read(&mut to, 1, file).unwrap(), b"before");
+    assert_eq!(to.call(1, &ROOT, lock(file, true)), Ok(Answer::Done));
+    assert_eq!(to.call(2, &ROOT, lock(file, true)), Err(Fault::Locked));
+    assert_eq!(to.call(1, &ROOT, Call::Hold { fids: vec![gone] }), Ok(Answer::Done));
+    assert!(to.call(2, &ROOT, write(file, Some(0), b"after")).is_ok());
+    assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
+    // What was open in nobody's hands goes after a while; what is held goes with who holds it.
+    let other = to.file(root, "other");
+    to.wait(Duration::from_secs(14));
+    (0..3).for_each(|who| assert!(to.renew(who)));
+    to.wait(Duration::from_secs(2));
+    assert_eq!(to.call(2, &ROOT, lock(other, true)), Err(Fault::Expired), "the time for claims is over");
+    assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
+    assert_eq!(to.call(1, &ROOT, Call::Unhold { fids: vec![gone] }), Ok(Answer::Done));
+    assert_eq!(to.status(2, gone), Err(Fault::Stale));
+}
+
+#[test]
+fn a_hold_that_is_let_go_was_only_a_pause() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let volume = create(&mut rig);
+    let root = rig.root_of(1, "data").unwrap();
+    let file = rig.file(root, "f");
+    hold(&mut rig, volume.id, 5000).unwrap();
+    let writing = rig.start(1, &ROOT, write(file, Some(0), b"waits"));
+    assert_eq!(rig.reply(writing), None);
+    // Other volumes do not wait.
+    let elsewhere = rig.look_root(0);
+    rig.file(elsewhere, "free");
+    hold(&mut rig, volume.id, 0).unwrap();
+    assert!(matches!(rig.reply(writing), Some(Ok(Answer::Written { .. }))));
+    assert_eq!(read(&mut rig, 1, file).unwrap(), b"waits");
+    assert_eq!(state(&mut rig, volume.id), VolumeState::Online);
+    assert_eq!(hold(&mut rig, VolumeId(99), 1), Err(Fault::NoVolume));
+    let kept = seal(&mut rig, volume.id);
+    assert_eq!(hold(&mut rig, kept.id, 1000), Err(Fault::ReadOnly));
+}
+
+#[test]
+fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for ours in [true, false] {
+        let mut rig = Rig::new(Ground::memory(), 2);
+        let volume = create(&mut rig);
+        let root = rig.root_of(1, "data").unwrap();
+        let file = rig.file(root, "f");
+        assert!(rig.status(1, file).is_ok());
+        let me = rig.vice().me().id;
+        let at = if ours { me } else { ServerId(me.0 + 1) };
+        let db = database(&dir.path().join(ours.to_string()), at);
+        hold(&mut rig, volume.id, 3000).unwrap();
+        let writing = rig.start(1, &ROOT, write(file, Some(0), b"waits"));
+        assert!(!rig.vice().has_doubts(rig.now));
+        rig.wait(Duration::from_secs(4));
+        // Until it is known, nobody is served, and nobody relies on what he knows.
+        assert!(rig.vice().has_doubts(rig.now));
+        assert!(rig.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
+        assert_eq!(rig.status(1, file), Err(Fault::NoVolume));
+        assert_eq!(rig.reply(writing), Some(Err(Fault::NoVolume)));
+        rig.vice().has_cell(db);
+        settle(&mut rig);
+        assert_eq!(rig.status(1, file).is_ok(), ours);
+        rig.wait(Duration::from_secs(2));
+        assert_eq!(rig.vice().has_doubts(rig.now), !ours, "it is asked again as long as it is another's");
+        let removed = ask(&mut rig, VolumeCall::Remove { id: volume.id });
+        assert_eq!(removed, Ok(Answer::Done));
+        settle(&mut rig);
+        assert!(!rig.vice().has_doubts(rig.now + Duration::from_secs(5)));
+    }
+}
+
+#[test]
+fn who_dies_in_a_move_asks_before_it_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut from, mut to) = (Rig::new(Ground::memory(), 1), Rig::new(Ground::memory(), 1));
+    let volume = create(&mut from);
+    let root = from.root_of(0, "data").unwrap();
+    let file = from.file(root, "f");
+    hold(&mut from, volume.id, 10_000).unwrap();
+    let sealed = seal(&mut from, volume.id);
+    carry(&mut from, &mut to, &sealed);
+    let here = ServerId(2);
+    let db = database(&dir.path().join("db"), here);
+    for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
+        rig.restart();
+        rig.vice().is_called(ServerInfo { id, name: "one".into(), addresses: Vec::new() });
+        rig.vice().has_cell(Arc::clone(&db));
+        rig.reclaim(0);
+        assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
+        settle(rig);
+        assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
+    }
+    assert_eq!((state(&mut from, volume.id), state(&mut to, volume.id)), (VolumeState::Held, VolumeState::Arriving));
+    // Whoever led the move is gone. The database says where the volume is; and when the other one cannot serve any more, it serves here.
+    for _ in 0..4 {
+        to.wait(Duration::from_secs(9));
+        assert!(to.renew(0));
+        settle(&mut to);
+    }
+    assert_eq!(state(&mut to, volume.id), VolumeState::Online);
+    assert!(to.status(0, file).is_ok());
+    assert!(to.call(0, &ROOT, write(file, Some(0), b"here")).is_ok());
+    settle(&mut from);
+    assert_eq!(from.status(0, file), Err(Fault::NoVolume));
+    assert_eq!(ask(&mut from, VolumeCall::Remove { id: volume.id }), Ok(Answer::Done));
+}
