@@ -4,7 +4,10 @@
 base=$WORK/servers
 mkdir -p "$base"
 A=$base/a B=$base/b C=$base/c
-end() { for dir in "$C" "$B" "$A"; do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done; }
+end() {
+    for dir in "$base"/*/; do within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
+    for dir in "$C" "$B" "$A"; do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
+}
 trap end EXIT
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
 # says TEXT CODE COMMAND...: the command ends with that code and says that text.
@@ -50,6 +53,70 @@ check "and is listed" test "$(vos listvldb -locked --json | wc -l)" -eq 1
 check "unlock" vos unlock home.bob
 check "backupsys goes over all servers" says "Total volumes backed up: 2; failed to backup: 0" 0 vos backupsys
 check "the site goes" says "Removed replication site" 0 vos remsite -server three -id home.bob
+
+# Released: what both sites show is what was released, byte for byte, whatever is written after it.
+work=$base/work tree=$base/work/tree shown=$base/shown
+mkdir -p "$tree" "$shown/tree"
+mounted() { within 60 "$RIALTO" mount --daemon --dir "$A" --volume "$1" "unix:$A/server.sock" "$2"; }
+unmounted() { within 60 "$RIALTO" umount --dir "$A" "$1"; }
+picture() { (cd "$1" && find . -mindepth 1 -printf '%p %y %m %U %G %s %T@ %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
+# shows DIR SERVER...: while only these of the sites run, the read-only volume is as in that picture.
+shows() {
+    local wanted=$1 result
+    mounted real.readonly "$shown/tree" || return 1
+    diff "$wanted" <(picture "$shown/tree")
+    result=$?
+    unmounted "$shown/tree" && return $result
+}
+start() { within 90 "$RIALTO" up --no-mount --dir "$1"; }
+stop() { within 60 "$RIALTO" down --dir "$1"; }
+each_shows() { # each_shows PICTURE: asked one by one
+    stop "$C" && shows "$1" && start "$C" && stop "$B" && shows "$1" && start "$B"
+}
+check "a volume" vos create -name real -server localhost
+check "with no sites is not released" says "vos addsite" 1 vos release real
+check "sites" sh -c "'$RIALTO' vos --dir '$A' addsite two vicep real && '$RIALTO' vos --dir '$A' addsite three vicep real"
+check "is mounted" mounted real "$tree"
+mkdir -p "$tree/many/deep" && cp -a /usr/share/doc/bash "$tree/" 2> /dev/null
+for number in $(seq 300); do head -c $((number * 50)) /dev/urandom > "$tree/many/$number"; done
+ln -s ../many/7 "$tree/many/deep/link" && ln "$tree/many/8" "$tree/many/deep/eight" && chmod 600 "$tree/many/9"
+head -c 10000000 /dev/urandom > "$tree/large" && truncate -s 50M "$tree/holes"
+sync -f "$tree/large"
+picture "$tree" > "$base/first"
+check "released" says "Released volume real successfully" 0 vos release real
+check "each site has it whole" each_shows "$base/first"
+for number in $(seq 10); do head -c 10000 /dev/urandom > "$tree/many/$number"; done
+rm -r "$tree/many/100" "$tree/many/deep" && mv "$tree/many/101" "$tree/moved" && printf changed | dd of="$tree/large" bs=1 seek=5000000 conv=notrunc status=none
+sync -f "$tree/large"
+picture "$tree" > "$base/second"
+check "what was written since is not shown" shows "$base/first"
+check "dry run says the steps" says "would be done: two: fetch what changed" 0 vos release real -dryrun
+check "released again" says "Released volume real successfully" 0 vos release real
+sent=$(vos release real --json | field 'found[0]["bytes"]')
+check "which sends next to nothing when nothing changed" test "$sent" -lt 100000
+check "each site shows that" each_shows "$base/second"
+# A site dies in the middle, and the leader too.
+head -c 20000000 /dev/urandom > "$tree/large" && sync -f "$tree/large"
+picture "$tree" > "$base/third"
+vos release real > "$base/release.log" 2>&1 & leader=$!
+sleep 0.3
+kill -9 "$(head -n 1 "$C/server.pid")"
+wait $leader
+check "a site that died lags" says "server three partition /vicep RO Site -- Old release" 0 vos listvldb real
+check "the other one shows it" shows "$base/third"
+check "it comes back" start "$C"
+check "and catches up" says "Released volume real successfully" 0 vos release real
+check "as the other one" each_shows "$base/third"
+head -c 20000000 /dev/urandom > "$tree/large" && sync -f "$tree/large"
+picture "$tree" > "$base/fourth"
+"$RIALTO" vos --dir "$A" release real > "$base/release.log" 2>&1 & leader=$!
+sleep 0.3
+kill -9 $leader 2> /dev/null
+wait $leader 2> /dev/null
+check "a release whose leader died is finished" says "Released volume real successfully" 0 vos release real
+check "at both sites" each_shows "$base/fourth"
+check "nothing is left over" test "$(vos listvol --json | grep -c releasing)" -eq 0
+check "is unmounted" unmounted "$tree"
 
 # The database forgets, servers are away.
 kill -9 "$(head -n 1 "$B/server.pid")"

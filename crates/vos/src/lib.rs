@@ -16,6 +16,7 @@
 
 mod backup;
 mod claim;
+mod copy;
 mod create;
 mod error;
 mod find;
@@ -31,6 +32,7 @@ mod sites;
 mod sync;
 
 pub use backup::backup;
+pub use copy::copy;
 pub use create::{NewVolume, create};
 pub use error::Error;
 pub use find::{Found, base_name, find};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use types::{Answer, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
+use types::{Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
 
 use crate::{Error, Servers, Told};
 
@@ -33,7 +33,7 @@ pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>)
     let from = addresses(servers, order.from)?;
     let Order { by, partition, id, tree, finish, .. } = order;
     let call = VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish }));
-    let mut task = one_task(servers, by, servers.call(by, call)?, None)?;
+    let mut task = one_task(servers, by, begin(servers, by, &call)?, None)?;
     let name = servers.name(by);
     let (mut pause, mut silent) = (LOOK, Duration::ZERO);
     loop {
@@ -49,6 +49,20 @@ pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>)
         pause = (pause * 3 / 2).min(LOOK_MAX);
         task = next;
         tell(Told::Progress { server: &name, bytes: task.bytes, total_bytes: task.total_bytes });
+    }
+}
+
+/// What somebody who was stopped began may still run: it ends first.
+fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, Error> {
+    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
+    loop {
+        match servers.call(by, call.clone()) {
+            Err(Error::Refused { fault: Fault::Busy, .. }) if waited < STALLED => {}
+            answer => return answer,
+        }
+        std::thread::sleep(pause);
+        waited += pause;
+        pause = (pause * 3 / 2).min(LOOK_MAX);
     }
 }
 

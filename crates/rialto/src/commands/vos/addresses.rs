@@ -7,6 +7,7 @@ use serde_json::json;
 use types::{Seen, ServerInfo};
 
 use super::office::{Office, refusal};
+use super::show;
 use crate::failure::Failure;
 
 const LISTADDRS_HELP: &str = "\
@@ -56,22 +57,21 @@ pub struct Changeaddr {
 impl Listaddrs {
     pub fn run(self, office: &Office) -> Result<(), Failure> {
         let only = self.host.as_ref().map(|host| office.server(host)).transpose()?;
-        for server in office.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)) {
-            let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
-            if office.common.json {
-                crate::show::json(&json!({
-                    "id": server.id.to_string(), "name": server.name, "addresses": addresses,
-                }));
-                continue;
-            }
-            if self.printuuid {
-                println!("UUID: {}", server.id);
-            }
-            let reached =
-                if addresses.is_empty() { "only from its own machine".to_owned() } else { addresses.join(" ") };
-            println!("{:<24} {reached}", server.name);
+        let chosen: Vec<_> = office.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
+        show::write(|put| {
+            let mut lines = chosen.iter().map(|server| self.shown(office, server));
+            lines.try_for_each(|line| show::ignore_leaving(put(&line)))
+        })
+    }
+
+    fn shown(&self, office: &Office, server: &ServerInfo) -> String {
+        let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
+        if office.common.json {
+            return json!({ "id": server.id.to_string(), "name": server.name, "addresses": addresses }).to_string();
         }
-        Ok(())
+        let reached = if addresses.is_empty() { "only from its own machine".to_owned() } else { addresses.join(" ") };
+        let line = format!("{:<24} {reached}", server.name);
+        if self.printuuid { format!("UUID: {}\n{line}", server.id) } else { line }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod clone;
+mod copy;
 mod create;
 mod examine;
 mod fields;
@@ -110,6 +111,7 @@ enum Verb {
     Offline(fields::Offline),
     Setfields(fields::Setfields),
     Release(release::Release),
+    Copy(copy::Copy),
     Addsite(sites::Addsite),
     Remsite(sites::Remsite),
     Lock(locks::Lock),
@@ -142,6 +144,7 @@ impl Vos {
             Verb::Online(online) => online.run(&office),
             Verb::Offline(offline) => offline.run(&office),
             Verb::Setfields(setfields) => setfields.run(&office),
+            Verb::Copy(copy) => copy.run(&office),
             Verb::Release(release) => release.run(&office),
             Verb::Addsite(addsite) => addsite.run(&office),
             Verb::Remsite(remsite) => remsite.run(&office),

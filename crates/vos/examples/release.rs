@@ -1,0 +1,173 @@
+//! What a release of ten changed files costs: `cargo run --release -p vos --example release -- DIR COUNT SITES`.
+//!
+//! Makes COUNT files in a volume of one server and SITES further servers below DIR (which is made, and is large), all in this process over loopback TCP, releases
+//! it once, and then twenty times after ten files were written: how long, and how many bytes each site fetched for each byte that was written.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use server::{CellPlace, RemoteCell, Server, ServerConfig};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use types::{
+    Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp, VnodeNo, VolumeGroup,
+};
+use vos::{Error, Job, Reach, Servers, Told, Who};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const PARTITION: &str = "/vicepa";
+/// Files of one directory.
+const FAN: u64 = 1000;
+const CHANGED: u64 = 10;
+const CHANGE_BYTES: usize = 10_000;
+const ROUNDS: usize = 20;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let usage = "DIR COUNT SITES";
+    let dir = arguments.next().ok_or(usage)?;
+    let count: u64 = arguments.next().ok_or(usage)?.parse()?;
+    let sites: usize = arguments.next().ok_or(usage)?.parse()?;
+    let dir = Path::new(&dir);
+    let partition = make_partition(&dir.join("0"))?;
+    fill(&partition, count)?;
+    drop(partition);
+    let mut servers = Vec::new();
+    for number in 0..=sites {
+        if number > 0 {
+            drop(make_partition(&dir.join(number.to_string()))?);
+        }
+        let database = servers.first().and_then(|server: &Server| server.endpoints().first().cloned());
+        servers.push(start(dir, number, database)?);
+    }
+    let ids: Vec<ServerId> = servers.iter().map(|server| server.vice().me().id).collect();
+    let first = servers.first().and_then(|server| server.endpoints().first().cloned()).ok_or("it listens")?;
+    let db = Arc::new(RemoteCell::at(first.clone()));
+    let reach = Reach::new(db, []);
+    while reach.db().servers()?.len() <= sites {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    enter(&reach, &ids)?;
+    let begun = Instant::now();
+    let bytes = release(&reach)?;
+    println!("{count} files to {sites} sites: {:.1?}, {bytes} bytes", begun.elapsed());
+    let session = Session::connect(SessionConfig::new(first, Identity::fleeting()))?;
+    measure(&reach, &session, count, sites)
+}
+
+fn measure(reach: &Reach, session: &Session, count: u64, sites: usize) -> Result<()> {
+    let mut took = Vec::new();
+    let mut sent = 0;
+    for round in 0..ROUNDS {
+        for at in 0..CHANGED {
+            let number = (at * count / CHANGED + round as u64) % count;
+            let fid = Fid::of_slot(group(reach)?.read_write, file_slot(number), false);
+            let data = vec![round as u8; CHANGE_BYTES].into();
+            let write = Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
+            match session.call(&Caller::ROOT, write, None)?.answer {
+                Answer::Written { .. } => {}
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+        let begun = Instant::now();
+        sent += release(reach)?;
+        took.push(begun.elapsed());
+    }
+    took.sort_unstable();
+    let written = ROUNDS * CHANGED as usize * CHANGE_BYTES * sites;
+    println!(
+        "{CHANGED} changed files: median {:.1?}, worst {:.1?}; {:.3} bytes sent for each changed and site",
+        took[ROUNDS / 2],
+        took[ROUNDS - 1],
+        sent as f64 / written as f64
+    );
+    Ok(())
+}
+
+fn make_partition(path: &Path) -> Result<Partition> {
+    std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+    Ok(Partition::create(path, &PartitionConfig { server: "example".into() }, OpenOptions::default())?)
+}
+
+fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server> {
+    let mut config = ServerConfig::new(dir.join(number.to_string()));
+    config.tcp_listen = Some("127.0.0.1:0".into());
+    config.name = Some(format!("server{number}"));
+    config.cell = Some(database.map_or_else(|| CellPlace::Here(dir.join("celldb")), CellPlace::At));
+    Ok(Server::start(&config)?)
+}
+
+/// Slot 0 is the root's; a directory and its files follow each other.
+fn dir_slot(number: u64) -> u64 {
+    1 + number / FAN * (FAN + 1)
+}
+
+fn file_slot(number: u64) -> u64 {
+    dir_slot(number) + 1 + number % FAN
+}
+
+fn fill(partition: &Partition, count: u64) -> Result<()> {
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let volume = partition.create_volume(&Name::new(b"home")?, &root)?;
+    for first in (0..count).step_by(FAN as usize) {
+        fill_directory(&volume, first, count.min(first + FAN), root.now)?;
+    }
+    Ok(partition.sync_all()?)
+}
+
+fn fill_directory(volume: &Volume, first: u64, end: u64, now: Timestamp) -> Result<()> {
+    let mut update = Update::new();
+    let mut root = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
+    let fid = Fid::of_slot(volume.id(), dir_slot(first), true);
+    let mut dir = Vnode::new(fid, Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, now);
+    update.create_vnode(&dir);
+    volume.put_entry(&mut root, &Name::new(format!("d{first}").as_bytes())?, dir.target(), &mut update)?;
+    for number in first..end {
+        let fid = Fid::of_slot(volume.id(), file_slot(number), false);
+        let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, dir.target().vnode, now);
+        update.create_vnode(&vnode);
+        volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
+        volume.put_entry(&mut dir, &Name::new(format!("f{number}").as_bytes())?, vnode.target(), &mut update)?;
+        update.put_vnode(&vnode);
+    }
+    update.put_vnode(&dir);
+    update.put_vnode(&root);
+    Ok(volume.commit(update)?)
+}
+
+/// The group, with all other servers as sites.
+fn enter(reach: &Reach, ids: &[ServerId]) -> Result<()> {
+    let site = |(at, id): (usize, &ServerId)| Site {
+        server: *id,
+        partition: PARTITION.to_owned(),
+        kind: if at == 0 { SiteKind::ReadWrite } else { SiteKind::ReadOnly },
+        epoch: 0,
+    };
+    let db = reach.db();
+    let mut sites: Vec<Site> = ids.iter().enumerate().map(site).collect();
+    let first = db.take_numbers(types::VolumeId(1), 1)?;
+    let source = sites.remove(0);
+    let mut group = VolumeGroup::new(Name::new(b"home")?, types::VolumeId(1), source);
+    group.read_only = Some(first);
+    group.sites.extend(sites);
+    db.put_group(&group, Revision(0))?;
+    Ok(())
+}
+
+fn group(reach: &Reach) -> Result<VolumeGroup> {
+    Ok(reach.db().group_named(&Name::new(b"home")?)?.ok_or("it was entered")?.record)
+}
+
+/// Bytes that all sites fetched.
+fn release(reach: &Reach) -> Result<u64> {
+    let seen = reach.db().group_named(&Name::new(b"home")?)?.ok_or("it was entered")?;
+    let is_over = |_: &Busy| false;
+    let who = Who { by: "example".into(), now_secs: &|| 0, is_over: &is_over };
+    let tell = |_: Told<'_>| {};
+    let released = vos::release(&Job { servers: reach, who, dry_run: false, tell: &tell }, seen)?;
+    let lagging: Option<&Error> = released.lagging.first().map(|(_, error)| error);
+    lagging.map_or(Ok(()), |error| Err(error.clone()))?;
+    Ok(released.sites.iter().map(|(_, bytes)| bytes).sum())
+}
