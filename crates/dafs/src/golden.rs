@@ -438,13 +438,23 @@ fn volume() -> VolumeInfo {
 
 fn answers() -> Vec<(&'static str, Answer)> {
     let (file, dir) = (status(FID, Kind::File), status(DIR, Kind::Directory));
-    let entry =
-        |text: &str, status| DirEntry { name: name(text), fid: FID, kind: Kind::File, cookie: 17, status, sole: false };
+    let entry = |text: &str, status| DirEntry {
+        name: name(text),
+        fid: FID,
+        kind: Kind::File,
+        cookie: 17,
+        status,
+        sole: false,
+        target: None,
+    };
+    let link =
+        DirEntry { kind: Kind::Symlink, target: Some(Bytes::from_static(b"to/there")), ..entry("l", Some(file)) };
     vec![
         ("done", Answer::Done),
         ("status", Answer::Status(file)),
         ("entry", Answer::Entry { status: file, dir_version: 44, sole: false }),
         ("entry-sole", Answer::Entry { status: file, dir_version: 44, sole: true }),
+        ("entries-link", Answer::Entries { entries: vec![link], end: true, dir_version: 44 }),
         (
             "entries-sole",
             Answer::Entries {

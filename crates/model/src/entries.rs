@@ -1,5 +1,6 @@
 //! Names of files that exist: find, list, link, remove.
 
+use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
 use crate::access::{READ, SEARCH, WRITE, allowed, need, need_delete};
@@ -19,8 +20,13 @@ impl Tree {
         let plus = plus && allowed(ask.caller, &node.status, SEARCH);
         let mut entries = Vec::new();
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
-            let status = self.node(*fid)?.status;
+            let node = self.node(*fid)?;
+            let status = node.status;
             let shown = plus.then_some(status);
+            let target = match &node.content {
+                Content::Target(target) if plus && status.kind == Kind::Symlink => Some(target.clone()),
+                _ => None,
+            };
             entries.push(DirEntry {
                 name: name.clone(),
                 fid: *fid,
@@ -28,6 +34,7 @@ impl Tree {
                 cookie,
                 status: shown,
                 sole: false,
+                target: target.filter(|target| target.len() <= TARGET_LISTED_BYTES_MAX),
             });
         }
         Ok(Answer::Entries { entries, end: true, dir_version: node.status.data_version })

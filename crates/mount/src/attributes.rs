@@ -10,6 +10,8 @@ use crate::nodes::Nodes;
 const FOREVER_SECS: u64 = i32::MAX as u64;
 /// What programs should read and write at a time.
 const BLOCK_BYTES: u32 = 128 << 10;
+/// What programs should list at a time: as much as one message of the server's has.
+const LISTED_BYTES: u32 = 256 << 10;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
@@ -86,7 +88,7 @@ pub fn attr(status: &Status) -> abi::Attr {
         uid: status.uid,
         gid: status.gid,
         rdev: device_for_kernel(status.device),
-        blksize: BLOCK_BYTES,
+        blksize: if status.kind == Kind::Directory { LISTED_BYTES } else { BLOCK_BYTES },
         flags: 0,
     }
 }

@@ -33,8 +33,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::mounting::{HANDLE_KIND, handle_words};
 
-/// What is listed at once: a page of venus's, and room for long names.
+/// What is listed at once of the beginning of a directory, and of the rest, whose names are wanted by who goes on: a page of venus's.
 const LISTED_BYTES: usize = 64 << 10;
+const LISTED_MORE_BYTES: usize = 256 << 10;
 /// Orders that are not done at once.
 const OPEN_MAX: usize = 64;
 /// How often who waits for it looks.
@@ -212,7 +213,7 @@ impl Drop for Forerunner {
 pub fn run(mountpoint: &Path) -> std::io::Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut orders = File::from(socket.try_clone()?);
-    let mut space = Vec::with_capacity(LISTED_BYTES);
+    let mut space = Vec::with_capacity(LISTED_MORE_BYTES);
     let mut bytes = [0; size_of::<Order>()];
     while orders.read_exact(&mut bytes).is_ok() {
         let Ok(order) = Order::read_from_bytes(&bytes) else { break };
@@ -239,5 +240,6 @@ fn list(mountpoint: &Path, order: Order, space: &mut Vec<u8>) -> Result<(), Errn
     let dir = mem::handle::open_directory(root.as_fd(), HANDLE_KIND, words)?;
     rustix::fs::seek(&dir, SeekFrom::Start(order.offset))?;
     // The first entry comes with all the others of its page.
-    RawDir::new(&dir, space.spare_capacity_mut()).next().transpose().map(drop)
+    let bytes = if order.offset == 0 { LISTED_BYTES } else { LISTED_MORE_BYTES };
+    RawDir::new(&dir, &mut space.spare_capacity_mut()[..bytes]).next().transpose().map(drop)
 }

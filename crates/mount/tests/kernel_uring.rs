@@ -20,6 +20,8 @@ mod fleet;
 mod forerunner;
 #[path = "kernel/helper.rs"]
 mod helper;
+#[path = "kernel/links.rs"]
+mod links;
 #[path = "kernel/listings.rs"]
 mod listings;
 #[path = "kernel/locks.rs"]

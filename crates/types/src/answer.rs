@@ -24,6 +24,8 @@ pub struct DirEntry {
     pub status: Option<Status>,
     /// With the status, in a directory that is delegated to the asker: nobody else was promised it, so the delegation covers it.
     pub sole: bool,
+    /// With the status of a symbolic link: where it leads, if that has at most [`crate::limits::TARGET_LISTED_BYTES_MAX`] bytes.
+    pub target: Option<Bytes>,
 }
 
 /// What `statfs` shows, and quota.

@@ -20,6 +20,8 @@ pub const CELL_BYTES_MAX: usize = 253;
 pub const TASK_TEXT_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.
 pub const TARGET_BYTES_MAX: usize = 4095;
+/// Bytes of a target that a listing brings along: longer ones are few, and must not crowd the others out.
+pub const TARGET_LISTED_BYTES_MAX: usize = 512;
 /// Bytes in an extended attribute's name. Source: Linux `XATTR_NAME_MAX`.
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Bytes in an extended attribute's value. Source: Linux `XATTR_SIZE_MAX`.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fid};
 
+use crate::names::Wanted;
 use crate::shared::Core;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
@@ -97,8 +98,10 @@ enum Early {
 /// How long a reader waits for a page that was asked for ahead before it asks itself.
 const EARLY_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Bytes of a page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
+/// Bytes of the first page that is listed ahead: some hundred entries with status, a millisecond or two of the server's time.
 const AHEAD_BYTES: u32 = 64 << 10;
+/// Of later ones: a whole message.
+const AHEAD_MORE_BYTES: u32 = 256 << 10;
 
 /// A page of a directory, entered.
 struct Page {
@@ -132,11 +135,15 @@ impl Core {
                     if entry.sole {
                         tables.put_sole(dir, delegation, status.fid);
                     }
+                    if let Some(target) = &entry.target {
+                        tables.node(status.fid).target = Some(target.clone());
+                    }
                     (Some(status), cacheable)
                 }
                 None => (None, false),
             };
-            ListEntry { name: entry.name, fid: entry.fid, kind: entry.kind, cookie: entry.cookie, status, cacheable }
+            let (fid, kind, cookie) = (entry.fid, entry.kind, entry.cookie);
+            ListEntry { name: entry.name, fid, kind, cookie, status, cacheable, target: entry.target }
         });
         let entries = entries.collect();
         let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
@@ -228,13 +235,14 @@ impl Core {
     }
 
     /// After a run of lookups that had to ask: has the kernel list the next page of the directory, or lists it with status, so that the following ones
-    /// need not ask. Who may not list it, or finds it changing, goes on asking.
+    /// need not ask; also if the kernel takes longer than who looks. Who may not list it, or finds it changing, goes on asking.
     pub fn list_ahead(&self, request: &Request<'_>, dir: Fid) {
-        let Some(cookie) = self.tables.lock().missed(dir) else { return };
-        if self.invalidator().list(dir, cookie) {
+        let Some(Wanted { cookie, is_late }) = self.tables.lock().missed(dir) else { return };
+        if !is_late && self.invalidator().list(dir, cookie) {
             return;
         }
-        let Ok(page) = self.page(request, dir, cookie, AHEAD_BYTES, true) else { return };
+        let bytes = if cookie == 0 { AHEAD_BYTES } else { AHEAD_MORE_BYTES };
+        let Ok(page) = self.page(request, dir, cookie, bytes, true) else { return };
         let mut tables = self.tables.lock();
         if let Some(map) = page.entered
             && tables.listed(dir, map, cookie, page.next)

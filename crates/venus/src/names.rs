@@ -22,16 +22,26 @@ pub(crate) enum Known {
     Unknown,
 }
 
-/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time.
-const AHEAD_MISSES: u32 = 4;
+/// Lookups that had to ask the server before the directory is listed ahead of the next ones, one page each time: of the first page, and of later ones, whose
+/// readers have shown that they go on.
+const AHEAD_MISSES: [u32; 2] = [4, 1];
 /// The same once a page has been asked for and did not come yet.
-const AHEAD_MISSES_AGAIN: u32 = 32;
+const AHEAD_MISSES_AGAIN: [u32; 2] = [32, 2];
 /// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
 /// pays for no more.
-const AHEAD_PAGES_MAX: u32 = 64;
+const AHEAD_PAGES_MAX: u32 = 24;
 
 /// Letters that belong to no name and are not worth moving the others.
 const WASTE_MIN: usize = 4096;
+
+/// A page to list ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// From where on.
+    pub cookie: u64,
+    /// It was asked for, and did not come yet.
+    pub is_late: bool,
+}
 
 /// How far the directory has been listed ahead of lookups, without a gap since its beginning.
 #[derive(Debug, Default)]
@@ -160,17 +170,17 @@ impl Names {
     }
 
     /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask for the rest: every so
-    /// often this says from which cookie on to list ahead.
-    pub fn missed(&mut self) -> Option<u64> {
-        self.ahead.misses += 1;
-        let misses = if self.ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES };
-        if self.complete || self.ahead.misses < misses || self.ahead.pages >= AHEAD_PAGES_MAX {
+    /// often this says what to list ahead.
+    pub fn missed(&mut self) -> Option<Wanted> {
+        let ahead = &mut self.ahead;
+        ahead.misses += 1;
+        let misses = if ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES }[usize::from(ahead.cookie != 0)];
+        if self.complete || ahead.misses < misses || ahead.pages >= AHEAD_PAGES_MAX && !ahead.asked {
             return None;
         }
-        self.ahead.asked = true;
-        self.ahead.misses = 0;
-        self.ahead.pages += 1;
-        Some(self.ahead.cookie)
+        ahead.pages += u32::from(!ahead.asked);
+        ahead.misses = 0;
+        Some(Wanted { cookie: ahead.cookie, is_late: std::mem::replace(&mut ahead.asked, true) })
     }
 
     /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not join what was listed.
@@ -299,13 +309,20 @@ mod tests {
     fn who_misses_name_after_name_has_page_after_page_listed_ahead() {
         let mut names = Names::default();
         let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
-        assert_eq!(asked(&mut names, AHEAD_MISSES - 1), None);
-        assert_eq!(asked(&mut names, 1), Some(0));
-        assert_eq!(asked(&mut names, AHEAD_MISSES), None, "that page is on its way");
-        assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN), Some(0), "or lost");
+        let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });
+        assert_eq!(asked(&mut names, AHEAD_MISSES[0] - 1), None);
+        assert_eq!(asked(&mut names, 1), wanted(0, false));
+        assert_eq!(asked(&mut names, AHEAD_MISSES[0]), None, "that page is on its way");
+        assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[0]), wanted(0, true), "or lost");
         assert!(!names.listed(7, 9), "somewhere else");
         assert!(names.listed(0, 5));
-        assert_eq!(asked(&mut names, AHEAD_MISSES), Some(5));
+        for cookie in 5..5 + u64::from(AHEAD_PAGES_MAX) - 1 {
+            assert_eq!(asked(&mut names, AHEAD_MISSES[1]), wanted(cookie, false));
+            assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[1] - 1), None);
+            assert_eq!(asked(&mut names, 1), wanted(cookie, true));
+            assert!(names.listed(cookie, cookie + 1));
+        }
+        assert_eq!(asked(&mut names, 1000), None, "it is too large");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What operations return.
 
+use bytes::Bytes;
 use types::{Fid, Kind, Name, Status};
 
 use crate::Backing;
@@ -105,6 +106,8 @@ pub struct ListEntry {
     pub status: Option<Status>,
     /// The kernel may keep the status until told otherwise.
     pub cacheable: bool,
+    /// With the status of a symbolic link: where it leads, if that is short.
+    pub target: Option<Bytes>,
 }
 
 /// A part of a directory, without `.` and `..`.

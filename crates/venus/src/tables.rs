@@ -19,7 +19,7 @@ use crate::VenusConfig;
 use crate::budget::Share;
 use crate::common::Common;
 use crate::file::File;
-use crate::names::{Known, Names};
+use crate::names::{Known, Names, Wanted};
 use crate::nodes::{Node, Nodes};
 
 /// Smaller changes are not told to the other volumes one by one.
@@ -209,8 +209,8 @@ impl Tables {
         names.is_some_and(|names| names.valid && names.version == dir_version) && self.trusted()
     }
 
-    /// A lookup in `dir` has to ask the server; from which cookie on to list the directory ahead, if it is time for that.
-    pub fn missed(&mut self, dir: Fid) -> Option<u64> {
+    /// A lookup in `dir` has to ask the server; what of the directory to list ahead, if it is time for that.
+    pub fn missed(&mut self, dir: Fid) -> Option<Wanted> {
         self.nodes.whole_mut(&dir)?.names.as_mut().filter(|names| names.valid)?.missed()
     }
 
@@ -452,7 +452,7 @@ mod tests {
     fn listed(n: u64) -> DirEntry {
         let name = name(&format!("entry-{n:07}"));
         let kind = types::Kind::File;
-        DirEntry { name, fid: Fid::new(1, 2 * n, n), kind, cookie: n, status: None, sole: false }
+        DirEntry { name, fid: Fid::new(1, 2 * n, n), kind, cookie: n, status: None, sole: false, target: None }
     }
 
     #[test]

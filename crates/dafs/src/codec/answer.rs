@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
-use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use types::limits::{
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    XATTR_VALUE_BYTES_MAX,
+};
 use types::{
     Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Revision, Status, VnodeSlots, VolumeId, VolumeStatus,
 };
@@ -128,7 +131,11 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
     let mut put = 0;
     for entry in entries {
         let name = entry.name.as_bytes();
-        let bytes = ENTRY_BYTES + name.len() + entry.status.map_or(0, |_| STATUS_BYTES);
+        let target = listed_target(entry);
+        let bytes = ENTRY_BYTES
+            + name.len()
+            + entry.status.map_or(0, |_| STATUS_BYTES)
+            + target.map_or(0, |target| size_of::<u16>() + target.len());
         if to.len() + bytes > MESSAGE_BYTES_MAX {
             break;
         }
@@ -141,15 +148,24 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
         if let Some(status) = &entry.status {
             put_status(to, status);
         }
+        if let Some(target) = target {
+            to.length16("target bytes", target.len(), TARGET_LISTED_BYTES_MAX).raw(target);
+        }
         put += 1;
     }
     to.patch_u32(8, put as u32);
     to.patch_u8(12, u8::from(end && put == entries.len()));
 }
 
-/// Bit 0: a status follows; bit 1: it is the asker's alone.
+/// Bit 0: a status follows; bit 1: it is the asker's alone; bit 2: a target follows the status.
 fn entry_flags(entry: &DirEntry) -> u8 {
-    u8::from(entry.status.is_some()) | u8::from(entry.sole && entry.status.is_some()) << 1
+    let status = entry.status.is_some();
+    u8::from(status) | u8::from(entry.sole && status) << 1 | u8::from(listed_target(entry).is_some()) << 2
+}
+
+/// Where a symbolic link leads, if the entry says so.
+fn listed_target(entry: &DirEntry) -> Option<&Bytes> {
+    entry.target.as_ref().filter(|_| entry.status.is_some() && entry.kind == Kind::Symlink)
 }
 
 fn put_xattr_names(to: &mut Writer, names: &[Bytes]) {
@@ -258,15 +274,22 @@ fn get_entry(from: &mut Reader<'_>) -> Result<DirEntry, WireError> {
     let (fid, cookie) = (from.fid()?, from.u64()?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
-    let (with_status, sole) = match from.u8()? {
-        0 => (false, false),
-        1 => (true, false),
-        3 => (true, true),
-        other => return Err(WireError::BadValue { what: "with status", value: other.into() }),
-    };
+    let flags = from.u8()?;
+    let (with_status, sole, with_target) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+    let possible = flags < 8 && (with_status || flags == 0) && (kind == Kind::Symlink || !with_target);
+    if !possible {
+        return Err(WireError::BadValue { what: "flags of an entry", value: flags.into() });
+    }
     let name = from.name(length)?;
     let status = with_status.then(|| get_status(from)).transpose()?;
-    Ok(DirEntry { name, fid, kind, cookie, status, sole })
+    let target = with_target.then(|| get_listed_target(from)).transpose()?;
+    Ok(DirEntry { name, fid, kind, cookie, status, sole, target })
+}
+
+fn get_listed_target(from: &mut Reader<'_>) -> Result<Bytes, WireError> {
+    let length = from.length16("target bytes", TARGET_LISTED_BYTES_MAX)?;
+    // Not a part of the message: it is kept for longer.
+    from.bytes(length).map(Bytes::copy_from_slice)
 }
 
 fn get_renamed(from: &mut Reader<'_>) -> Result<Answer, WireError> {

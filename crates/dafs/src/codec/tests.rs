@@ -84,6 +84,7 @@ fn a_listing_is_cut_behind_the_last_entry_that_fits() {
         cookie: number,
         status: None,
         sole: false,
+        target: None,
     };
     let entries: Vec<_> = (1..2000).map(entry).collect();
     let encoded = encode_answer(&Answer::Entries { entries: entries.clone(), end: true, dir_version: 3 }).unwrap();

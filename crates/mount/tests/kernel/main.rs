@@ -12,6 +12,7 @@ mod data;
 mod fleet;
 mod forerunner;
 mod helper;
+mod links;
 mod listings;
 mod locks;
 mod names;

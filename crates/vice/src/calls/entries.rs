@@ -4,7 +4,7 @@
 
 use lease::Listed;
 use store::StoreError;
-use types::{Answer, DirEntry, Fault, Fid, Name, VnodeNo, limits};
+use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
 use super::Outcome;
 use crate::Vice;
@@ -12,10 +12,10 @@ use crate::access::Right;
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
 
-/// What an entry takes of a message at most, beside its name: fid, kind, cookie and lengths.
-const ENTRY_BYTES: usize = 64;
-/// What its status takes.
-const STATUS_BYTES: usize = 192;
+/// What an entry takes of a message, beside its name: fid, kind, cookie and lengths. No less than of a kernel's listing, padding included.
+const ENTRY_BYTES: usize = 36;
+/// What its status takes, here and there.
+const STATUS_BYTES: usize = 128;
 /// Entries that are read from the store at once.
 const ENTRIES_AT_ONCE: usize = 256;
 /// Listings leave this much of a message to everything else in it.
@@ -105,6 +105,10 @@ impl Vice {
             match vnode {
                 Ok(Some(vnode)) if vnode.status.fid == entry.fid => {
                     (entry.sole, entry.status) = (sole, Some(vnode.status));
+                    let listed = vnode.status.kind == Kind::Symlink
+                        && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
+                    // Where it cannot be read, who asks for it hears why. What does not fit into the message any more is listed with the next one.
+                    entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
                 }
                 // The listing goes on; the file itself says so when asked.
                 Ok(_) | Err(StoreError::Damaged(_)) => {}
@@ -141,6 +145,7 @@ fn list(
                 cookie,
                 status: None,
                 sole: false,
+                target: None,
             });
         }
         if end || bytes >= bytes_max {
