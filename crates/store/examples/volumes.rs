@@ -1,4 +1,5 @@
-//! Many volumes on one partition: `volumes DIR COUNT` makes them if DIR is not there, and measures if it is.
+//! Many volumes on one partition: `volumes DIR COUNT [FIRST]` makes them if DIR is not there, with numbers from FIRST on (1), and measures if it is.
+//! The first numbers come with a large volume; `bench/volumes.sh` makes the partitions of a whole server so.
 //!
 //! So the process that measures has nothing in memory of the one that made them. What is measured is the bar of `docs/volumes.md`: the start to the
 //! first answer, a listing of all, the acknowledgement of a removal, a seal of a volume with many files; and memory.
@@ -20,26 +21,29 @@ const LARGE_FILES: u64 = 1_000_000;
 /// One volume of so many has a file.
 const FILLED_EVERY: u64 = 10;
 const LARGE: &[u8] = b"large";
+const LARGE_NUMBER: u64 = 1 << 40;
 /// Volumes that a listing asks for at once, as a server does.
 const PAGE: usize = 1000;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let (Some(dir), Some(count)) = (args.next(), args.next()) else { return Err("usage: volumes DIR COUNT".into()) };
+    let usage = "usage: volumes DIR COUNT [FIRST]";
+    let (Some(dir), Some(count)) = (args.next(), args.next()) else { return Err(usage.into()) };
     let (dir, count) = (Path::new(&dir), count.parse()?);
-    if dir.exists() { measure(dir, count) } else { make(dir, count) }
+    let first = args.next().map_or(Ok(1), |first| first.parse())?;
+    if dir.exists() { measure(dir, count) } else { make(dir, count, first) }
 }
 
-fn make(dir: &Path, count: u64) -> Result<()> {
+fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     let start = Instant::now();
     let partition = Partition::create(dir, &PartitionConfig { server: "volumes".into() }, OpenOptions::default())?;
-    let next = AtomicU64::new(1);
+    let next = AtomicU64::new(first_number);
     std::thread::scope(|scope| {
         for _ in 0..MAKERS {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number > count {
+                    if number >= first_number + count {
                         break;
                     }
                     make_one(&partition, number).expect("a volume is made");
@@ -48,8 +52,12 @@ fn make(dir: &Path, count: u64) -> Result<()> {
         }
     });
     println!("{count} volumes made in {:.1?}", start.elapsed());
+    if first_number > 1 {
+        return Ok(partition.flush()?);
+    }
     let start = Instant::now();
-    let large = partition.create_volume(&Name::new(LARGE)?, &root())?;
+    // Behind those of other partitions of its server.
+    let large = partition.create_numbered_volume(Some(VolumeId(LARGE_NUMBER)), &Name::new(LARGE)?, &root())?;
     let first = large.allocate_slots(u32::try_from(LARGE_FILES)?)?;
     for slots in (first..first + LARGE_FILES).collect::<Vec<_>>().chunks(100) {
         fill(&large, slots)?;
