@@ -99,6 +99,33 @@ check "it is renamed" says "Renamed volume real.home to real.work" 0 vos rename 
 check "with its backup" says "real.work.backup" 0 vos listvol
 check "the mount goes on" grep -q later "$home/later"
 
+# Dumps: what goes out comes in again, byte for byte, under another name, through a pipe too; and nothing else comes in.
+picture "$home" > "$at/dumped"
+check "a dump" says "Dumped volume real.work" 0 vos dump real.work -file "$at/work.dump"
+check "leaves no snapshot behind" refused vos examine real.work.dumping
+check "and one of what was sealed" vos dump real.home.snapshot.after -file "$at/after.dump"
+check "of what changed since, little" vos dump real.work --since real.home.snapshot.after -file "$at/little.dump"
+check "that is less" test "$(stat -c %s "$at/little.dump")" -lt $(($(stat -c %s "$at/work.dump") / 10))
+check "it goes nowhere alone" says "there is no volume in that state" 1 vos restore -name real.again -file "$at/little.dump"
+head -c 1000000 "$at/work.dump" > "$at/cut.dump"
+check "a dump that is cut off" says "cut off" 1 vos restore -name real.again -file "$at/cut.dump"
+{ head -c 700000 "$at/work.dump"; printf XXXX; tail -c +700005 "$at/work.dump"; } > "$at/bad.dump"
+check "one that is damaged" says "damaged" 1 vos restore -name real.again -file "$at/bad.dump"
+printf '\001\263\241\023\042\000\000\000\001v\000\000\000\001' > "$at/afs.dump"
+check "one of another program" says "OpenAFS" 1 vos restore -name real.again -file "$at/afs.dump"
+check "a volume that is there" says "a volume of that name" 1 vos restore -name real.work -file "$at/work.dump"
+check "nothing of them is there" refused vos examine real.again
+check "a restored volume" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/work.dump"
+check "it is mounted" mount_volume real.again "$before"
+check "it is the tree, byte for byte" diff "$at/dumped" <(picture "$before")
+check "with the quota" test "$(field real.again quota_bytes)" = "$(field real.work quota_bytes)"
+check "it goes on by itself" sh -c "echo mine > '$before/mine' && test ! -e '$home/mine'"
+umount_volume "$before"
+check "it goes" vos remove real.again
+check "through a pipe" sh -c "'$RIALTO' vos dump real.home.snapshot.after --dir '$CELL' | '$RIALTO' vos restore -name real.again --dir '$CELL'"
+check "a scrub finds nothing" says "nothing is damaged" 0 within 120 "$RIALTO" doctor --scrub --json --dir "$CELL"
+check "that goes too" vos remove real.again
+
 check "no such volume" says "'rialto vos listvol' and" 1 vos examine no.such
 check "a name twice" says "there is a volume of that name" 1 vos create real.work
 check "a name that is a number" says "use letters" 1 vos create 12345

@@ -62,6 +62,11 @@ impl Job<'_> {
         (self.tell)(Told::Step(&what.to_string()));
     }
 
+    /// How far it is.
+    pub(crate) fn progress(&self, server: &str, bytes: u64, total_bytes: u64) {
+        (self.tell)(Told::Progress { server, bytes, total_bytes });
+    }
+
     pub(crate) fn note(&self, what: impl Display) {
         (self.tell)(Told::Note(&what.to_string()));
     }

@@ -5,6 +5,8 @@ mod addresses;
 mod clone;
 mod copy;
 mod create;
+mod dump;
+mod dumpfile;
 mod examine;
 mod fields;
 mod list;
@@ -35,6 +37,7 @@ EXAMPLES
     rialto vos examine home.alice
     rialto vos snapshot create home.alice before      keep what it holds now
     rialto vos release home.alice                     its read-only sites show it
+    rialto vos dump home.alice -file alice.dump       and 'vos restore' makes a volume of it
     rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
     rialto vos VERB --help                            more, with examples
 
@@ -112,6 +115,8 @@ enum Verb {
     Setfields(fields::Setfields),
     Release(release::Release),
     Copy(copy::Copy),
+    Dump(dump::Dump),
+    Restore(dump::Restore),
     Addsite(sites::Addsite),
     Remsite(sites::Remsite),
     Lock(locks::Lock),
@@ -146,6 +151,8 @@ impl Vos {
             Verb::Setfields(setfields) => setfields.run(&office),
             Verb::Copy(copy) => copy.run(&office),
             Verb::Release(release) => release.run(&office),
+            Verb::Dump(dump) => dump.run(&office),
+            Verb::Restore(restore) => restore.run(&office),
             Verb::Addsite(addsite) => addsite.run(&office),
             Verb::Remsite(remsite) => remsite.run(&office),
             Verb::Lock(lock) => lock.run(&office),

@@ -102,6 +102,11 @@ impl Office {
         &*self.db
     }
 
+    /// What the cell is called.
+    pub fn cell_name(&self) -> &str {
+        &self.cell.config.name
+    }
+
     /// All servers of the cell.
     pub fn servers(&self) -> &[ServerInfo] {
         &self.servers

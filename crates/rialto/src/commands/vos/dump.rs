@@ -1,0 +1,324 @@
+//! `vos dump` and `vos restore`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use store::StreamPart;
+use types::{StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
+use vos::{NewVolume, Sink};
+
+use super::create::last_word;
+use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
+use super::office::{Office, Site, There, name, text};
+use super::show;
+use crate::failure::Failure;
+use crate::show::bytes as readable;
+
+const AFTER_DUMP: &str = "\
+EXAMPLES
+    rialto vos dump home.alice -file alice.dump            what it holds now
+    rialto vos dump home.alice | zstd > alice.dump.zst
+    rialto vos dump home.alice.backup -file yesterday.dump
+    rialto vos snapshot create home.alice monday
+    rialto vos dump home.alice --since home.alice.snapshot.monday -file tuesday.dump
+
+A read-write volume is dumped as it is at that moment; whoever works in it goes on. With --since only
+what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.";
+
+const AFTER_RESTORE: &str = "\
+EXAMPLES
+    rialto vos restore -name home.alice.old -file alice.dump
+    rialto vos restore afs2 a home.alice alice.dump
+    zstd -d < alice.dump.zst | rialto vos restore -name home.alice
+
+The dump is read to its end before anything is done: one that is damaged, cut off or of another
+program changes nothing. Stopped in the middle it is finished by the same command.";
+
+/// Writes what a volume holds to a file or to the standard output.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_DUMP)]
+pub struct Dump {
+    #[command(flatten)]
+    site: Site,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Where to [default: the standard output]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only what was changed since this snapshot of the volume.
+    #[arg(long, value_name = "SNAPSHOT")]
+    since: Option<String>,
+    /// 0: everything. (A date is not taken: name a snapshot with --since.)
+    #[arg(long, value_name = "TIME", conflicts_with = "since")]
+    time: Option<String>,
+    /// Taken for OpenAFS's sake: a dump of a read-write volume is always of a clone.
+    #[arg(long, hide = true)]
+    clone: bool,
+    /// VOLUME [FILE], instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+impl Dump {
+    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+        if let (true, Some(file)) = (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last()) {
+            self.file.get_or_insert(file.into());
+            self.words.pop();
+        }
+        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let what = format!("dumping the volume {wanted}");
+        if self.time.as_ref().is_some_and(|time| time != "0") {
+            let why = "a date says nothing about what was changed";
+            return Err(Failure::new(what, why).mend("name a snapshot with --since, or '-time 0' for everything"));
+        }
+        if self.file.is_none() && !office.common.dry_run && io::stdout().is_terminal() {
+            return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
+        }
+        let group = office.group(&wanted, &self.site)?;
+        let since = self.since.as_ref().map(|since| snapshot(&what, &group, since)).transpose()?;
+        let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
+        let header = Header {
+            cell: office.cell_name().to_owned(),
+            name: text(&vos::base_name(&group[0].name)),
+            id: group[0].id.0,
+            tree: group[0].tree.0,
+            epoch: 0,
+            since: since.map_or(0, |since| since.epoch),
+            since_name: since.map(|since| text(&since.name)),
+            sealed: 0,
+            quota_bytes: quota.map_or(0, |one| one.quota_bytes),
+            quota_files: quota.map_or(0, |one| one.quota_files),
+            used_bytes: 0,
+            used_files: 0,
+        };
+        let file = NewFile::open(self.file.as_deref()).map_err(|error| Failure::new(what.clone(), error))?;
+        let mut dumping = Dumping { header, file: Some(file), writer: None };
+        let volume = &group[0];
+        office.lead(&what, |job| vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping))?;
+        let Some(writer) = dumping.writer.take() else { return Ok(()) };
+        let (file, count) = writer.end().map_err(|error| Failure::new(what.clone(), error))?;
+        file.keep().map_err(|error| Failure::new(what, error))?;
+        let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
+        match (&self.file, office.common.json) {
+            (Some(_), true) => crate::show::json(&json!({ "name": text(&volume.name), "bytes": count })),
+            (Some(file), false) => println!("{done} in file {}", file.display()),
+            (None, _) => eprintln!("{done}"),
+        }
+        Ok(())
+    }
+}
+
+/// What an incremental dump starts from: another volume of the group that shows a sealed epoch.
+fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g There, Failure> {
+    let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
+    let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
+    found.ok_or_else(|| {
+        Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it"))
+            .mend(format!("'rialto vos snapshot list {}' shows which there are", text(&group[0].name)))
+    })
+}
+
+/// A file that has its name only when it is whole; or the standard output.
+enum NewFile {
+    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, kept: bool },
+    Standard(io::Stdout),
+}
+
+impl NewFile {
+    fn open(path: Option<&Path>) -> io::Result<NewFile> {
+        let Some(wanted) = path else { return Ok(NewFile::Standard(io::stdout())) };
+        let mut there = wanted.as_os_str().to_owned();
+        there.push(format!(".{}.part", std::process::id()));
+        let there = PathBuf::from(there);
+        let file = BufWriter::new(File::create(&there)?);
+        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), kept: false })
+    }
+
+    fn keep(mut self) -> io::Result<()> {
+        match &mut self {
+            NewFile::Standard(out) => out.flush(),
+            NewFile::Named { file, there, wanted, kept } => {
+                file.flush()?;
+                file.get_ref().sync_all()?;
+                std::fs::rename(there, wanted)?;
+                *kept = true;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let NewFile::Named { there, kept: false, .. } = self {
+            // Half a dump is nothing to keep.
+            let _ = std::fs::remove_file(there);
+        }
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            NewFile::Named { file, .. } => file.write(bytes),
+            NewFile::Standard(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            NewFile::Named { file, .. } => file.flush(),
+            NewFile::Standard(out) => out.flush(),
+        }
+    }
+}
+
+struct Dumping {
+    header: Header,
+    file: Option<NewFile>,
+    writer: Option<DumpWriter<NewFile>>,
+}
+
+fn unfit(error: impl std::fmt::Display) -> vos::Error {
+    vos::Error::Unfit(error.to_string())
+}
+
+impl Sink for Dumping {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), vos::Error> {
+        self.header.epoch = volume.epoch;
+        self.header.sealed = volume.created.secs;
+        (self.header.used_bytes, self.header.used_files) = (volume.used_bytes, volume.used_files);
+        if let Some(file) = self.file.take() {
+            self.writer = Some(DumpWriter::new(file, &self.header).map_err(unfit)?);
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, vos::Error> {
+        let to = StreamPart::open(&part).map_err(unfit)?.to;
+        if let Some(writer) = &mut self.writer {
+            writer.part(&part).map_err(unfit)?;
+        }
+        Ok(to)
+    }
+}
+
+/// What is done about a volume that has the name already.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Overwrite {
+    #[value(alias = "a")]
+    Abort,
+    #[value(alias = "f")]
+    Full,
+    #[value(alias = "i")]
+    Incremental,
+}
+
+/// Makes a volume of a dump.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_RESTORE)]
+pub struct Restore {
+    #[command(flatten)]
+    site: Site,
+    /// What the volume is to be called [default: as it was called]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where from [default: the standard input]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Its number, which nobody else may have [default: the cell's next]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
+    id: Option<u64>,
+    /// A volume of that name is never overwritten: only 'abort' is taken.
+    #[arg(long, value_name = "HOW", ignore_case = true)]
+    overwrite: Option<Overwrite>,
+    /// [SERVER PARTITION NAME [FILE]], instead of the options.
+    #[arg(value_name = "NAME", num_args = 0..=4)]
+    words: Vec<String>,
+}
+
+impl Restore {
+    pub fn run(mut self, office: &Office) -> Result<(), Failure> {
+        if self.words.len() == 4 {
+            let file = self.words.pop().unwrap_or_default();
+            self.file.get_or_insert(file.into());
+        }
+        if !self.words.is_empty() {
+            self.name = Some(last_word(&mut self.site, std::mem::take(&mut self.words), self.name.take(), "a name")?);
+        }
+        let shown = self.file.as_ref().map_or("the standard input".to_owned(), |file| file.display().to_string());
+        let what = format!("restoring {shown}");
+        let failed = |error: DumpError| Failure::new(what.clone(), error);
+        let mut dump = input(self.file.as_deref()).map_err(|error| failed(error.into()))?;
+        let (header, total_bytes) =
+            DumpReader::new(BufReader::new(&mut dump)).and_then(DumpReader::verify).map_err(failed)?;
+        if header.since != 0 {
+            let from = header.since_name.clone().unwrap_or_default();
+            let why = format!("it has only what was changed since {from}, and there is no volume in that state");
+            return Err(Failure::new(what, why).mend("restore a full dump"));
+        }
+        let wanted = self.name.clone().unwrap_or_else(|| header.name.clone());
+        let valid = name(&wanted)?;
+        if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
+            return Err(
+                Failure::new(what, format!("a volume cannot be called {wanted}")).mend("choose another with -name")
+            );
+        }
+        if matches!(self.overwrite, Some(Overwrite::Full | Overwrite::Incremental)) {
+            let why = "a volume that is there is not overwritten";
+            return Err(Failure::new(what, why).mend("remove or rename it, or restore under another name"));
+        }
+        let spot = office.roomiest(&self.site)?;
+        let new = NewVolume {
+            name: valid,
+            id: self.id.map(VolumeId),
+            server: spot.server,
+            partition: spot.partition.name.clone(),
+            quota_bytes: header.quota_bytes,
+            owner: (0, 0),
+        };
+        dump.seek(SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
+        let mut reader = DumpReader::new(BufReader::new(dump)).map_err(failed)?;
+        let mut next = || reader.next().map_err(unfit);
+        let made = office.lead(&what, |job| vos::restore(job, &new, header.quota_files, total_bytes, &mut next))?;
+        let Some(info) = made else { return Ok(()) };
+        let made = There { server: spot.server, info };
+        if office.common.json {
+            crate::show::json(&show::volume_json(office, &made));
+        } else {
+            let (server, sealed) = (office.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
+            println!(
+                "Restored volume {wanted} ({}) on partition {} of {server}, as {} was on {sealed}",
+                made.id.0, spot.partition.name, header.name
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The dump, as a file that can be read twice.
+fn input(path: Option<&Path>) -> io::Result<File> {
+    match path {
+        Some(path) => {
+            let mut file = File::open(path)?;
+            if file.seek(SeekFrom::Start(0)).is_ok() {
+                return Ok(file);
+            }
+            spooled(&mut file)
+        }
+        None => spooled(&mut io::stdin().lock()),
+    }
+}
+
+/// What comes through a pipe is kept until all of it was seen.
+fn spooled(from: &mut dyn Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(from, &mut file)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
