@@ -56,5 +56,6 @@ start=$(now)
 listed=$(rialto vos listvol | wc -l)
 echo "vos listvol, $listed lines: $(seconds "$start" "$(now)") s; memory $(memory)"
 echo "vos partinfo (what a command costs): $(for _ in $(seq 21); do timed rialto vos partinfo -partition /vicep; done | summary)"
-echo "vos remove: $(for one in $(seq 101); do timed rialto vos remove "user.$((one * (volumes / 102) + RANDOM % 100 + 1))"; done | summary)"
+step=$((volumes / 102)) skip=$((RANDOM % step + 1))
+echo "vos remove: $(for one in $(seq 101); do timed rialto vos remove "user.$((one * step + skip))"; done | summary)"
 echo "vos snapshot of a volume with a million files: $(for one in $(seq 11); do timed rialto vos snapshot create large "s$(now)"; done | summary)"
