@@ -1,5 +1,5 @@
-//! The service beside the reference model: random calls, compared after each one; then every file; then everything
-//! again after a restart.
+//! The service beside the reference model: random calls, and clones between them, compared after each one; then every file, and of each clone
+//! every file as it was; then everything again after a restart.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -12,18 +12,27 @@ use common::Ground;
 use proptest::prelude::*;
 use random::{Op, World};
 
+/// Calls between two clones.
+const CLONED_EVERY: usize = 60;
+
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<String, u64> {
     let mut world = World::new(ground);
-    for op in ops {
+    for (at, op) in ops.iter().enumerate() {
+        if at % CLONED_EVERY == CLONED_EVERY / 2 {
+            world.clone_volume();
+        }
         world.step(op);
     }
     world.compare_all();
+    world.compare_clones();
     world.restart();
     world.compare_all();
+    world.compare_clones();
     for op in ops.iter().take(50) {
         world.step(op);
     }
     world.compare_all();
+    world.compare_clones();
     world.outcomes
 }
 

@@ -11,7 +11,7 @@ mod op;
 use std::collections::BTreeMap;
 
 use model::{Content, Tree};
-use types::{Answer, Call, Caller, DirEntry, Fault, Fid, SeekWhat, Status};
+use types::{Answer, Call, Caller, DirEntry, Fault, Fid, SeekWhat, Status, VolumeCall, VolumeId, VolumeKind};
 
 pub use op::Op;
 
@@ -24,10 +24,21 @@ pub struct World {
     /// Files of the model and of the service, in the order in which they were made; those that are gone too.
     pairs: Vec<(Fid, Fid)>,
     ours: BTreeMap<Fid, Fid>,
+    clones: Vec<Clone>,
     history: Vec<String>,
     /// How often each kind of call came to what.
     pub outcomes: BTreeMap<String, u64>,
 }
+
+/// A volume that goes on showing what there was.
+struct Clone {
+    id: VolumeId,
+    model: Tree,
+    pairs: Vec<(Fid, Fid)>,
+}
+
+/// So many are kept; the oldest goes.
+const CLONES_MAX: usize = 3;
 
 impl World {
     pub fn new(ground: Ground) -> Self {
@@ -40,6 +51,7 @@ impl World {
             model,
             pairs,
             ours: BTreeMap::from([(root.fid, root.fid)]),
+            clones: Vec::new(),
             history: Vec::new(),
             outcomes: BTreeMap::new(),
         }
@@ -201,9 +213,17 @@ impl World {
 
     /// Every file, its bytes, entries and attributes; and what the volume says it uses.
     pub fn compare_all(&mut self) {
+        let pairs = self.pairs.clone();
+        let used = self.compare_files(&pairs);
+        let usage = self.rig.usage();
+        assert_eq!(usage.used_bytes, used, "ST-2: bytes in use");
+        assert_eq!(usage.used_files, self.model.nodes().len() as u64, "ST-2: files in use");
+    }
+
+    /// Each file of the model and of the service; the bytes that all of them use.
+    fn compare_files(&mut self, pairs: &[(Fid, Fid)]) -> u64 {
         let mut used = 0;
-        let theirs: Vec<(Fid, Fid)> = self.pairs.clone();
-        for (model, ours) in theirs {
+        for (model, ours) in pairs.iter().copied() {
             let found = self.rig.status(1, ours);
             let Some(node) = self.model.nodes().get(&model).cloned() else {
                 if found != Err(Fault::Stale) {
@@ -219,9 +239,7 @@ impl World {
             }
             self.compare_content(model, ours, &node);
         }
-        let usage = self.rig.usage();
-        assert_eq!(usage.used_bytes, used, "ST-2: bytes in use");
-        assert_eq!(usage.used_files, self.model.nodes().len() as u64, "ST-2: files in use");
+        used
     }
 
     fn compare_content(&mut self, model: Fid, ours: Fid, node: &model::Node) {
@@ -254,6 +272,39 @@ impl World {
         }
         let names = Answer::XattrNames(node.xattrs.keys().cloned().collect());
         assert_eq!(self.rig.call(1, &Caller::ROOT, Call::XattrList { fid: ours }), Ok(names));
+    }
+
+    /// What there is now is sealed.
+    pub fn clone_volume(&mut self) {
+        let of = self.model.root().volume;
+        let called = format!("clone.{}", self.history.len());
+        self.history.push(called.clone());
+        let call = VolumeCall::Clone { id: None, of, name: name(&called), kind: VolumeKind::Snapshot, replace: false };
+        let Ok(Answer::Volumes { volumes, .. }) = self.rig.call(0, &Caller::ROOT, Call::Volume(call)) else {
+            self.fail("not cloned")
+        };
+        self.clones.push(Clone { id: volumes[0].id, model: self.model.clone(), pairs: self.pairs.clone() });
+        if self.clones.len() > CLONES_MAX {
+            let id = self.clones.remove(0).id;
+            let removed = self.rig.call(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id }));
+            assert_eq!(removed, Ok(Answer::Done));
+        }
+    }
+
+    /// VO-1: every clone shows what there was, all of it.
+    pub fn compare_clones(&mut self) {
+        for clone in std::mem::take(&mut self.clones) {
+            let there = |(model, ours): &(Fid, Fid)| (*model, Fid { volume: clone.id, ..*ours });
+            let pairs: Vec<(Fid, Fid)> = clone.pairs.iter().map(there).collect();
+            let head = std::mem::replace(&mut self.ours, pairs.iter().copied().collect());
+            let model = std::mem::replace(&mut self.model, clone.model);
+            self.history.push(format!("in {}", clone.id.0));
+            self.compare_files(&pairs);
+            self.history.pop();
+            self.ours = head;
+            let model = std::mem::replace(&mut self.model, model);
+            self.clones.push(Clone { model, ..clone });
+        }
     }
 
     /// The server restarts, and the clients claim what they have open.
