@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use store::{PART_BYTES_MIN, Partition, StoreError, StreamPart};
 use types::limits::{PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
-    Answer, Call, Caller, Fault, Pull, StreamCursor, TaskInfo, TaskState, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Call, Caller, Fault, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, VolumeCall, VolumeId,
+    VolumeInfo, WhichVolume,
 };
 use vice::Errands;
 
@@ -170,12 +171,24 @@ impl Pulling<'_> {
         if shown.is_none() {
             self.fetch(&source, &volume, &partition, &epochs)?;
         }
-        let mut agenda = Agenda::default();
-        let place = (no, self.pull.tree);
-        let now = (clock::now(), wall());
-        let finished = self.house.vice.finish_incoming(now, place, &self.pull.finish, shown, &mut agenda.effects);
-        self.house.settle_and_send(&mut agenda);
-        finished.map_err(here("making the volume")).map(drop)
+        self.finish((no, self.pull.tree), shown)
+    }
+
+    /// Makes the volume; waits until nothing of an earlier one with its number is in the way.
+    fn finish(&self, place: (PartitionNo, VolumeId), shown: Option<VolumeId>) -> Result<()> {
+        let end = Instant::now() + SWEPT_WITHIN;
+        loop {
+            let mut agenda = Agenda::default();
+            let now = (clock::now(), wall());
+            let finished = self.house.vice.finish_incoming(now, place, &self.pull.finish, shown, &mut agenda.effects);
+            self.house.settle_and_send(&mut agenda);
+            match finished {
+                Err(Fault::Busy) if Instant::now() < end && !self.stopping.load(Ordering::Relaxed) => {
+                    std::thread::sleep(PAUSE);
+                }
+                finished => return finished.map_err(here("making the volume")).map(drop),
+            }
+        }
     }
 
     fn connect(&self) -> Result<Session> {

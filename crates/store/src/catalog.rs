@@ -216,10 +216,13 @@ impl Partition {
             return Err(StoreError::Misuse("no volume has this number"));
         }
         let engine = &self.0.media.engine;
-        for key in [key::volume(id), key::view(id), key::removal(id)] {
+        for key in [key::volume(id), key::view(id)] {
             if engine.get(&key)?.is_some() {
                 return Err(StoreError::Taken("number"));
             }
+        }
+        if engine.get(&key::removal(id))?.is_some() {
+            return Err(StoreError::Busy("what was removed under this number is being swept"));
         }
         if id.0 >= next {
             batch.put(&key, &record::encode_numbers(&key, &[id.0 + 1]));

@@ -76,30 +76,54 @@ impl<'j, 'a> Claim<'j, 'a> {
         error
     }
 
+    /// A step in the database that must not be done if anybody wrote the record since it was read, even if it says the same.
+    pub fn switch(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), Error> {
+        self.job.step(format_args!("database: {what}"), || Ok(()))?;
+        self.write_from(&mut |group| change(group), false)
+    }
+
     /// A change from what was read last. If somebody else was quicker, the claim was taken away.
     fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), Error> {
+        self.write_from(change, true)
+    }
+
+    /// `follows`: the same record at another revision will do: a server wrote it that had to (`docs/volumes.md`, *Move*).
+    fn write_from(&mut self, change: &mut dyn FnMut(&mut VolumeGroup), follows: bool) -> Result<(), Error> {
+        let before = self.group.clone();
         change(&mut self.group);
         if self.job.dry_run {
             return Ok(());
         }
+        let written = self.put(&before, follows);
+        if written.is_err() {
+            self.group = before;
+        }
+        written
+    }
+
+    fn put(&mut self, before: &VolumeGroup, follows: bool) -> Result<(), Error> {
         let db = self.job.servers.db();
-        match db.put_group(&self.group, self.revision) {
-            Ok(revision) => {
-                self.revision = revision;
-                Ok(())
-            }
-            // Ours, if the answer of an earlier attempt was lost below us.
-            Err(error @ CellError::Conflict { .. }) => match db.group_of(self.group.read_write)? {
+        loop {
+            let error = match db.put_group(&self.group, self.revision) {
+                Ok(revision) => {
+                    self.revision = revision;
+                    return Ok(());
+                }
+                Err(error @ CellError::Conflict { .. }) => error,
+                Err(error) => return Err(error.into()),
+            };
+            match db.group_of(self.group.read_write)? {
+                // Ours, if the answer of an earlier attempt was lost below us.
                 Some(seen) if seen.record == self.group => {
                     self.revision = seen.revision;
-                    Ok(())
+                    return Ok(());
                 }
+                Some(seen) if follows && seen.record == *before => self.revision = seen.revision,
                 Some(Seen { record: VolumeGroup { name, busy: Some(busy), .. }, .. }) => {
-                    Err(Error::Busy { name, busy })
+                    return Err(Error::Busy { name, busy });
                 }
-                _ => Err(error.into()),
-            },
-            Err(error) => Err(error.into()),
+                _ => return Err(error.into()),
+            }
         }
     }
 }

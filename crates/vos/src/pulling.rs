@@ -52,6 +52,26 @@ pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>)
     }
 }
 
+/// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends first.
+pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<(), Error> {
+    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
+    loop {
+        let Answer::Tasks(tasks) = servers.call(server, VolumeCall::Tasks)? else {
+            return Err(Error::Odd(servers.name(server)));
+        };
+        let runs = tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
+        if !runs {
+            return Ok(());
+        }
+        if waited > STALLED {
+            return Err(Error::Unfit(format!("{} fetches it still", servers.name(server))));
+        }
+        std::thread::sleep(pause);
+        waited += pause;
+        pause = (pause * 3 / 2).min(LOOK_MAX);
+    }
+}
+
 /// What somebody who was stopped began may still run: it ends first.
 fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, Error> {
     let (mut pause, mut waited) = (LOOK, Duration::ZERO);

@@ -29,7 +29,6 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
         claim.change("the group has the new name", |group| group.name = to.clone())
     };
     if let Err(error) = named {
-        claim.group.name = from.clone();
         return Err(if error.is_refusal() { claim.give_up(error) } else { error });
     }
     if let Err(error) = rename_volumes(job, &claim, to) {

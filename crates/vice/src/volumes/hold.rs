@@ -231,7 +231,11 @@ impl Vice {
         let whose = self.whose(id)?;
         if !volume.store.is_arriving() {
             // What nobody claims is ours: the database may have forgotten it, and it was here.
-            return if matches!(whose, Whose::Others) { Ok(()) } else { self.let_go(&volume, events) };
+            if matches!(whose, Whose::Others) {
+                return Ok(());
+            }
+            self.keep(id)?;
+            return self.let_go(&volume, events);
         }
         let alone_after = HOLD_MAX + self.config.lease.lease + MARGIN;
         if matches!(whose, Whose::Ours) && now.since(since) >= alone_after {
@@ -239,6 +243,18 @@ impl Vice {
             self.arrive(now, wall, &volume)?;
         }
         Ok(())
+    }
+
+    /// Before a volume serves again after a hold that nobody ended, its record is written once more: whoever leads the move read it before, and
+    /// can say no longer that the volume is elsewhere, which would lose what is changed here from now on.
+    ///
+    /// # Errors
+    /// `Conflict`, `CellAway`: the database is asked again.
+    fn keep(&self, id: VolumeId) -> Result<(), Fault> {
+        let Some(db) = self.cell()? else { return Ok(()) };
+        let Some(group) = db.group_of(id)? else { return Ok(()) };
+        let is_here = group.record.read_write_site().is_none_or(|site| site.server == self.me().id);
+        if is_here { Ok(db.put_group(&group.record, group.revision).map(drop)?) } else { Err(Fault::Conflict) }
     }
 
     /// # Errors

@@ -11,6 +11,7 @@ mod examine;
 mod fields;
 mod list;
 mod locks;
+mod moving;
 mod office;
 mod partitions;
 mod release;
@@ -117,6 +118,8 @@ enum Verb {
     Copy(copy::Copy),
     Dump(dump::Dump),
     Restore(dump::Restore),
+    Move(moving::Move),
+    Evacuate(moving::Evacuate),
     Addsite(sites::Addsite),
     Remsite(sites::Remsite),
     Lock(locks::Lock),
@@ -149,6 +152,8 @@ impl Vos {
             Verb::Online(online) => online.run(&office),
             Verb::Offline(offline) => offline.run(&office),
             Verb::Setfields(setfields) => setfields.run(&office),
+            Verb::Move(moving) => moving.run(&office),
+            Verb::Evacuate(evacuate) => evacuate.run(&office),
             Verb::Copy(copy) => copy.run(&office),
             Verb::Release(release) => release.run(&office),
             Verb::Dump(dump) => dump.run(&office),

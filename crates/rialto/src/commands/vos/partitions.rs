@@ -1,11 +1,13 @@
 //! `vos partinfo` and `vos status`.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use types::{Answer, TaskInfo, TaskState, VolumeCall};
 
 use super::list::place;
 use super::office::{Office, Site, Spot};
 use crate::failure::Failure;
+use crate::show::bytes;
 
 const PARTINFO_HELP: &str = "\
 EXAMPLES
@@ -15,9 +17,9 @@ EXAMPLES
 const STATUS_HELP: &str = "\
 EXAMPLES
     rialto vos status
+    rialto vos status afs2 -all            also what ended lately, and why
 
-Transactions are moves, releases, dumps and restores that run. This server has none of them yet,
-so it shows that the server answers.";
+Transactions are what a server fetches from another one, for a release, a copy or a move.";
 
 /// Shows the room on partitions.
 #[derive(Args, Debug)]
@@ -36,6 +38,9 @@ pub struct Partinfo {
 pub struct Status {
     #[command(flatten)]
     site: Site,
+    /// Also what ended lately.
+    #[arg(long)]
+    all: bool,
     /// SERVER, instead of the option.
     #[arg(value_name = "SERVER", num_args = 0..=1)]
     words: Vec<String>,
@@ -67,16 +72,44 @@ impl Partinfo {
     }
 }
 
+fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Runs => "fetches",
+        TaskState::Done => "done",
+        TaskState::Failed => "failed",
+    }
+}
+
+fn task_json(task: &TaskInfo) -> Value {
+    json!({
+        "number": task.number, "volume": task.tree.0, "state": state(task.state), "since": task.since,
+        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes, "text": task.text,
+    })
+}
+
 impl Status {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in office.chosen(&self.site)? {
-            office.partitions(server)?;
-            let server = office.server_name(server);
+            let name = office.server_name(server);
+            let what = format!("asking {name} what it is at");
+            let Answer::Tasks(tasks) = office.ask(&what, server, VolumeCall::Tasks)? else {
+                return Err(Failure::new(what, "the server answered something else"));
+            };
+            let active: Vec<_> = tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
             if office.common.json {
-                crate::show::json(&json!({ "server": server, "transactions": [] }));
-            } else {
-                println!("No active transactions on {server}");
+                let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
+                crate::show::json(&json!({ "server": name, "transactions": transactions }));
+                continue;
+            }
+            match active[..] {
+                [] => println!("No active transactions on {name}"),
+                _ => println!("Total transactions: {} on {name}", active.len()),
+            }
+            for task in active {
+                let of = if task.total_bytes == 0 { String::new() } else { format!(" of {}", bytes(task.total_bytes)) };
+                let (number, tree, text) = (task.number, task.tree.0, &task.text);
+                println!("{number:>6}  volume {tree}  {}  {}{of}  {text}", state(task.state), bytes(task.bytes));
             }
         }
         Ok(())

@@ -1,0 +1,148 @@
+//! `vos move` and `vos evacuate`.
+
+use clap::Args;
+use serde_json::json;
+use types::{Seen, VolumeGroup};
+
+use super::create::last_word;
+use super::office::{Office, Site, Spot, text};
+use crate::failure::Failure;
+use crate::show::bytes;
+
+const MOVE_HELP: &str = "\
+EXAMPLES
+    rialto vos move home.alice -toserver afs2
+    rialto vos move -id home.alice -toserver afs2 -topartition a
+    rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
+
+People go on using it: what they read and write waits for the time that the last of it takes.
+Its backup volume and its snapshots do not come along: the dry run says which there are. Stopped in
+the middle it is at one of the two servers, whole, and the same command finishes.";
+
+const EVACUATE_HELP: &str = "\
+EXAMPLES
+    rialto vos evacuate -server afs1
+    rialto vos evacuate -server afs1 -partition a -toserver afs2
+    rialto vos evacuate -server afs1 -dryrun
+
+Moves all read-write volumes away, one after the other, each to where most room is. One that
+fails does not keep the others from being moved; the exit code is 1 then. Read-only sites are
+told: add others with 'vos addsite', release, and remove these.";
+
+/// Moves a volume to another server while people use it.
+#[derive(Args, Debug)]
+#[command(after_help = MOVE_HELP)]
+pub struct Move {
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME")]
+    id: Option<String>,
+    /// Where it is; looked up if left out.
+    #[arg(long, value_name = "MACHINE")]
+    fromserver: Option<String>,
+    /// Likewise.
+    #[arg(long, value_name = "PARTITION")]
+    frompartition: Option<String>,
+    /// Where it goes.
+    #[arg(long, value_name = "MACHINE", required = true)]
+    toserver: String,
+    /// The partition there [default: where most room is]
+    #[arg(long, value_name = "PARTITION")]
+    topartition: Option<String>,
+    /// VOLUME, instead of the option.
+    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    words: Vec<String>,
+}
+
+/// Moves all volumes of a server or partition away.
+#[derive(Args, Debug)]
+#[command(after_help = EVACUATE_HELP)]
+pub struct Evacuate {
+    #[command(flatten)]
+    site: Site,
+    /// Where they go [default: to any other server]
+    #[arg(long, value_name = "MACHINE")]
+    toserver: Option<String>,
+    /// Likewise.
+    #[arg(long, value_name = "PARTITION", requires = "toserver")]
+    topartition: Option<String>,
+}
+
+impl Move {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
+        let group = office.known(&wanted)?;
+        if self.fromserver.is_some() || self.frompartition.is_some() {
+            office.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
+        }
+        let spot = office.roomiest(&Site { server: Some(self.toserver), partition: self.topartition })?;
+        move_one(office, group, &spot)
+    }
+}
+
+impl Evacuate {
+    pub fn run(self, office: &Office) -> Result<(), Failure> {
+        if self.site.server.is_none() {
+            return Err(Failure::new("reading the command", "the server is missing").mend("name it with -server"));
+        }
+        let from = office.spots(&self.site)?;
+        let is_here = |site: &types::Site| {
+            from.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
+        };
+        let mut groups = Vec::new();
+        office.each_group(&mut |some| {
+            groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
+            Ok(())
+        })?;
+        let to = Site { server: self.toserver, partition: self.topartition };
+        let (mut moved, mut failed) = (0, 0);
+        for group in groups {
+            let name = text(&group.record.name);
+            if !group.record.read_write_site().is_some_and(is_here) {
+                eprintln!("rialto vos: {name} has a read-only site there");
+                continue;
+            }
+            let away = |spot: &Spot| from.iter().all(|one| one.server != spot.server);
+            match roomiest_but(office, &to, &away).and_then(|spot| move_one(office, group, &spot)) {
+                Ok(()) => moved += 1,
+                Err(failure) => {
+                    eprintln!("rialto vos: {failure}");
+                    failed += 1;
+                }
+            }
+        }
+        if !office.common.json && !office.common.dry_run {
+            println!("Total volumes moved: {moved}; failed to move: {failed}");
+        }
+        let why = || format!("{failed} of {} volumes failed", moved + failed);
+        if failed == 0 { Ok(()) } else { Err(Failure::new("evacuating", why()).mend("the lines above say why")) }
+    }
+}
+
+fn roomiest_but(office: &Office, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
+    let good = office.spots(to)?.into_iter().filter(|spot| is_good(spot));
+    good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
+        Failure::new("finding a partition", "no other server of the cell answers").mend("name one with -toserver")
+    })
+}
+
+fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot) -> Result<(), Failure> {
+    let name = text(&group.record.name);
+    let (to, partition) = (office.server_name(spot.server), &spot.partition.name);
+    let what = format!("moving the volume {name} to {to}");
+    let moved = office.lead(&what, |job| vos::move_volume(job, group, spot.server, partition))?;
+    match (office.common.dry_run, office.common.json) {
+        (true, _) => {}
+        (false, true) => crate::show::json(&json!({
+            "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,
+            "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
+        })),
+        (false, false) => println!(
+            "Volume {name} moved to {to} {partition}: {} in {} rounds, the last {} while changes waited ({} ms)",
+            bytes(moved.bytes),
+            moved.rounds,
+            bytes(moved.held_bytes),
+            moved.held.as_millis(),
+        ),
+    }
+    Ok(())
+}

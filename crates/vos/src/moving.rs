@@ -1,0 +1,284 @@
+//! A volume goes to another server while people use it.
+//!
+//! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, and then snapshots of A, each since the one before, until
+//! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*; (5)
+//! **the database says that the site is B**: from here on it is there; (6) A removes it, and then B serves it; what else A had of the group goes.
+//!
+//! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the next attempt begins with what B has. Whoever is
+//! stopped behind it finds that the database says B, and does step 6. A volume that arrives serves nobody before the database says that it
+//! is there, and one that is held asks it; so there is never more than one that takes changes.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use types::{
+    Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume,
+};
+
+use crate::claim::Claim;
+use crate::find::of_kind;
+use crate::pulling::{Order, pull, wait_idle};
+use crate::release::{have, named};
+use crate::remove::remove_at;
+use crate::servers::partition_no;
+use crate::{Error, Job, examine};
+
+/// How long A holds the volume at most; then it asks the database whose it is.
+const HOLD: Duration = Duration::from_secs(10);
+/// What is left for the hold is at most about so much, if that can be had.
+const LITTLE_BYTES: u64 = 1 << 20;
+/// Snapshots before the hold at most: who writes faster than we fetch is held longer.
+const ROUNDS_MAX: u32 = 8;
+/// Two names by turns, because the next difference is read from the one before.
+const MOVING: [&str; 2] = [".moving", ".moving2"];
+
+/// How a move ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Snapshots that were fetched before the hold.
+    pub rounds: u32,
+    /// Bytes that were fetched before the hold.
+    pub bytes: u64,
+    /// And during it.
+    pub held_bytes: u64,
+    /// How long changes waited: from the hold to the moment when the new server served.
+    pub held: Duration,
+}
+
+/// Moves the read-write volume of a group. Its backup volume and its snapshots stay behind and are removed.
+///
+/// # Errors
+/// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and behind it the same move goes on.
+pub fn move_volume(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, Error> {
+    let no = partition_no(job.servers, to, partition)?;
+    let here = group.record.read_write_site().cloned();
+    let from = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let operation = format!("move to {to} {partition}");
+    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    if from.server == to && !resumed {
+        let why = if from.partition == partition { "it is there" } else { "it cannot be moved within its server yet" };
+        return Err(Error::Unfit(why.to_owned()));
+    }
+    let mut claim = Claim::of(job, group, &operation)?;
+    if from.server == to {
+        return arrive(job, claim, None, to, &|| {}).map(|()| Moved::default());
+    }
+    tell_what_stays(job, &claim.group, from.server)?;
+    let way = Way { job, group: claim.group.clone(), from: from.server, to, no };
+    let served = Cell::new(Duration::ZERO);
+    match way.go(&mut claim, partition) {
+        Ok((moved, since)) => {
+            arrive(job, claim, Some(from.server), to, &|| served.set(since.elapsed()))?;
+            Ok(Moved { held: served.get(), ..moved })
+        }
+        Err(error) => Err(way.back(claim, error)),
+    }
+}
+
+/// What is removed with a move.
+fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), Error> {
+    let there = examine(job.servers, from, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+    for volume in there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot)) {
+        let name = String::from_utf8_lossy(volume.name.as_bytes()).into_owned();
+        if !MOVING.iter().any(|ending| name.ends_with(ending)) {
+            job.note(format_args!("{name} does not come along"));
+        }
+    }
+    Ok(())
+}
+
+/// From where to where.
+struct Way<'j, 'a> {
+    job: &'j Job<'a>,
+    group: VolumeGroup,
+    from: ServerId,
+    to: ServerId,
+    no: PartitionNo,
+}
+
+impl Way<'_, '_> {
+    /// Steps 2 to 5.
+    fn go(&self, claim: &mut Claim<'_, '_>, partition: &str) -> Result<(Moved, Instant), Error> {
+        let (job, id) = (self.job, self.group.read_write);
+        if !job.dry_run {
+            // What arrived at an attempt that was stopped is not what it would be now.
+            wait_idle(job.servers, self.to, id)?;
+            remove_arriving(job, self.to, id)?;
+        }
+        let mut moved = Moved { bytes: self.fetch_release()?, ..Moved::default() };
+        loop {
+            let fetched = self.fetch(moved.rounds)?;
+            moved.rounds += 1;
+            moved.bytes += fetched;
+            if fetched <= LITTLE_BYTES || moved.rounds == ROUNDS_MAX || job.dry_run {
+                break;
+            }
+        }
+        let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
+        let since = Instant::now();
+        job.call("hold it", self.from, VolumeCall::Hold { id, millis })?;
+        moved.held_bytes = self.fetch_last(moved.rounds)?;
+        let site = Site { server: self.to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
+        let says = claim.switch("it is there from now on", |group| {
+            group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
+            group.sites.insert(0, site.clone());
+            group.backup = None;
+        });
+        match says {
+            // Whether it was written is for the database to say.
+            Err(error) if !error.is_refusal() => {
+                let seen = job.servers.db().group_of(id)?;
+                let there =
+                    seen.is_some_and(|seen| seen.record.read_write_site().map(|site| site.server) == Some(self.to));
+                if there { Ok((moved, since)) } else { Err(error) }
+            }
+            says => says.map(|()| (moved, since)),
+        }
+    }
+
+    /// What was released is the base of the next release, wherever that comes from.
+    fn fetch_release(&self) -> Result<u64, Error> {
+        let name = named(&self.group.name, ".readonly")?;
+        let Some(id) = self.group.read_only else { return Ok(0) };
+        let Some(released) = have(self.job.servers, self.from, &name)? else { return Ok(0) };
+        if have(self.job.servers, self.to, &name)?.is_some_and(|there| there.epoch == released.epoch) {
+            return Ok(0);
+        }
+        self.pull(
+            "fetch the last release",
+            released.id,
+            Finish::View { id: Some(id), name, kind: VolumeKind::ReadOnly, replace: true },
+        )
+    }
+
+    /// One snapshot.
+    fn fetch(&self, round: u32) -> Result<u64, Error> {
+        let Some(sealed) = self.seal(round)? else { return Ok(0) };
+        let finish = Finish::View { id: None, name: sealed.name, kind: VolumeKind::Snapshot, replace: true };
+        self.pull("fetch it", sealed.id, finish)
+    }
+
+    /// The last snapshot, which becomes the volume.
+    fn fetch_last(&self, round: u32) -> Result<u64, Error> {
+        let Some(sealed) = self.seal(round)? else { return Ok(0) };
+        let there = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
+        let head =
+            of_kind(&there, VolumeKind::ReadWrite).ok_or_else(|| Error::Odd(self.job.servers.name(self.from)))?;
+        let finish = Finish::ReadWrite {
+            name: head.name.clone(),
+            quota_bytes: head.quota_bytes,
+            quota_files: head.quota_files,
+            created: head.created,
+            arriving: true,
+        };
+        self.pull("fetch the last of it", sealed.id, finish)
+    }
+
+    fn seal(&self, round: u32) -> Result<Option<VolumeInfo>, Error> {
+        let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
+        let call = VolumeCall::Clone {
+            id: None,
+            of: self.group.read_write,
+            name: named(&self.group.name, ending)?,
+            kind: VolumeKind::Snapshot,
+            replace: true,
+        };
+        self.job.call_one("seal what it holds now", self.from, call)
+    }
+
+    fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, Error> {
+        let Way { job, from, to, no, .. } = *self;
+        let order = Order { by: to, partition: Some(no), from, id, tree: self.group.read_write, finish };
+        let task = job.step(format_args!("{}: {what}", job.servers.name(to)), || pull(job.servers, order, job.tell))?;
+        Ok(task.map_or(0, |task| task.bytes))
+    }
+
+    /// Everything as it was. What cannot be undone now is found by the next attempt.
+    fn back(&self, claim: Claim<'_, '_>, error: Error) -> Error {
+        let (job, id) = (self.job, self.group.read_write);
+        let seen = job.servers.db().group_of(id);
+        let is_here =
+            |seen: &Seen<VolumeGroup>| seen.record.read_write_site().map(|site| site.server) == Some(self.from);
+        // Who does not know does nothing: the hold ends by itself, and nobody serves what arrived.
+        if !matches!(&seen, Ok(Some(seen)) if is_here(seen)) {
+            return error;
+        }
+        let undone = wait_idle(job.servers, self.to, id)
+            .and_then(|()| remove_arriving(job, self.to, id))
+            .and_then(|()| job.call("hold it no longer", self.from, VolumeCall::Hold { id, millis: 0 }).map(drop))
+            .and_then(|()| remove_snapshots(job, &self.group, self.from));
+        match undone {
+            Ok(()) => claim.give_up(error),
+            Err(also) => {
+                job.note(format_args!("not all was taken back: {also}"));
+                error
+            }
+        }
+    }
+}
+
+/// Step 6: the database says B.
+fn arrive(
+    job: &Job<'_>,
+    claim: Claim<'_, '_>,
+    from: Option<ServerId>,
+    to: ServerId,
+    serves: &dyn Fn(),
+) -> Result<(), Error> {
+    let (id, group) = (claim.group.read_write, claim.group.clone());
+    let behind = match from {
+        Some(from) => vec![from],
+        // Who it came from is not recorded: every other server is asked.
+        None => job.servers.db().servers()?.into_iter().map(|seen| seen.record.id).filter(|one| *one != to).collect(),
+    };
+    let mut left: Vec<(ServerId, Vec<VolumeInfo>)> = Vec::new();
+    for server in behind {
+        left.push((server, all_of(job, &group, server)?));
+    }
+    let has_it = |volumes: &[VolumeInfo]| volumes.iter().any(|volume| volume.id == id);
+    for (server, _) in left.iter().filter(|(_, volumes)| has_it(volumes)) {
+        remove_at(job, *server, id)?;
+    }
+    job.call("serve it", to, VolumeCall::Serve { id })?;
+    serves();
+    // Nobody waits for the rest.
+    for (server, volumes) in left {
+        let is_site = group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
+        let stays = |volume: &VolumeInfo| volume.id == id || volume.kind == VolumeKind::ReadOnly && is_site;
+        for volume in volumes.iter().filter(|volume| !stays(volume)) {
+            remove_at(job, server, volume.id)?;
+        }
+    }
+    remove_snapshots(job, &group, to)?;
+    claim.done("the move is through", |_| {}).map(drop)
+}
+
+/// What a server has of the group, whichever of it is left.
+fn all_of(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<Vec<VolumeInfo>, Error> {
+    let mut which = vec![WhichVolume::Id(group.read_write)];
+    for ending in [MOVING[0], MOVING[1], ".backup", ".readonly"] {
+        which.push(WhichVolume::Name(named(&group.name, ending)?));
+    }
+    for one in which {
+        if let Some(volumes) = examine(job.servers, server, one)? {
+            return Ok(volumes);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), Error> {
+    for ending in MOVING {
+        if let Some(there) = have(job.servers, server, &named(&group.name, ending)?)? {
+            remove_at(job, server, there.id)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), Error> {
+    let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
+    let arriving = there.iter().any(|one| one.id == id && one.state == VolumeState::Arriving);
+    if arriving { remove_at(job, server, id) } else { Ok(()) }
+}

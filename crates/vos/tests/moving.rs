@@ -1,0 +1,181 @@
+//! Moves and copies: the volume is at one server or at the other, with all that was written, whoever is stopped and wherever.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use celldb::CellError;
+use common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
+use types::{VolumeCall, VolumeKind};
+use vos::{Error, Moved, Servers, Told};
+
+mod common;
+
+fn move_it(cell: &Cell, servers: &dyn Servers, to: usize) -> Result<Moved, Error> {
+    lead(servers, |job| vos::move_volume(job, cell.group("home").unwrap(), cell.ids[to], PARTITION))
+}
+
+fn written(cell: &Cell) -> Files {
+    cell.files(0, "home").unwrap()
+}
+
+fn prepare(cell: &mut Cell) {
+    cell.make("home", 0);
+    cell.write(0, "home", "one", b"first");
+    cell.write(0, "home", "two", &[7; 100_000]);
+}
+
+/// It is at this server alone, and takes changes.
+fn is_at(cell: &Cell, at: usize, wanted: &Files, why: &str) {
+    let group = cell.group("home").unwrap().record;
+    assert_eq!(group.busy, None, "{why}");
+    assert_eq!(group.read_write_site().map(|site| site.server), Some(cell.ids[at]), "{why}");
+    for number in 0..cell.ids.len() {
+        let heads = cell.volumes(number).into_iter().filter(|one| one.kind == VolumeKind::ReadWrite).count();
+        assert_eq!(heads, usize::from(number == at), "{why}: server {number} has {:?}", cell.names(number));
+        let moving = cell.names(number).into_iter().filter(|name| name.contains("moving")).count();
+        assert_eq!(moving, 0, "{why}: server {number} has {:?}", cell.names(number));
+    }
+    assert_eq!(cell.files(at, "home").as_ref(), Some(wanted), "{why}");
+    cell.write(at, "home", "after", why.as_bytes());
+    assert!(cell.files(at, "home").unwrap().contains_key("after"), "{why}");
+}
+
+#[test]
+fn a_volume_goes_with_all_that_it_holds_and_back() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let before = written(&cell);
+    let id = cell.group("home").unwrap().record.read_write;
+    let moved = move_it(&cell, &cell.reach, 1).unwrap();
+    assert!(moved.rounds > 0 && moved.bytes > 100_000, "{moved:?}");
+    is_at(&cell, 1, &before, "there");
+    assert_eq!(cell.group("home").unwrap().record.read_write, id);
+    assert_eq!(cell.names(0), [""; 0]);
+    let now = cell.files(1, "home").unwrap();
+    move_it(&cell, &cell.reach, 0).unwrap();
+    is_at(&cell, 0, &now, "back");
+    let refused = move_it(&cell, &cell.reach, 0).unwrap_err();
+    assert!(matches!(refused, Error::Unfit(_)), "{refused}");
+}
+
+#[test]
+fn a_move_that_is_stopped_has_moved_all_or_nothing_and_is_finished_by_the_next() {
+    let before = Mutex::new(Files::new());
+    stop_everywhere(
+        2,
+        |cell| {
+            prepare(cell);
+            *before.lock().unwrap() = written(cell);
+        },
+        |cell, servers| move_it(cell, servers, 1).map(drop),
+        |cell, why| {
+            match move_it(cell, &cell.reach, 1) {
+                // It was through.
+                Ok(_) => {}
+                Err(Error::Unfit(why)) if why == "it is there" => {}
+                Err(error) => panic!("{error}: {why}"),
+            }
+            is_at(cell, 1, &before.lock().unwrap(), why);
+        },
+    );
+}
+
+#[test]
+fn what_was_released_is_the_base_of_the_next_release_at_the_new_server() {
+    let mut cell = Cell::new(3);
+    prepare(&mut cell);
+    let group = || cell.group("home").unwrap();
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[2], PARTITION)).unwrap();
+    lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+    let released = cell.files(2, "home.readonly").unwrap();
+    move_it(&cell, &cell.reach, 1).unwrap();
+    assert_eq!(cell.files(2, "home.readonly"), Some(released));
+    cell.write(1, "home", "one", b"later");
+    let sent = lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+    assert!(sent.sites[0].1 < 50_000, "only the change is sent: {sent:?}");
+    assert_eq!(cell.files(2, "home.readonly"), cell.files(1, "home"));
+}
+
+#[test]
+fn a_server_that_is_away_changes_nothing() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let before = written(&cell);
+    cell.crash(1);
+    move_it(&cell, &cell.reach, 1).unwrap_err();
+    is_at_alone(&cell, &before);
+    cell.start(1);
+    move_it(&cell, &cell.reach, 1).unwrap();
+    is_at(&cell, 1, &written_at(&cell, 1), "it is back");
+}
+
+fn is_at_alone(cell: &Cell, wanted: &Files) {
+    assert_eq!(cell.group("home").unwrap().record.busy, None);
+    assert_eq!(&written(cell), wanted);
+    cell.write(0, "home", "meanwhile", b"it takes changes");
+}
+
+fn written_at(cell: &Cell, number: usize) -> Files {
+    cell.files(number, "home").unwrap()
+}
+
+#[test]
+fn what_is_only_said_moves_nothing() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let before = written(&cell);
+    lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
+    let said = Mutex::new(String::new());
+    let tell = |told: Told<'_>| {
+        if let Told::Step(text) | Told::Note(text) = told {
+            said.lock().unwrap().push_str(text);
+        }
+    };
+    let group = cell.group("home").unwrap();
+    lead_as(&cell.reach, true, true, &tell, |job| vos::move_volume(job, group, cell.ids[1], PARTITION)).unwrap();
+    let said = said.into_inner().unwrap();
+    assert!(said.contains("home.backup does not come along") && said.contains("hold it"), "{said}");
+    is_at_alone(&cell, &before);
+}
+
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < Duration::from_secs(30), "waited too long");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_leader_that_is_late_cannot_take_the_volume_away() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let seen = cell.group("home").unwrap();
+    let id = seen.record.read_write;
+    cell.reach.call(cell.ids[0], VolumeCall::Hold { id, millis: 100 }).unwrap();
+    // The hold is over when it serves nobody; then the database is asked.
+    wait_for(|| cell.files(0, "home").is_none());
+    wait_for(|| cell.files(0, "home").is_some());
+    cell.write(0, "home", "late", b"changed when it served again");
+    let mut moved = seen.record;
+    moved.sites[0].server = cell.ids[1];
+    let refused = cell.reach.db().put_group(&moved, seen.revision).unwrap_err();
+    assert!(matches!(refused, CellError::Conflict { .. }), "{refused}");
+    assert!(written(&cell).contains_key("late"));
+    move_it(&cell, &cell.reach, 1).unwrap();
+    assert!(written_at(&cell, 1).contains_key("late"));
+}
+
+#[test]
+fn a_volume_that_was_released_comes_back_at_once() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let group = || cell.group("home").unwrap();
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[1], PARTITION)).unwrap();
+    lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+    move_it(&cell, &cell.reach, 1).unwrap();
+    // What was removed here is being swept still.
+    move_it(&cell, &cell.reach, 0).unwrap();
+    is_at(&cell, 0, &written(&cell), "back");
+}
