@@ -7,7 +7,7 @@ needs_root
 top=$A/tree
 source=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$top"
-trap 'cd /; rm -f "$WORK/fs"' EXIT
+trap 'cd /; rm -f "$WORK/fs"; within 60 "$RIALTO" umount --lazy --dir "$WORK/tree-far/local" "$WORK/tree-far/at" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$WORK/tree-far/cell" > /dev/null 2>&1' EXIT
 
 vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
 fs() { within 60 "$RIALTO" fs "$@"; }
@@ -123,6 +123,25 @@ for i in $(seq 200); do mkdir "$B/tree/new-$i"; [ $((i % 3)) = 0 ] && rmdir "$B/
 touch "$B/tree/work/deep/end"
 check "getcwd in a volume while others change what is above" wait $standing
 check "it is the path that it was" grep -qx "$top/work/deep" "$WORK/pwd.log"
+
+# Another cell, whose volumes and files have the same numbers.
+far=$WORK/tree-far
+mkdir -p "$far/at"
+check "another cell" within 90 "$RIALTO" up --no-mount --dir "$far/cell" --cell far.test --listen 127.0.0.1:0
+fs mkmount "$top/far" root.cell -cell far.test -fast
+check "which nobody said where it is" refused ls "$top/far"
+printf '["far.test"]\nservers = ["%s"]\n' "$(sed -n 's/^listen = "\(.*\)"/\1/p' "$far/cell/cell.toml")" > "$CELL/cells.toml"
+check "is there once cells.toml says so" sh -c "echo far > '$top/far/tree' && grep -qx far '$top/far/tree'"
+check "and has its own name" says "lives in cell 'far.test'" 0 fs whichcell "$top/far"
+check "and its own file system" test "$(device "$top/far")" != "$(device "$A")"
+check "a mount of it shows the same" sh -c "'$RIALTO' mount --daemon --dir '$far/local' 'unix:$far/cell/server.sock' '$far/at' && grep -qx far '$far/at/tree' && echo back > '$far/at/tree' && grep -qx back '$top/far/tree'"
+# Who ends a cell for good has the clients hand over first.
+check "all of it is there" sync "$top/far/tree"
+check "ours is ours" test -d "$A/tree/dir"
+within 60 "$RIALTO" umount --dir "$far/local" "$far/at" > /dev/null
+check "its mount point is removed as any" fs rmmount "$top/far"
+check "and the cell ends" within 90 "$RIALTO" down --dir "$far/cell"
+rm -f "$CELL/cells.toml"
 
 # What an administrator does.
 check "a snapshot" vos snapshot create tree.work before

@@ -193,9 +193,9 @@ impl Edges {
     fn bury(&self) {
         let over: Vec<Retired> = self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
-            let volume = one.mount.volume();
+            let (volumes, volume) = (Arc::clone(one.mount.volumes()), one.mount.volume());
             drop(one);
-            self.plan.volumes.close(volume);
+            volumes.close(volume);
         }
     }
 
@@ -261,29 +261,38 @@ impl Edges {
             return Err(Errno::MFILE);
         }
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
-        let to = self.plan.volumes.follow(request, &point, self.read_only).map_err(|error| errno::of(&error))?;
-        if self.way.contains(&to.id()) {
+        let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
+        let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
+        // Source: AFS. What is released is what a cell shows to others.
+        let to = volumes.follow(request, &point, self.read_only || abroad).map_err(|error| errno::of(&error))?;
+        // The numbers of another cell's volumes are others; a way back finds the volumes open.
+        if !abroad && self.way.contains(&to.id()) {
             return Err(Errno::LOOP);
         }
         if let Some(detached) = self.recall(fid, to.id()) {
             return self.attach_again(detached, node, fid);
         }
-        let venus = self.open(&to, &point).map_err(|error| errno::of(&error))?;
-        let mounted = self.mount((node, fid), &point, &to, venus);
+        let mut plan = self.plan.clone();
+        if let Some(cell) = point.cell.as_ref().filter(|_| abroad) {
+            plan.source = format!("rialto:{cell}");
+            plan.volumes = volumes;
+        }
+        let venus = self.open(&plan.volumes, &to, &point).map_err(|error| errno::of(&error))?;
+        let mounted = self.mount((node, fid), &plan, &point, &to, venus);
         mounted.map_err(|error| {
-            self.plan.volumes.close(to.id());
+            plan.volumes.close(to.id());
             refused(&error, fid)
         })
     }
 
     /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
-    fn open(&self, to: &Arc<Volume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
+    fn open(&self, volumes: &Volumes, to: &Arc<Volume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
         let end = Instant::now() + ENDING;
         let volume = to.id();
         self.retired.lock().iter_mut().filter(|one| one.mount.volume() == volume).for_each(|one| one.anchor = None);
         loop {
             self.bury();
-            match self.plan.volumes.open(to) {
+            match volumes.open(to) {
                 Err(Error::Fault(Fault::Busy)) if Instant::now() < end => std::thread::sleep(ENDING / 100),
                 Err(Error::Fault(Fault::Busy)) => {
                     tracing::warn!(%point, "the volume is mounted elsewhere below this mount");
@@ -321,14 +330,16 @@ impl Edges {
     fn mount(
         self: &Arc<Self>,
         (node, fid): (u64, Fid),
+        plan: &Plan,
         point: &MountPoint,
         to: &Volume,
         venus: Arc<Venus>,
     ) -> Result<Child, mounting::MountError> {
-        let read_only = self.read_only && to.is_read_only();
-        let way = ([&self.way[..], &[to.id()]].concat(), read_only);
+        let abroad = !Arc::ptr_eq(&plan.volumes, &self.plan.volumes);
+        let read_only = (self.read_only || abroad) && to.is_read_only();
+        let way = if abroad { vec![to.id()] } else { [&self.way[..], &[to.id()]].concat() };
         let place = Place::Below(Arc::downgrade(self), node);
-        let (mount, anchor) = Mount::below(&self.plan, place, way, to, venus)?;
+        let (mount, anchor) = Mount::below(plan, place, (way, read_only), to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
         let number = Some(self.attach_copy(&anchor, node, fid)?);

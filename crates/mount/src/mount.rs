@@ -273,6 +273,11 @@ impl Mount {
         &self.dispatch.venus
     }
 
+    /// The volumes of its cell.
+    pub(crate) fn volumes(&self) -> &Arc<Volumes> {
+        &self.dispatch.volumes
+    }
+
     /// Its volume.
     pub(crate) fn volume(&self) -> VolumeId {
         self.dispatch.nodes.root().volume

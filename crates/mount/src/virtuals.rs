@@ -20,7 +20,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::{Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
-use venus::{About, Found};
+use venus::{About, Found, Volumes};
 
 use crate::dispatch::{Refusal, Task};
 use crate::orders::Order;
@@ -81,7 +81,7 @@ impl Task<'_> {
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
-            Virtual::About => self.with_all_sites(&venus.about(&request, fid)?).to_string().into(),
+            Virtual::About => self.with_all_sites(&self.on.volumes, &venus.about(&request, fid)?).to_string().into(),
             Virtual::Cell => self.cell()?.into(),
             Virtual::Servers(check) => self.servers(check).to_string().into(),
             Virtual::Quota => {
@@ -98,8 +98,9 @@ impl Task<'_> {
             }
             Virtual::Find(point) => {
                 let read_only = self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only());
-                let volume = self.on.volumes.follow(&request, &point, read_only)?;
-                self.with_all_sites(&About::of(&*volume, &request, volume.id())?).to_string().into()
+                let volumes = self.on.volumes.of_cell(&point)?;
+                let volume = volumes.follow(&request, &point, read_only || point.cell.is_some())?;
+                self.with_all_sites(&volumes, &About::of(&*volume, &request, volume.id())?).to_string().into()
             }
             Virtual::Do(order) => {
                 self.carry_out(fid, &order)?;
@@ -120,9 +121,9 @@ impl Task<'_> {
     }
 
     /// With the other servers that the volume could be asked for at, behind the one that it is.
-    fn with_all_sites(&self, about: &About) -> Value {
+    fn with_all_sites(&self, volumes: &Volumes, about: &About) -> Value {
         let mut value = shown(about);
-        let places = self.on.volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
+        let places = volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
         let others = places.iter().filter(|(server, _)| server.id != about.server.id);
         if let Some(sites) = value["sites"].as_array_mut() {
             sites.extend(others.map(|(server, partition)| site(server, partition)));

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 
+#[path = "kernel/abroad.rs"]
+mod abroad;
 #[path = "kernel/blanks.rs"]
 mod blanks;
 #[path = "kernel/cached.rs"]

@@ -7,6 +7,7 @@
 mod ask;
 mod bench;
 mod cell;
+mod cells;
 mod commands;
 mod daemon;
 mod doctor;

@@ -50,6 +50,7 @@ mod locks;
 mod look;
 mod mountpoint;
 mod names;
+mod neighbours;
 mod nodes;
 mod open;
 mod pass;
@@ -75,6 +76,7 @@ pub use about::About;
 pub use config::VenusConfig;
 pub use error::Error;
 pub use invalidate::{Backing, Invalidate, Nobody};
+pub use neighbours::{Neighbours, Reach};
 pub use request::Request;
 pub use result::{
     Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,

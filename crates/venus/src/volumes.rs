@@ -4,14 +4,15 @@
 //! background, and is not opened again before that is done.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use client::{Cell, Remote, Volume};
 use parking_lot::Mutex;
 use types::{Fault, MountPoint, Name, VolumeId};
 
 use crate::common::Common;
-use crate::{Error, Request, Venus, VenusConfig};
+use crate::neighbours::Neighbours;
+use crate::{Error, Reach, Request, Venus, VenusConfig};
 
 /// What released volumes' names end with. Source: AFS.
 const READ_ONLY: &[u8] = b".readonly";
@@ -22,6 +23,10 @@ pub struct Volumes {
     config: VenusConfig,
     common: Arc<Common>,
     open: Mutex<HashMap<VolumeId, Opened>>,
+    /// Other cells, if these are the volumes of the first.
+    neighbours: OnceLock<Arc<Neighbours>>,
+    /// If they are not.
+    beside: OnceLock<Weak<Neighbours>>,
 }
 
 struct Opened {
@@ -32,7 +37,31 @@ struct Opened {
 impl Volumes {
     /// Those of this cell.
     pub fn new(cell: Arc<Cell>, config: VenusConfig) -> Arc<Self> {
-        Arc::new(Volumes { cell, config, common: Arc::default(), open: Mutex::default() })
+        let (common, open, neighbours, beside) = Default::default();
+        Arc::new(Volumes { cell, config, common, open, neighbours, beside })
+    }
+
+    /// Says how other cells are reached, and what this one is called. Once, before anybody asks.
+    pub fn has_neighbours(self: &Arc<Self>, own: Option<String>, reach: Box<Reach>) {
+        if self.neighbours.set(Neighbours::new(self, own, reach)).is_err() {
+            tracing::error!("a second way to other cells is not used");
+        }
+    }
+
+    /// These are of another cell than the first.
+    pub(crate) fn is_neighbour(&self, beside: &Arc<Neighbours>) {
+        // Reached once.
+        let _ = self.beside.set(Arc::downgrade(beside));
+    }
+
+    /// The volumes of the cell that a mount point names; these if it names none.
+    ///
+    /// # Errors
+    /// `NoVolume` if the cell is not known; why it cannot be reached.
+    pub fn of_cell(self: &Arc<Self>, point: &MountPoint) -> Result<Arc<Volumes>, Error> {
+        let Some(cell) = &point.cell else { return Ok(Arc::clone(self)) };
+        let neighbours = self.neighbours.get().cloned().or_else(|| self.beside.get()?.upgrade());
+        neighbours.ok_or(Fault::NoVolume)?.get(cell)
     }
 
     /// Those of the server behind `remote`, whose events this takes over.
@@ -53,15 +82,11 @@ impl Volumes {
         Ok(self.cell.find(name, request.cancel)?)
     }
 
-    /// The volume that a mount point leads to. `read_only`: all volumes above are.
+    /// The volume that a mount point leads to, which is [in this cell](Self::of_cell). `read_only`: all volumes above are.
     ///
     /// # Errors
     /// As [`Self::find`].
     pub fn follow(&self, request: &Request<'_>, point: &MountPoint, read_only: bool) -> Result<Arc<Volume>, Error> {
-        if point.cell.is_some() {
-            // Other cells' servers are not known here yet.
-            return Err(Fault::NoVolume.into());
-        }
         if !point.read_write
             && read_only
             && let Ok(released) = Name::new(&[point.volume.as_bytes(), READ_ONLY].concat())
@@ -115,8 +140,21 @@ impl Volumes {
         Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 
+    /// Those of other cells too.
     fn all(&self) -> Vec<Arc<Venus>> {
-        self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect()
+        let ours = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
+        let others = self.neighbours.get().map(|neighbours| neighbours.all()).unwrap_or_default();
+        others.iter().fold(ours, |mut all: Vec<_>, other| {
+            all.extend(other.all());
+            all
+        })
+    }
+
+    /// Ends all sessions in good order, those with other cells too.
+    pub fn detach(&self) {
+        let others = self.neighbours.get().map(|neighbours| neighbours.all()).unwrap_or_default();
+        others.iter().for_each(|other| other.cell.detach());
+        self.cell.detach();
     }
 
     /// [`Venus::hand_over`] of all.

@@ -116,6 +116,14 @@ impl Cell {
         self.mount_configured(self.session(), crate::TRANSPORT, None, VenusConfig::default(), Some(idle))
     }
 
+    /// Mounts a client that knows other cells.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn mount_beside(&self, own: Option<&str>, reach: Box<venus::Reach>) -> Client {
+        let volumes = Volumes::of(self.session(), VenusConfig::default());
+        volumes.has_neighbours(own.map(str::to_owned), reach);
+        self.mount_volumes(volumes, crate::TRANSPORT, None, None)
+    }
+
     /// Limits the volume's bytes.
     #[allow(dead_code)] // Not for measurements.
     pub fn set_quota(&self, bytes: u64) {
@@ -175,9 +183,18 @@ impl Cell {
         config: VenusConfig,
         idle: Option<Duration>,
     ) -> Client {
+        self.mount_volumes(Volumes::of(remote, config), transport, workers, idle)
+    }
+
+    fn mount_volumes(
+        &self,
+        volumes: Arc<Volumes>,
+        transport: Transport,
+        workers: Option<WorkersConfig>,
+        idle: Option<Duration>,
+    ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let volumes = Volumes::of(remote, config);
         let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
         config.idle = idle.unwrap_or(config.idle);

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 
+mod abroad;
 mod blanks;
 mod cached;
 mod cell;

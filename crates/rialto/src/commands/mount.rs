@@ -7,13 +7,15 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap::Args;
-use client::{Cell, Endpoint, Identity, Session, SessionConfig, dial_addresses};
+use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, dial_addresses};
 use mount::{Mount as Mounting, MountConfig, MountError};
-use types::{Fault, Name};
+use serde_json::Value;
+use types::{Answer, Call, Caller, Fault, Name};
 use venus::{VenusConfig, Volumes};
 
 use crate::ask::endpoint;
 use crate::cell::{MountRecords, VOLUME, Where};
+use crate::cells::Cells;
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
@@ -68,6 +70,10 @@ pub struct Mount {
     /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
+    /// Where other cells' servers are written, for mount points that lead there [default: cells.toml in --dir, then
+    /// /etc/rialto/cells.toml]
+    #[arg(long, value_name = "FILE")]
+    cells: Option<PathBuf>,
     /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
@@ -111,6 +117,11 @@ impl Mount {
         if let Some(cache) = &self.cache_dir {
             arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
         }
+        let cells = self.cells.as_deref().map(std::path::absolute).transpose();
+        let cells = cells.doing(|| "finding the file with cells".to_owned())?;
+        if let Some(cells) = &cells {
+            arguments.extend(["--cells".as_ref(), cells.as_os_str()]);
+        }
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
@@ -135,6 +146,7 @@ impl Mount {
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let volume = Name::new(self.volume.as_bytes()).doing(|| format!("mounting the volume {}", self.volume))?;
         let volumes = self.volumes(records, at)?;
+        self.look_around(&volumes, records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.server);
@@ -155,7 +167,7 @@ impl Mount {
         // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
         // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
         volumes.stop();
-        volumes.cell().detach();
+        volumes.detach();
         drop(pid_file);
         handed_back
     }
@@ -170,8 +182,7 @@ impl Mount {
         let cache = self.cache(records, at)?;
         let identity = Identity::load(&cache.join("identity"))
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let display = format!("{host}:{}", at.display());
+        let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
         let others =
             move |endpoint| SessionConfig { display: shown.clone(), ..SessionConfig::new(endpoint, again.again()) };
@@ -194,6 +205,19 @@ impl Mount {
         Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
     }
 
+    /// Other cells can be reached from now on.
+    fn look_around(&self, volumes: &Arc<Volumes>, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        let cache = self.cache(records, at)?;
+        let cells = Cells::new(self.cells.as_deref(), &self.place.path()?, &cache, self.cache_size, display(at));
+        let own = match volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None) {
+            Ok(Reply { answer: Answer::Report(report), .. }) => serde_json::from_str::<Value>(&report).ok(),
+            _ => None,
+        };
+        let own = own.and_then(|report| report["server"]["cell"].as_str().map(str::to_owned));
+        volumes.has_neighbours(own, Box::new(move |cell| cells.reach(cell)));
+        Ok(())
+    }
+
     fn mount_failure(&self, at: &Path, error: MountError) -> Failure {
         match &error {
             MountError::Volume(reason) if reason.fault() == Some(Fault::NoVolume) => {
@@ -210,6 +234,11 @@ impl Mount {
         std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
         Ok(cache)
     }
+}
+
+/// What servers are told of the client.
+fn display(at: &Path) -> String {
+    format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
 }
 
 fn refuse_second(at: &Path) -> Result<(), Failure> {
