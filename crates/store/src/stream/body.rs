@@ -12,7 +12,7 @@ use types::AllocateMode;
 use types::limits::FILE_BYTES_MAX;
 
 use super::codec::{Form, Run};
-use crate::disk::BodyFile;
+use crate::disk::{BodyFile, open_body};
 use crate::reader::{body_name, damaged_block, read_exactly};
 use crate::record::GROUP_BLOCKS;
 use crate::sums::{self, BLOCK};
@@ -127,7 +127,7 @@ impl Building<'_> {
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
         let name = body_name(before, &old).ok_or_else(fits)?;
-        let file = before.media.disk.open(name).map_err(|e| StoreError::from_io("open of a body", &e))?;
+        let file = open_body(&*before.media.disk, name).map_err(|e| StoreError::from_io("open of a body", &e))?;
         let file = file.ok_or_else(|| StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid)))?;
         let end = first.saturating_add(count);
         let mut groups = Vec::new();
