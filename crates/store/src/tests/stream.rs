@@ -511,3 +511,49 @@ fn what_is_the_same_is_copied_from_a_packed_body() {
     copied(&clone_of(&world, "three"), &copy, COPY);
     scrubbed(&copy);
 }
+
+/// A restart in the middle of a body: nobody knows any more whether it was patched or rebuilt.
+#[test]
+fn a_stream_goes_on_in_the_middle_of_a_body() {
+    for given_up in [false, true] {
+        for power in [None, Some(1), Some(2)] {
+            let world = World::new();
+            let file = make(&world, "f", |vnode, update| {
+                world.volume.write(vnode, 0, &[7; 60 * BLOCK_BYTES as usize], update).unwrap();
+            });
+            let change = |byte: u8| {
+                let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
+                let mut update = Update::new();
+                let first = u64::from(byte) * BLOCK_BYTES;
+                world.volume.write(&mut vnode, first, &[byte; 30 * BLOCK_BYTES as usize], &mut update).unwrap();
+                update.put_vnode(&vnode);
+                world.volume.commit(update).unwrap();
+            };
+            let machine = MemMachine::new();
+            let copy = open(&machine);
+            let (tree, first) = (world.volume.id(), clone_of(&world, "one"));
+            let (kept, _) = copied(&first, &copy, COPY);
+            if given_up {
+                change(9);
+                let earlier = clone_of(&world, "earlier");
+                assert!(send(&earlier, first.epoch(), &copy, tree, &mut |_| false).unwrap());
+            }
+            change(1);
+            let last = clone_of(&world, "last");
+            let mut parts = 0;
+            let mut third = |_: &Bytes| {
+                parts += 1;
+                parts == 3
+            };
+            assert!(!send(&last, first.epoch(), &copy, tree, &mut third).unwrap());
+            drop((copy, kept));
+            let machine = power.map_or(machine.clone(), |seed| machine.power_loss(seed));
+            let copy = open(&machine);
+            let begun = copy.incomings().unwrap()[0].cursor;
+            assert!(begun > StreamCursor { vnode: file.no(), stage: 3, position: 0 }, "{begun:?}");
+            copied(&last, &copy, COPY);
+            copy.sync_all().unwrap();
+            scrubbed(&copy);
+        }
+    }
+}
