@@ -117,6 +117,12 @@ impl Trunk {
         Ok(first)
     }
 
+    /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in from another server.
+    pub(crate) fn skip_slots(&self, header: &mut Header) {
+        header.next_slot = header.stored.next_slot;
+        self.use_slot(header.next_slot);
+    }
+
     /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode may have taken it.
     pub(crate) fn slot(&self, slot: u64) -> (bool, bool) {
         let given = (1..self.header.lock().stored.next_slot).contains(&slot);

@@ -165,6 +165,7 @@ impl Partition {
         let next_slot = stored.next_slot.max(head.next_slot);
         let new = TreeHeader { incoming: true, epoch: head.epoch, next_slot, ..stored.clone() };
         trunk.change(&mut header, new, batch)?;
+        trunk.skip_slots(&mut header);
         trunk.follow(&header.stored);
         drop((header, nobody_writes));
         Ok(())

@@ -365,6 +365,30 @@ fn what_is_sent_is_what_changed() {
     scrubbed(&copy);
 }
 
+/// As in a move: what comes last has slots that were not given yet when the first part came.
+#[test]
+fn no_slot_is_given_again_by_a_volume_that_came_in_several_steps() {
+    let world = World::new();
+    let copy = open(&MemMachine::new());
+    make(&world, "f", |_, _| {});
+    let (first, tree) = (clone_of(&world, "first"), world.volume.id());
+    copied(&first, &copy, COPY);
+    world.volume.allocate_slots(10_000).unwrap();
+    let last = make(&world, "g", |_, _| {});
+    let second = clone_of(&world, "second");
+    assert!(send(&second, first.epoch(), &copy, tree, &mut |_| false).unwrap());
+    let finish = FinishAs::ReadWrite {
+        name: name("moved"),
+        quota: Quota::default(),
+        created: Timestamp::new(4, 4),
+        now: Timestamp::new(5, 5),
+        arriving: false,
+    };
+    let moved = copy.finish_incoming(tree, &finish).unwrap();
+    let (no, _) = moved.allocate(false).unwrap();
+    assert!(no > last.no(), "{no:?} after {:?}", last.no());
+}
+
 #[test]
 fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     let world = World::new();
