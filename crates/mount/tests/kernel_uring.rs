@@ -28,6 +28,8 @@ mod links;
 mod listings;
 #[path = "kernel/locks.rs"]
 mod locks;
+#[path = "kernel/moves.rs"]
+mod moves;
 #[path = "kernel/names.rs"]
 mod names;
 #[path = "kernel/passthrough.rs"]

@@ -1,6 +1,7 @@
 //! Servers of one cell in this process, on addresses of their own, and mounts that reach all of them.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +63,10 @@ impl Host {
 
     fn endpoint(&self) -> Endpoint {
         Endpoint::Tcp(self.config.tcp_listen.clone().unwrap())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.config.tcp_listen.as_ref().unwrap().parse().unwrap()
     }
 
     pub fn ask(&self, call: Call) -> Result<Answer, Fault> {

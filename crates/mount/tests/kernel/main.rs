@@ -16,6 +16,7 @@ mod helper;
 mod links;
 mod listings;
 mod locks;
+mod moves;
 mod names;
 mod passthrough;
 mod servers;

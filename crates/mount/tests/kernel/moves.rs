@@ -1,0 +1,178 @@
+//! A volume moves to another server while people work in it (docs/volumes.md, *Move*; here step by step, as `vos move` leads it).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use types::{
+    Answer, Call, Finish, PartitionNo, Pull, SiteKind, TaskState, VolumeCall, VolumeInfo, VolumeKind, WhichVolume,
+};
+
+use crate::cell::eventually;
+use crate::fleet::{Fleet, name};
+
+impl Fleet {
+    fn seal(&self, on: usize, volume: &VolumeInfo, label: &str) -> VolumeInfo {
+        let kind = VolumeKind::Snapshot;
+        self.hosts[on].volume(VolumeCall::Clone { id: None, of: volume.id, name: name(label), kind, replace: false })
+    }
+
+    /// What `snapshot` has comes to the other server, and becomes `finish`.
+    fn pull(&self, (from, to): (usize, usize), snapshot: &VolumeInfo, finish: Finish) {
+        let pull = Pull {
+            from: vec![self.hosts[from].address()],
+            id: snapshot.id,
+            partition: Some(PartitionNo(1)),
+            tree: snapshot.tree,
+            finish,
+        };
+        let tasks = |call| match self.hosts[to].ask(Call::Volume(call)).unwrap() {
+            Answer::Tasks(tasks) => tasks,
+            other => panic!("{other:?}"),
+        };
+        let number = tasks(VolumeCall::Pull(Box::new(pull)))[0].number;
+        eventually("it was pulled", || {
+            let task = tasks(VolumeCall::Tasks).into_iter().find(|task| task.number == number).unwrap();
+            assert_ne!(task.state, TaskState::Failed, "{}", task.text);
+            task.state == TaskState::Done
+        });
+    }
+
+    /// Moves a volume; how long it was held.
+    fn move_volume(&self, (from, to): (usize, usize), volume: &VolumeInfo) -> Duration {
+        let ask = |on: usize, call| drop(self.hosts[on].ask(Call::Volume(call)).unwrap());
+        let first = self.seal(from, volume, "data.moving.1");
+        let view = Finish::View { id: None, name: first.name.clone(), kind: VolumeKind::Snapshot, replace: false };
+        self.pull((from, to), &first, view);
+        let began = Instant::now();
+        ask(from, VolumeCall::Hold { id: volume.id, millis: 10_000 });
+        let last = self.seal(from, volume, "data.moving.2");
+        let whole = Finish::ReadWrite {
+            name: volume.name.clone(),
+            quota_bytes: 0,
+            quota_files: 0,
+            created: volume.created,
+            arriving: true,
+        };
+        self.pull((from, to), &last, whole);
+        let site = self.site(to, SiteKind::ReadWrite, 0);
+        self.change("data", |group| group.sites = vec![site]);
+        ask(from, VolumeCall::Remove { id: volume.id });
+        ask(to, VolumeCall::Serve { id: volume.id });
+        let held = began.elapsed();
+        [&first, &last].iter().for_each(|snapshot| ask(from, VolumeCall::Remove { id: snapshot.id }));
+        let copied = self.hosts[to].volume(VolumeCall::Examine { volume: WhichVolume::Name(first.name) });
+        ask(to, VolumeCall::Remove { id: copied.id });
+        held
+    }
+}
+
+/// Stops the workers, also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What a build does: sources that are read, directories, objects that are written beside and renamed, logs that grow; each result is looked at.
+fn work(at: &Path, worker: usize, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut round = 0;
+    while !stop.load(Ordering::Acquire) {
+        round += 1;
+        if let Err(error) = build(at, worker, round) {
+            failures.push(format!("worker {worker}, round {round}: {error}"));
+        }
+        rounds.fetch_add(1, Ordering::AcqRel);
+    }
+    failures
+}
+
+fn build(at: &Path, worker: usize, round: usize) -> std::io::Result<()> {
+    let dir = at.join(format!("build-{worker}-{round}"));
+    fs::create_dir(&dir)?;
+    let source = fs::read_to_string(at.join("source"))?;
+    for unit in 0..5 {
+        let (temporary, object) = (dir.join(format!("{unit}.tmp")), dir.join(format!("{unit}.o")));
+        let text = format!("{source} {worker} {round} {unit}").repeat(200 * (unit + 1));
+        fs::write(&temporary, &text)?;
+        fs::rename(&temporary, &object)?;
+        let found = fs::read_to_string(&object)?;
+        if found != text {
+            return Err(std::io::Error::other(format!("{} is not what was written", object.display())));
+        }
+    }
+    let mut log = File::options().append(true).create(true).open(at.join(format!("log-{worker}")))?;
+    writeln!(log, "{round}")?;
+    if round.is_multiple_of(4) {
+        log.sync_all()?;
+    }
+    if round.is_multiple_of(2) {
+        fs::remove_dir_all(&dir)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_build_runs_on_while_its_volume_moves() {
+    let Some(fleet) = Fleet::start(3) else { return };
+    let volume = fleet.create(1, "data");
+    let client = fleet.mount(0, "data", &[]);
+    fs::write(client.at("source"), "source").unwrap();
+    let locked = File::create(client.at("lock")).unwrap();
+    flock(&locked, FlockOperation::LockExclusive).unwrap();
+    let unnamed = File::options().read(true).write(true).create_new(true).open(client.at("unnamed")).unwrap();
+    (&unnamed).write_all(b"before").unwrap();
+    fs::remove_file(client.at("unnamed")).unwrap();
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    let count = || rounds.load(Ordering::Acquire);
+    let failures = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                scope.spawn({
+                    let at = client.at("");
+                    let (stop, rounds) = (&stop, &rounds);
+                    move || work(&at, worker, stop, rounds)
+                })
+            })
+            .collect();
+        let stopping = Stop(&stop);
+        for path in [(1, 2), (2, 0)] {
+            let then = count();
+            eventually("they work", || count() > then + 10);
+            let held = fleet.move_volume(path, &volume);
+            println!("held for {held:?}");
+            let then = count();
+            eventually("they go on", || count() > then + 10);
+            assert_eq!(client.server_of(&volume), Some(fleet.hosts[path.1].id()));
+        }
+        drop(stopping);
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(failures, Vec::<String>::new());
+    // What was held is held still, seen from elsewhere.
+    let other = fleet.mount(2, "data", &[]);
+    let theirs = File::open(other.at("lock")).unwrap();
+    assert_eq!(flock(&theirs, FlockOperation::NonBlockingLockExclusive), Err(rustix::io::Errno::WOULDBLOCK));
+    (&unnamed).write_all(b"after").unwrap();
+    let mut bytes = [0; 11];
+    std::os::unix::fs::FileExt::read_exact_at(&unnamed, &mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"beforeafter");
+    locked.sync_all().unwrap();
+    drop((locked, theirs, unnamed));
+    // The same tree from both.
+    let listing = |at: &Path| {
+        let output =
+            Command::new("sh").args(["-c", "find . -type f | sort | xargs sha256sum"]).current_dir(at).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(listing(&client.at("")), listing(&other.at("")));
+    other.end();
+    client.end();
+}
