@@ -176,7 +176,7 @@ impl Trunk {
         let newest = self.vnode_records(name.vnode)?.into_iter().next();
         let heads = newest.is_some_and(|(key, vnode)| {
             let names = vnode.is_some_and(|vnode| vnode.place == place_of(name));
-            names && (!header.headless || key::epoch_of(&key) > floor)
+            names && (!header.headless || (header.incoming && key::epoch_of(&key) > floor))
         });
         let mut sealed = records.into_iter().map(|(key, vnode)| (key::epoch_of(&key), vnode));
         Ok(sealed.rfind(|(epoch, _)| !heads && *epoch <= floor))

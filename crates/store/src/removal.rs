@@ -16,6 +16,7 @@ use crate::aside::is_named;
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::TreeHeader;
 use crate::key::{self, kind};
+use crate::pack::note_epoch;
 use crate::settle::body_of_key;
 use crate::trunk::{Header, Trunk, put_header};
 use crate::volume::Result;
@@ -195,6 +196,12 @@ impl Partition {
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
                 (tree.headless, tree.held, tree.arriving) = (true, false, false);
+                // Nobody writes what its snapshots show from now on.
+                let mut base = 0;
+                for sealed in &tree.sealed {
+                    note_epoch(&self.0.media, volume.tree_id(), base, sealed.epoch, batch);
+                    base = sealed.epoch;
+                }
                 removal(tree.epoch).put(batch);
             }
         }
@@ -203,6 +210,7 @@ impl Partition {
     /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more. Whoever calls holds the catalog.
     pub(crate) fn is_removed(&self, volume: &Arc<Volume>, whole: bool) {
         volume.set_gone();
+        self.0.media.wake_packer();
         if volume.is_writable() {
             self.0.media.bodies.forget(volume.tree_id());
         }

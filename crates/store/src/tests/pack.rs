@@ -130,7 +130,7 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     let bytes = text(300_000, 1);
     let no = create(&world, 1, &bytes);
     let id = seal(&world, "sealed");
-    // As in a copy: there is no read-write volume, and later there is one.
+    // There is no read-write volume, as in a copy, and later there is one.
     let trunk = &world.volume.trunk;
     let headless = |headless: bool| {
         let mut header = trunk.header.lock();
@@ -158,6 +158,25 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     let mut later = World::new();
     later.reopen(world.machine.power_loss(1));
     assert_eq!(all(&later.volume, no).len(), bytes.len());
+}
+
+#[test]
+fn what_snapshots_show_is_packed_when_the_read_write_volume_goes() {
+    let world = World::new();
+    let bytes = text(300_000, 1);
+    let no = create(&world, 1, &bytes);
+    let first = seal(&world, "first");
+    let late = create(&world, 2, &text(100_000, 2));
+    let second = seal(&world, "second");
+    create(&world, 3, &text(100_000, 3));
+    world.partition.remove_volume(world.volume.id()).unwrap();
+    sweep(&world);
+    for (id, no, bytes) in [(first, no, &bytes), (second, no, &bytes), (second, late, &text(100_000, 2))] {
+        let sealed = world.partition.volume(id).unwrap().unwrap();
+        assert!(is_packed(&sealed, no));
+        assert_eq!(all(&sealed, no), *bytes);
+    }
+    assert_eq!(world.scrub_all(), []);
 }
 
 #[test]
