@@ -11,6 +11,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use types::{VnodeNo, VolumeId};
 
@@ -26,6 +27,8 @@ use crate::trunk::Trunk;
 use crate::volume::Result;
 use crate::{Partition, Place, StoreError, Update, Vnode, Volume, record};
 
+/// How long the packer works before it lets the sweeper look for other work, and the processor do others'.
+const PACKING: Duration = Duration::from_millis(250);
 /// Notes that are made in one batch.
 const NOTES_AT_ONCE: usize = 1000;
 
@@ -65,8 +68,21 @@ impl Media {
 }
 
 impl Partition {
+    /// Packs bodies that wait for it, for [`PACKING`] or a little longer; says how many notes it took away, 0 if there are none.
+    pub(crate) fn pack_some(&self) -> Result<usize> {
+        let begun = Instant::now();
+        let mut packed = 0;
+        while self.pack_one()? > 0 {
+            packed += 1;
+            if begun.elapsed() >= PACKING {
+                break;
+            }
+        }
+        Ok(packed)
+    }
+
     /// Packs one body that waits for it; says how many notes it took away, 0 if there are none.
-    pub(crate) fn pack_one(&self) -> Result<usize> {
+    fn pack_one(&self) -> Result<usize> {
         let media = &self.0.media;
         if !media.to_pack.swap(false, Ordering::SeqCst) {
             return Ok(0);

@@ -177,14 +177,14 @@ impl Partition {
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
-    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs a body, if one waits. For a background thread.
+    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
         let swept = settle::sweep(&self.0.media, max)?;
         let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
-        if swept > 0 { Ok(swept) } else { self.pack_one() }
+        if swept > 0 { Ok(swept) } else { self.pack_some() }
     }
 
     /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
