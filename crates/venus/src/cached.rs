@@ -285,15 +285,14 @@ impl Core {
             let version = data.reads.known.whole_version(body.size());
             (passed.backing, version.filter(|_| !pinned.doubt.load(Ordering::Acquire)))
         };
+        // Pages that came in beside (by sendfile through a writer's handle) may be old.
+        self.invalidator().inode_data(file.fid);
         self.drop_pinned(file, pinned, backing, version);
         true
     }
 
     fn drop_pinned(&self, file: &File, pinned: &Pinned, backing: Backing, version: Option<u64>) {
-        let kernel = self.invalidator();
-        kernel.unpass(backing);
-        // Pages that came in beside (by sendfile through a writer's handle) may be old.
-        kernel.inode_data(file.fid);
+        self.invalidator().unpass(backing);
         let gone =
             self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status).is_some_and(|now| now.links == 0);
         let body = pinned.body.lock();
@@ -309,7 +308,7 @@ impl Core {
         }
     }
 
-    /// Everything ends: what is still pinned goes back as it is.
+    /// Everything ends: what is still pinned goes back as it is. The kernel is told nothing, since the mount is gone by now.
     pub fn unpin_all(&self) {
         for file in self.files() {
             let Some(pinned) = file.pinned() else { continue };

@@ -247,6 +247,21 @@ fn only_what_is_wholly_here_and_long_enough_is_passed_and_a_writer_first_is_not(
 }
 
 #[test]
+fn at_the_end_bodies_go_back_without_a_word_to_the_kernel() {
+    let house = House::on_disk();
+    let maker = house.client(1);
+    make(&maker, "big", &random_bytes(1 << 20, 2));
+    let machine = Machine::new(&house, 2);
+    let (_, kernel) = machine.open_passed("big");
+    drop(kernel);
+    machine.kernel.dropped.lock().clear();
+    // The mount is gone by then: a kernel that does not know the file is asked again for seconds.
+    machine.client.venus.shutdown().unwrap();
+    assert!(machine.kernel.dropped.lock().is_empty());
+    assert!(machine.kernel.bodies.lock().is_empty(), "but its registrations end");
+}
+
+#[test]
 fn the_longest_read_needs_no_whole_pieces() {
     let house = House::on_disk();
     let maker = house.client(1);
