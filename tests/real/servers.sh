@@ -59,7 +59,7 @@ work=$base/work tree=$base/work/tree shown=$base/shown
 mkdir -p "$tree" "$shown/tree"
 mounted() { within 60 "$RIALTO" mount --daemon --dir "$A" --volume "$1" "unix:$A/server.sock" "$2"; }
 unmounted() { within 60 "$RIALTO" umount --dir "$A" "$1"; }
-picture() { (cd "$1" && find . -mindepth 1 -printf '%p %y %m %U %G %s %T@ %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
+picture() { (cd "$1" && find . -mindepth 1 ! -name writer.log -printf '%p %y %m %U %G %s %T@ %l\n' | sort && find . -type f ! -name writer.log -print0 | sort -z | xargs -0 sha256sum); }
 # shows DIR SERVER...: while only these of the sites run, the read-only volume is as in that picture.
 shows() {
     local wanted=$1 result
@@ -113,12 +113,33 @@ kill -9 $leader 2> /dev/null
 wait $leader 2> /dev/null
 check "a release whose leader died is finished" says "Released volume real successfully" 0 vos release real
 check "at both sites" each_shows "$base/fourth"
+cat > "$base/writer.py" <<'PY'
+"""Appends records and makes each stable, until told to stop; says what it did and what it finds."""
+import os, sys
+path, stop = sys.argv[1:]
+log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+count = 0
+while not os.path.exists(stop):
+    os.write(log, b"%08d\n" % count)
+    os.fsync(log)
+    count += 1
+os.close(log)
+with open(path, "rb") as found:
+    same = [int(record) for record in found.read().split()] == list(range(count))
+print(count, "records,", "all there" if same else "not all there, or not in order")
+PY
+python3 "$base/writer.py" "$tree/writer.log" "$base/stop" > "$base/writer.log" 2>&1 &
+writer=$!
 check "moved to another server" says "Volume real moved to two" 0 vos move real -toserver two
 check "it is there" says "server two partition /vicep RW Site" 0 vos listvldb real
 check "who has it mounted goes on" diff "$base/fourth" <(picture "$tree")
 check "and back, where the last release is still swept" says "Volume real moved to" 0 vos move real -toserver localhost
 check "with all that it held" diff "$base/fourth" <(picture "$tree")
 check "evacuate says what it would do" says "would be done" 0 vos evacuate -server two -dryrun
+touch "$base/stop"
+check "who appended and synced all the while failed at nothing" wait "$writer"
+check "and finds every record" grep -q "all there$" "$base/writer.log"
+rm -f "$tree/writer.log"
 check "it is where it was" says "it is there" 1 vos move real -toserver localhost
 check "nothing is left over" test "$(vos listvol --json | grep -c 'releasing\|moving')" -eq 0
 check "is unmounted" unmounted "$tree"
