@@ -19,6 +19,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 bin=$(cd "$bin" && pwd)
+[ -x "$bin/examples/volumes" ] || { echo "not run: build it with 'cargo build --release -p store --example volumes'"; exit 1; }
 [ -n "$work" ] || work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-volumes.XXXXXX")
 cell=$work/cell
 rialto() { "$bin/rialto" "$@" --dir "$cell"; }
@@ -46,7 +47,7 @@ fi
 start=$(now)
 "$bin/rialto" server --dir "$cell" > "$work/server.log" 2>&1 &
 until rialto vos examine user.7 > /dev/null 2>&1; do
-    kill -0 $! 2> /dev/null || { cat "$work/server.log"; exit 1; }
+    kill -0 $! 2> /dev/null && [ $(($(now) - start)) -lt 60000000000 ] || { cat "$work/server.log"; exit 1; }
 done
 echo "start to first reply: $(seconds "$start" "$(now)") s; memory $(memory)"
 start=$(now)
