@@ -25,6 +25,18 @@ check() {
     return 1
 }
 
+# says TEXT CODE COMMAND...: the command ends with that code and says that text.
+says() {
+    local says_text=$1 says_code=$2 says_said says_got
+    shift 2
+    says_said=$("$@" 2>&1)
+    says_got=$?
+    [ $says_got -eq "$says_code" ] && grep -qF -- "$says_text" <<< "$says_said" && return 0
+    echo "ended with $says_got, not $says_code, or did not say '$says_text': $says_said"
+    return 1
+}
+refused() { ! "$@"; }
+
 # Runs a command that must not take longer than so many seconds; a mount that hangs must not hang the tests.
 within() { timeout --kill-after=10 "$@"; }
 

@@ -10,16 +10,6 @@ end() {
 }
 trap end EXIT
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
-# says TEXT CODE COMMAND...: the command ends with that code and says that text.
-says() {
-    local text=$1 code=$2 said
-    shift 2
-    said=$("$@" 2>&1)
-    local got=$?
-    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
-    echo "ended with $got, not $code, or did not say '$text': $said"
-    return 1
-}
 field() { python3 -c 'import json, sys; found = [json.loads(line) for line in sys.stdin]; print(eval(sys.argv[1]))' "$1"; }
 
 check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test --listen 127.0.0.1:0

@@ -11,17 +11,6 @@ trap 'cd /; rm -f "$WORK/fs"; within 60 "$RIALTO" umount --lazy --dir "$WORK/tre
 
 vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
 fs() { within 60 "$RIALTO" fs "$@"; }
-# says TEXT CODE COMMAND...: the command ends with that code and says that text.
-says() {
-    local text=$1 code=$2 said got
-    shift 2
-    said=$("$@" 2>&1)
-    got=$?
-    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
-    echo "ended with $got, not $code, or did not say '$text': $said"
-    return 1
-}
-refused() { ! "$@"; }
 device() { stat -c %d "$1"; }
 
 for volume in tree.work tree.deep tree.other tree.edge; do vos create $volume > /dev/null || fail "creating $volume"; done

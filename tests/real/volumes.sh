@@ -13,17 +13,6 @@ trap 'for one in "$home" "$before" "$before.open"; do within 60 "$RIALTO" umount
 vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
 mount_volume() { within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume "$1" "unix:$CELL/server.sock" "$2"; }
 umount_volume() { within 60 "$RIALTO" umount --dir "$local_dir" "$1"; }
-# says TEXT CODE COMMAND...: the command ends with that code and says that text.
-says() {
-    local text=$1 code=$2 said got
-    shift 2
-    said=$("$@" 2>&1)
-    got=$?
-    [ $got -eq "$code" ] && grep -qF -- "$text" <<< "$said" && return 0
-    echo "ended with $got, not $code, or did not say '$text': $said"
-    return 1
-}
-refused() { ! "$@"; }
 field() { vos examine "$1" --json | python3 -c "import json, sys; print(json.load(sys.stdin)[sys.argv[1]])" "$2"; }
 # Every name, mode, owner, size, time and byte below a directory.
 picture() {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
-use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use super::world::{Model, Op, World, contents, name, new_root, op};
+use super::world::{Model, Op, World, contents, make_file, name, new_root, op};
 use crate::key::{self, kind};
 use crate::{BLOCK_BYTES, NewClone, OpenOptions, Partition, Place, StoreError, Update, Vnode, Volume, record};
 
@@ -17,18 +17,9 @@ fn clone_of(of: &Volume, text: &str) -> NewClone {
 }
 
 fn create(volume: &Volume, number: u8, length: u64) -> Vnode {
-    let mut update = Update::new();
-    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
-    let fid = Fid { volume: volume.id(), vnode: no, unique };
-    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
-    update.create_vnode(&vnode);
-    volume.write(&mut vnode, 0, &vec![number; length as usize], &mut update).unwrap();
-    volume.put_entry(&mut dir, &name(number), vnode.target(), &mut update).unwrap();
-    update.put_vnode(&vnode);
-    update.put_vnode(&dir);
-    volume.commit(update).unwrap();
-    vnode
+    make_file(volume, &name(number), |vnode, update| {
+        volume.write(vnode, 0, &vec![number; length as usize], update).unwrap();
+    })
 }
 
 fn write(volume: &Volume, no: VnodeNo, offset: u64, data: &[u8]) -> Vnode {

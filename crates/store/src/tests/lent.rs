@@ -2,27 +2,17 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{AllocateMode, Fid, Kind, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{AllocateMode, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use super::world::{World, name};
+use super::world::{World, make_file, name};
 use crate::reader::body_name;
 use crate::{BLOCK_BYTES, BlankName, Finding, MemMachine, NewClone, StoreError, Update, Vnode};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
     let world = World::new();
-    let volume = &world.volume;
-    let mut update = Update::new();
-    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
-    let fid = Fid { volume: volume.id(), vnode: no, unique };
-    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
-    update.create_vnode(&vnode);
-    volume.write(&mut vnode, 0, bytes, &mut update).unwrap();
-    volume.put_entry(&mut dir, &name(0), vnode.target(), &mut update).unwrap();
-    update.put_vnode(&vnode);
-    update.put_vnode(&dir);
-    volume.commit(update).unwrap();
+    let fill = |vnode: &mut Vnode, update: &mut Update| world.volume.write(vnode, 0, bytes, update).unwrap();
+    let no = make_file(&world.volume, &name(0), fill).no();
     world.partition.sync_all().unwrap();
     (world, no)
 }

@@ -2,9 +2,9 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Fid, Kind, Name, SeekWhat, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Name, SeekWhat, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use super::world::{World, name};
+use super::world::{World, make_file, name};
 use crate::{BLOCK_BYTES, Finding, NewClone, Place, StoreError, Update, Vnode, Volume};
 
 /// Text that compresses as source does, a hole, and a part that does not compress.
@@ -20,19 +20,8 @@ fn text(length: usize, seed: u64) -> Vec<u8> {
 }
 
 fn create(world: &World, number: u8, bytes: &[u8]) -> VnodeNo {
-    let volume = &world.volume;
-    let mut update = Update::new();
-    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
-    let fid = Fid { volume: volume.id(), vnode: no, unique };
-    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
-    update.create_vnode(&vnode);
-    volume.write(&mut vnode, 0, bytes, &mut update).unwrap();
-    volume.put_entry(&mut dir, &name(number), vnode.target(), &mut update).unwrap();
-    update.put_vnode(&vnode);
-    update.put_vnode(&dir);
-    volume.commit(update).unwrap();
-    no
+    let fill = |vnode: &mut Vnode, update: &mut Update| world.volume.write(vnode, 0, bytes, update).unwrap();
+    make_file(&world.volume, &name(number), fill).no()
 }
 
 fn write(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {

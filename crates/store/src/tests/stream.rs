@@ -8,7 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
-use super::world::{Op, World, new_root, op, options};
+use super::world::{Op, World, make_file, new_root, op, options};
 use crate::key::kind;
 use crate::{
     BLOCK_BYTES, Entry, Finding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, Quota, StoreError,
@@ -297,19 +297,7 @@ fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
 
 /// A file below the root, which `fill` fills.
 fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
-    let volume = &world.volume;
-    let mut update = Update::new();
-    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
-    let fid = Fid { volume: volume.id(), vnode: no, unique };
-    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
-    update.create_vnode(&vnode);
-    fill(&mut vnode, &mut update);
-    volume.put_entry(&mut dir, &name(text), vnode.target(), &mut update).unwrap();
-    update.put_vnode(&vnode);
-    update.put_vnode(&dir);
-    volume.commit(update).unwrap();
-    vnode
+    make_file(&world.volume, &name(text), fill)
 }
 
 fn copied(source: &Volume, copy: &Partition, id: u64) -> (std::sync::Arc<Volume>, usize) {

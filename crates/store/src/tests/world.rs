@@ -121,6 +121,22 @@ pub(crate) struct World {
     pub(crate) model: Model,
 }
 
+/// A file in the root directory, which `fill` fills.
+pub(crate) fn make_file(volume: &Volume, name: &Name, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
+    let mut update = Update::new();
+    let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
+    let (no, unique) = volume.allocate(false).unwrap();
+    let fid = Fid { volume: volume.id(), vnode: no, unique };
+    let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+    update.create_vnode(&vnode);
+    fill(&mut vnode, &mut update);
+    volume.put_entry(&mut dir, name, vnode.target(), &mut update).unwrap();
+    update.put_vnode(&vnode);
+    update.put_vnode(&dir);
+    volume.commit(update).unwrap();
+    vnode
+}
+
 pub(crate) fn options() -> OpenOptions {
     // Few open bodies, so that gates come and go.
     OpenOptions { seed: Some(7), open_bodies_max: 2, compress: true, ..OpenOptions::default() }
