@@ -261,20 +261,18 @@ impl Cell {
         ask(Call::Write { fid: status.fid, offset: Some(0), data, stable: true, kill_privileges: false });
     }
 
-    /// What a volume shows at a server.
+    /// What a volume shows at a server; `None` where it shows nothing, be it from one question to the next.
     pub fn files(&self, number: usize, volume: &str) -> Option<Files> {
         let session = self.session(number);
         let ask = |call: Call| session.call(&Caller::ROOT, call, None).map(|reply| reply.answer);
         let Ok(Answer::Status(root)) = ask(Call::Root { volume: name(volume) }) else { return None };
         let list = Call::ReadDir { dir: root.fid, cookie: 0, bytes_max: 100_000, plus: false };
-        let Ok(Answer::Entries { entries, .. }) = ask(list) else { panic!() };
-        let read = |entry: types::DirEntry| {
-            let Ok(Answer::Data { data, .. }) = ask(Call::Read { fid: entry.fid, offset: 0, length: 1 << 20 }) else {
-                panic!()
-            };
-            (text(&entry.name), data.to_vec())
+        let Ok(Answer::Entries { entries, .. }) = ask(list) else { return None };
+        let read = |entry: types::DirEntry| match ask(Call::Read { fid: entry.fid, offset: 0, length: 1 << 20 }) {
+            Ok(Answer::Data { data, .. }) => Some((text(&entry.name), data.to_vec())),
+            _ => None,
         };
-        Some(entries.into_iter().filter(|entry| entry.kind == types::Kind::File).map(read).collect())
+        entries.into_iter().filter(|entry| entry.kind == types::Kind::File).map(read).collect()
     }
 
     /// A volume at the first server with read-only sites at all others.
