@@ -67,12 +67,13 @@ impl Server {
             // The root of the tree is where the cell began.
             make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none())?;
         }
+        // Before anybody can find the server, and ask it to stop.
+        let (stop, stops) = mpsc::channel();
+        stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
         let serving = Serving::start(&config(cell)).map_err(|error| refusal(cell, &error))?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
-        let (stop, stops) = mpsc::channel();
-        stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
         // An error: the thread that waits for signals is gone, and nobody could ever stop us in order.
         let _ = stops.recv();
         serving.stop().doing(|| "bringing everything to disk".to_owned())?;
