@@ -44,9 +44,9 @@ impl Vice {
         volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
         if what == RemoveWhat::Directory {
-            parent.status.links -= 1;
+            parent.status.links = counted(parent.status.links, 0, 1)?;
         }
-        let status = lose_name(ask, &mut change, &mut victim, hold);
+        let status = lose_name(ask, &mut change, &mut victim, hold)?;
         change.put_directory(&parent, Some(name));
         self.commit(ask, change, Answer::Removed { status, dir: parent.status })
     }
@@ -92,15 +92,31 @@ impl Vice {
     }
 }
 
+/// Links when some came and some went.
+///
+/// # Errors
+/// `Damaged`: there never were so many as went.
+pub(super) fn counted(links: u32, came: u32, went: u32) -> Result<u32, Fault> {
+    links.checked_add(came).and_then(|links| links.checked_sub(went)).ok_or(Fault::Damaged)
+}
+
 /// The vnode loses a name. A directory has only one. Returns what the caller is told.
-pub(super) fn lose_name(ask: &Ask<'_>, change: &mut Change<'_>, vnode: &mut Vnode, hold: bool) -> Status {
+///
+/// # Errors
+/// `Damaged`: it had none.
+pub(super) fn lose_name(
+    ask: &Ask<'_>,
+    change: &mut Change<'_>,
+    vnode: &mut Vnode,
+    hold: bool,
+) -> Result<Status, Fault> {
     let is_directory = vnode.status.kind == Kind::Directory;
-    vnode.status.links = if is_directory { 0 } else { vnode.status.links - 1 };
+    vnode.status.links = if is_directory { 0 } else { counted(vnode.status.links, 0, 1)? };
     touch_status(vnode, ask.wall);
     if vnode.status.links == 0 {
         change.remove(vnode, hold);
     } else {
         change.put_status(vnode);
     }
-    vnode.status
+    Ok(vnode.status)
 }

@@ -5,7 +5,7 @@ use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
 use super::Outcome;
-use super::remove::lose_name;
+use super::remove::{counted, lose_name};
 use crate::Vice;
 use crate::access::Right;
 use crate::change::{Change, touch_data, touch_status};
@@ -199,7 +199,7 @@ impl Scene {
         }
         let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
         store.put_entry(to_dir, to, self.moved.target(), &mut change.update)?;
-        self.settle(ask, change, mode);
+        self.settle(ask, change, mode)?;
         let other = match self.target.take() {
             Some(mut other) if exchanged.is_some() => {
                 touch_status(&mut other, ask.wall);
@@ -209,7 +209,7 @@ impl Scene {
                 change.put_status(&other);
                 Some(other.status)
             }
-            Some(mut lost) => Some(lose_name(ask, change, &mut lost, hold)),
+            Some(mut lost) => Some(lose_name(ask, change, &mut lost, hold)?),
             None => None,
         };
         self.put_directories(ask, change, from, to);
@@ -218,7 +218,10 @@ impl Scene {
     }
 
     /// The moved file's own status, and the links that directories take along, bring or leave.
-    fn settle(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, mode: RenameMode) {
+    ///
+    /// # Errors
+    /// `Damaged`.
+    fn settle(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, mode: RenameMode) -> Result<(), Fault> {
         touch_status(&mut self.moved, ask.wall);
         let links = |vnode: &Vnode| u32::from(vnode.status.kind == Kind::Directory);
         let comes = links(&self.moved);
@@ -226,14 +229,15 @@ impl Scene {
         let comes_back = if mode == RenameMode::Exchange { goes } else { 0 };
         let from_links = &mut self.from_dir.status.links;
         match &mut self.to_dir {
-            None => *from_links = *from_links + comes_back - goes,
+            None => *from_links = counted(*from_links, comes_back, goes)?,
             Some(to_dir) => {
                 self.moved.parent = to_dir.no();
-                to_dir.status.links = to_dir.status.links + comes - goes;
-                *from_links = *from_links + comes_back - comes;
+                to_dir.status.links = counted(to_dir.status.links, comes, goes)?;
+                *from_links = counted(*from_links, comes_back, comes)?;
             }
         }
         change.put_status(&self.moved);
+        Ok(())
     }
 
     fn put_directories(&mut self, ask: &Ask<'_>, change: &mut Change<'_>, from: &Name, to: &Name) {
