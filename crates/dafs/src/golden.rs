@@ -564,7 +564,10 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("attach", Message::Attach(attach.clone())),
         ("attach-again", Message::Attach(Attach { resume: Some(SessionId(7)), ..attach })),
         ("bind", Message::Bind(Bind { session: SessionId(7), key: attached.bind_key })),
-        ("credential", Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups } }),
+        (
+            "credential",
+            Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups, who: types::Who::NAMED } },
+        ),
         ("credential-bare", Message::Credential { handle: 64, caller: Caller::ROOT }),
         ("cancel", Message::Cancel { slot: 3, request: 9 }),
         ("break-ack", Message::BreakAck { id: BreakId(12), held: vec![FID] }),

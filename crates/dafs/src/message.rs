@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
-use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId};
+use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId, Who};
 
 use crate::codec::choice::break_reason;
 use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
@@ -312,12 +312,12 @@ fn put_caller(to: &mut Writer, caller: &Caller) {
 fn get_caller(from: &mut Reader<'_>) -> Result<Caller, WireError> {
     let (uid, gid, count) = (from.u32()?, from.u32()?, from.u32()?);
     if count == GROUPS_UNKNOWN {
-        return Ok(Caller { uid, gid, groups: None });
+        return Ok(Caller { uid, gid, groups: None, who: Who::NAMED });
     }
     limit("groups", count as usize, GROUPS_MAX)?;
     from.check_room(count as usize, 4)?;
     let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-    Ok(Caller { uid, gid, groups: Some(groups) })
+    Ok(Caller { uid, gid, groups: Some(groups), who: Who::NAMED })
 }
 
 fn put_attached(to: &mut Writer, attached: &Attached) {

@@ -75,6 +75,7 @@ pub fn caller() -> impl Strategy<Value = Caller> {
         uid,
         gid,
         groups: groups.map(Vec::into_boxed_slice),
+        who: types::Who::NAMED,
     })
 }
 

@@ -337,7 +337,7 @@ fn ask_before(number: u64) -> Call {
 }
 
 fn caller(random: &mut SmallRng) -> Caller {
-    Caller { uid: random.random_range(0..100), gid: 0, groups: None }
+    Caller { uid: random.random_range(0..100), gid: 0, groups: None, who: types::Who::NAMED }
 }
 
 /// More with `SEEDS=5000 cargo test ...`.

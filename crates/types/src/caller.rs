@@ -1,6 +1,8 @@
 //! Who asks.
 
-/// The identity that a request runs under, as the `posix` access model sees it.
+use crate::Who;
+
+/// The identity that a request runs under: user and groups as the `posix` access model sees them, and who that is in the cell.
 ///
 /// `groups` is `None` when the client did not look the supplementary groups up; the service then answers
 /// [`crate::Fault::GroupsNeeded`] instead of a refusal that the groups could turn.
@@ -12,14 +14,16 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups, at most [`crate::limits::GROUPS_MAX`].
     pub groups: Option<Box<[u32]>>,
+    /// Who that is in the cell. Decided by the server; at a client always [`Who::NAMED`].
+    pub who: Who,
 }
 
 impl Caller {
     /// The superuser.
-    pub const ROOT: Caller = Caller { uid: 0, gid: 0, groups: None };
+    pub const ROOT: Caller = Caller { uid: 0, gid: 0, groups: None, who: Who::NAMED };
 
-    /// Whether mode bits do not bind this caller.
+    /// Whether mode bits do not bind this caller: the superuser, where somebody who is trusted says so.
     pub const fn is_root(&self) -> bool {
-        self.uid == 0
+        self.uid == 0 && self.who.level.is_trusted()
     }
 }

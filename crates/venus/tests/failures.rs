@@ -360,7 +360,7 @@ fn groups_are_looked_up_only_when_they_decide() {
     let change = StatusChange { gid: Some(42), ..StatusChange::default() };
     client.venus.setattr(&me(), dir, change).unwrap();
     let asked = AtomicUsize::new(0);
-    let caller = Caller { uid: 1000, gid: 1000, groups: None };
+    let caller = Caller { uid: 1000, gid: 1000, groups: None, who: types::Who::NAMED };
     let groups = || -> Box<[u32]> {
         asked.fetch_add(1, Ordering::SeqCst);
         Box::new([7, 42])

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn caller(uid: u32) -> Caller {
-        Caller { uid, gid: 0, groups: None }
+        Caller { uid, gid: 0, groups: None, who: types::Who::NAMED }
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Rig {
     }
 
     fn submit(&mut self, id: u64, call: Call) -> Vec<ClientOutput> {
-        let caller = Caller { uid: 5, gid: 5, groups: None };
+        let caller = Caller { uid: 5, gid: 5, groups: None, who: types::Who::NAMED };
         self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None, urgent: false }).unwrap()
     }
 

@@ -519,7 +519,7 @@ impl ServerSession {
 }
 
 /// Stands where a refused request names no credential; nothing runs as it.
-const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None };
+const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::Who::NOBODY };
 
 /// The fault for an answer that the protocol cannot carry.
 fn unsendable(answer: &Answer, error: &WireError) -> Fault {

@@ -176,7 +176,7 @@ fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
 #[test]
 fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let mut rig = Rig::new();
-    let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()) };
+    let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::Who::NAMED };
     rig.say(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
     let (repeated, chained) = (false, false);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn who(uid: u32, gid: u32, groups: Option<&[u32]>) -> Caller {
-        Caller { uid, gid, groups: groups.map(Into::into) }
+        Caller { uid, gid, groups: groups.map(Into::into), who: types::Who::NAMED }
     }
 
     #[test]

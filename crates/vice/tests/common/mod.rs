@@ -354,7 +354,7 @@ pub fn name(bytes: impl AsRef<[u8]>) -> Name {
 }
 
 pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: Some(groups.into()) }
+    Caller { uid, gid, groups: Some(groups.into()), who: types::Who::NAMED }
 }
 
 pub fn write(fid: Fid, offset: Option<u64>, data: &[u8]) -> Call {

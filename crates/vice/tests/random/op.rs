@@ -127,7 +127,7 @@ fn caller(number: u16) -> Caller {
         6 => (11, 100, &[]),
         _ => (12, 300, &[200, 100]),
     };
-    Caller { uid, gid, groups: Some(groups.into()) }
+    Caller { uid, gid, groups: Some(groups.into()), who: types::Who::NAMED }
 }
 
 fn short_name(number: u16) -> Name {

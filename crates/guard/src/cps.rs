@@ -1,0 +1,62 @@
+//! Everything that somebody is.
+
+use std::sync::Arc;
+
+use types::{Level, PrincipalId};
+
+/// A *current protection subdomain*: a principal, and every group that it is in, directly or through groups. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cps {
+    /// Sorted, each once.
+    numbers: Arc<[PrincipalId]>,
+}
+
+impl Cps {
+    /// Of a principal with its groups, in any order. What everybody is, and who has proved who he is, is added.
+    pub fn new(principal: PrincipalId, level: Level, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
+        let mut numbers: Vec<_> = groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
+        if level.is_proved() && principal != PrincipalId::ANONYMOUS {
+            numbers.push(PrincipalId::PROVED);
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        Cps { numbers: numbers.into() }
+    }
+
+    /// Of who did not show who he is.
+    pub fn nobody() -> Self {
+        Cps::new(PrincipalId::ANONYMOUS, Level::Nobody, [])
+    }
+
+    /// Whether a number is among them.
+    pub fn has(&self, number: PrincipalId) -> bool {
+        self.numbers.binary_search(&number).is_ok()
+    }
+
+    /// Whether administrators are among them.
+    pub fn is_administrator(&self) -> bool {
+        self.has(PrincipalId::ADMINISTRATORS)
+    }
+
+    /// All of them, sorted.
+    pub fn numbers(&self) -> &[PrincipalId] {
+        &self.numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_proved_nothing_is_anybody_and_nothing_else() {
+        let nobody = Cps::nobody();
+        assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
+        assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
+        // A trusted connection that names somebody whom the cell does not know has proved nobody.
+        assert!(!Cps::new(PrincipalId::ANONYMOUS, Level::Named, []).has(PrincipalId::PROVED));
+        let joe = Cps::new(PrincipalId(7), Level::Password, [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300)]);
+        assert!(joe.has(PrincipalId::PROVED) && joe.is_administrator());
+        assert_eq!(joe.numbers().len(), 5);
+    }
+}

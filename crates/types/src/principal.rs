@@ -1,0 +1,102 @@
+//! Who somebody is in the cell, and how that was shown (`docs/access.md`).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::Timestamp;
+
+/// A user (above 0), a group or a set of hosts (below 0). Source of the fixed numbers: OpenAFS `ptserver.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PrincipalId(pub i32);
+
+impl PrincipalId {
+    /// `system:administrators`.
+    pub const ADMINISTRATORS: PrincipalId = PrincipalId(-204);
+    /// `system:ptsviewers`: may read all of the principals.
+    pub const VIEWERS: PrincipalId = PrincipalId(-203);
+    /// `system:authuser`: everybody who showed who he is.
+    pub const PROVED: PrincipalId = PrincipalId(-102);
+    /// `system:anyuser`: everybody.
+    pub const ANYBODY: PrincipalId = PrincipalId(-101);
+    /// Who did not show who he is.
+    pub const ANONYMOUS: PrincipalId = PrincipalId(32766);
+
+    /// Whether groups and sets of hosts have such numbers.
+    pub const fn is_group(self) -> bool {
+        self.0 < 0
+    }
+}
+
+impl fmt::Display for PrincipalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// How it was shown who asks. Wire values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Not at all.
+    Nobody = 0,
+    /// A trusted connection said so: the other end may speak for everybody, the superuser too.
+    #[default]
+    Named = 1,
+    /// The kernel said whose the other end of a Unix socket is.
+    Attested = 2,
+    /// A password.
+    Password = 3,
+    /// A Kerberos ticket.
+    Kerberos = 4,
+    /// A server of the cell, by its certificate.
+    Server = 5,
+}
+
+impl Level {
+    /// The level with the given wire value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        [Level::Nobody, Level::Named, Level::Attested, Level::Password, Level::Kerberos, Level::Server]
+            .into_iter()
+            .find(|level| *level as u8 == value)
+    }
+
+    /// Whether uid 0 is the superuser: it is where the connection is trusted, and nowhere else.
+    pub const fn is_trusted(self) -> bool {
+        matches!(self, Level::Named | Level::Server)
+    }
+
+    /// Whether such callers are in `system:authuser`.
+    pub const fn is_proved(self) -> bool {
+        !matches!(self, Level::Nobody)
+    }
+}
+
+/// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a fence comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Who {
+    /// Which principal; [`PrincipalId::ANONYMOUS`] for a named caller whose uid no principal has.
+    pub principal: PrincipalId,
+    /// How that was shown.
+    pub level: Level,
+    /// When the proof ends; `None`: with the connection.
+    pub ends: Option<Timestamp>,
+    /// The token's number; 0: none.
+    pub token: u128,
+    /// Where from; `None`: this machine.
+    pub host: Option<IpAddr>,
+}
+
+impl Who {
+    /// Whom a trusted connection names before anybody has looked for the principal. What callers have at the client.
+    pub const NAMED: Who =
+        Who { principal: PrincipalId::ANONYMOUS, level: Level::Named, ends: None, token: 0, host: None };
+    /// Who shows nothing.
+    pub const NOBODY: Who =
+        Who { principal: PrincipalId::ANONYMOUS, level: Level::Nobody, ends: None, token: 0, host: None };
+}
+
+impl Default for Who {
+    fn default() -> Self {
+        Who::NAMED
+    }
+}
