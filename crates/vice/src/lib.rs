@@ -23,4 +23,4 @@ mod waiting;
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use service::{Attached, Vice};
-pub use volumes::{Errands, Partitions};
+pub use volumes::{Errands, Fetch, Partitions, Tasks, Unanswered, Work};

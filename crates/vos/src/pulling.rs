@@ -43,7 +43,7 @@ pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>)
             TaskState::Runs if silent > STALLED => return Err(Error::Unfit(format!("{name}: nothing comes in"))),
             TaskState::Runs => {}
         }
-        std::thread::sleep(pause);
+        servers.pause(pause);
         let next = one_task(servers, by, servers.call(by, VolumeCall::Tasks)?, Some(task.number))?;
         silent = if next.bytes == task.bytes { silent + pause } else { Duration::ZERO };
         pause = (pause * 3 / 2).min(LOOK_MAX);
@@ -66,7 +66,7 @@ pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId)
         if waited > STALLED {
             return Err(Error::Unfit(format!("{} fetches it still", servers.name(server))));
         }
-        std::thread::sleep(pause);
+        servers.pause(pause);
         waited += pause;
         pause = (pause * 3 / 2).min(LOOK_MAX);
     }
@@ -80,7 +80,7 @@ fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answe
             Err(Error::Refused { fault: Fault::Busy, .. }) if waited < STALLED => {}
             answer => return answer,
         }
-        std::thread::sleep(pause);
+        servers.pause(pause);
         waited += pause;
         pause = (pause * 3 / 2).min(LOOK_MAX);
     }

@@ -152,20 +152,16 @@ fn fetch_all(
         Round { servers: job.servers, tell: job.tell, group, sealed, relay: Relay::new(source.server, sealed.id) };
     let orders = Mutex::new((0..).map(VolumeId).zip(far).map(|(at, site)| (VolumeId(numbers.0 + at.0), site)));
     let released = Mutex::new(Released::default());
-    std::thread::scope(|scope| {
-        for _ in 0..far.len().min(AT_ONCE) {
-            scope.spawn(|| {
-                loop {
-                    let next = orders.lock().next();
-                    let Some((number, site)) = next else { return };
-                    let fetched = round.fetch(number, site);
-                    let mut released = released.lock();
-                    match fetched {
-                        Ok(bytes) => released.sites.push((site.server, bytes)),
-                        Err(error) => released.lagging.push((site.server, error)),
-                    }
-                }
-            });
+    job.servers.together(far.len().min(AT_ONCE), &|_| {
+        loop {
+            let next = orders.lock().next();
+            let Some((number, site)) = next else { return };
+            let fetched = round.fetch(number, site);
+            let mut released = released.lock();
+            match fetched {
+                Ok(bytes) => released.sites.push((site.server, bytes)),
+                Err(error) => released.lagging.push((site.server, error)),
+            }
         }
     });
     Ok(released.into_inner())
@@ -295,20 +291,14 @@ fn show_all(
     released: &mut Released,
 ) -> Result<(), Error> {
     let servers = job.servers;
-    let mut shown: Vec<(ServerId, Result<(), Error>)> = Vec::new();
-    std::thread::scope(|scope| {
-        let at: Vec<ServerId> = released.sites.iter().map(|(server, _)| *server).collect();
-        let threads: Vec<_> = at
-            .into_iter()
-            .map(|server| (server, scope.spawn(move || show(servers, group, server, sealed.epoch))))
-            .collect();
-        shown.push((source.server, show(servers, group, source.server, sealed.epoch)));
-        for (server, thread) in threads {
-            let panicked = || Error::Odd(servers.name(server));
-            shown.push((server, thread.join().unwrap_or_else(|_| Err(panicked()))));
-        }
+    let at: Vec<ServerId> =
+        [source.server].into_iter().chain(released.sites.iter().map(|(server, _)| *server)).collect();
+    let shown = Mutex::new(Vec::with_capacity(at.len()));
+    servers.together(at.len(), &|one| {
+        let result = show(servers, group, at[one], sealed.epoch);
+        shown.lock().push((at[one], result));
     });
-    for (server, result) in shown {
+    for (server, result) in shown.into_inner() {
         match result {
             Ok(()) => job.done(format_args!("{}: shows epoch {}", servers.name(server), sealed.epoch)),
             Err(error) if server == source.server => return Err(error),

@@ -1,4 +1,6 @@
-//! What operations ask.
+//! What operations ask, and how they wait.
+
+use std::time::Duration;
 
 use celldb::CellDb;
 use types::{Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeId, VolumeInfo, WhichVolume};
@@ -21,6 +23,16 @@ pub trait Servers: Sync {
 
     /// What people call it.
     fn name(&self, server: ServerId) -> String;
+
+    /// Lets time pass before something is looked at again.
+    fn pause(&self, pause: Duration) {
+        std::thread::sleep(pause);
+    }
+
+    /// Does `each` of `0..count`, at the same time where that can be; ends when all have.
+    fn together(&self, count: usize, each: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| (0..count).for_each(|one| drop(scope.spawn(move || each(one)))));
+    }
 }
 
 /// A volume at a server, and behind it the others of its group there; `None` if the server has no such volume.

@@ -2,14 +2,18 @@
 
 mod admin;
 mod cell;
+mod fetch;
 mod hold;
 mod known;
 mod partitions;
+mod tasks;
 mod transfer;
 mod volume;
 
+pub use fetch::{Fetch, Unanswered, Work};
 pub(crate) use hold::Moves;
 pub(crate) use known::Known;
 pub use partitions::Partitions;
+pub use tasks::Tasks;
 pub use transfer::Errands;
 pub(crate) use volume::{Room, ViceVolume};

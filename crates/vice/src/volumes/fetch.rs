@@ -1,0 +1,306 @@
+//! One pull, without threads, sessions or clocks: what the other server is asked next, and what is done with its answers.
+//!
+//! Model. A pull *looks* what the volume at the other server shows; finds the *place* where that comes in here; asks for the *first* part, since the newest epoch that
+//! both have, or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts* until the end; and *finishes*: it makes the volume
+//! that was ordered. Asking and working are apart, so that a driver with threads has the next part on its way while it applies one; a question is
+//! answered before the next is put. It may stop anywhere: what came in stays, and the same pull goes on where it was.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use store::{PART_BYTES_MIN, Partition, StoreError, StreamPart};
+use types::limits::{PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
+use types::{
+    Answer, Fault, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp, VolumeCall, VolumeId,
+    VolumeInfo, WhichVolume,
+};
+
+use crate::{Effect, Vice};
+
+/// How long a pull waits for what was removed of the tree to be swept.
+const SWEPT_WITHIN: Duration = Duration::from_secs(60);
+/// Between two looks whether it is.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Parts that are fetched before they are applied.
+const AHEAD: usize = 2;
+const _: () = assert!(PART_BYTES_MIN <= PAYLOAD_BYTES_MAX);
+
+/// Why a question to the other server has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// It refused.
+    Refused(Fault),
+    /// It cannot be asked; why, for people.
+    Lost(String),
+}
+
+/// What a driver does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Something was done; there may be more.
+    Did,
+    /// There is nothing to do before an answer comes.
+    Waits,
+    /// Something is in the way here: to be tried again after a while.
+    Pause(Duration),
+    /// The task is over.
+    Over,
+}
+
+/// See the head of the file.
+pub struct Fetch {
+    pull: Pull,
+    task: TaskInfo,
+    stage: Stage,
+    /// Since when something is in the way.
+    blocked: Option<Time>,
+    /// A question is under way.
+    asked: bool,
+    part_bytes: u32,
+}
+
+enum Stage {
+    Look,
+    Place(Box<VolumeInfo>),
+    /// `since`: the epochs to start from, the best last.
+    First {
+        place: Place,
+        since: Vec<u64>,
+        used_bytes: u64,
+    },
+    Begin {
+        place: Place,
+        first: Bytes,
+    },
+    /// `next`: where the part begins that is asked for next; `None` behind the last.
+    Parts {
+        place: Place,
+        since: u64,
+        next: Option<StreamCursor>,
+        fetched: VecDeque<Bytes>,
+    },
+    /// `shown`: nothing came in, since this view shows the epoch already.
+    Finish {
+        no: PartitionNo,
+        shown: Option<VolumeId>,
+    },
+    Over,
+}
+
+#[derive(Clone)]
+struct Place {
+    no: PartitionNo,
+    partition: Partition,
+}
+
+/// Why a pull ended without.
+struct Failure(String);
+
+type Result<T> = std::result::Result<T, Failure>;
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure(format!("here: {error}"))
+    }
+}
+
+fn here(what: &str) -> impl Fn(Fault) -> Failure {
+    move |fault| Failure(format!("here: {what}: {fault}"))
+}
+
+fn there(what: &str, why: Unanswered) -> Failure {
+    match why {
+        Unanswered::Refused(fault) => Failure(format!("the other server: {what}: {fault}")),
+        Unanswered::Lost(why) => Failure(format!("the other server: {what}: {why}")),
+    }
+}
+
+impl Fetch {
+    /// A pull that nothing was done for; `task`: what it is called.
+    pub fn new(pull: Pull, task: TaskInfo) -> Self {
+        Fetch { pull, task, stage: Stage::Look, blocked: None, asked: false, part_bytes: PAYLOAD_BYTES_MAX as u32 }
+    }
+
+    /// Asks for the smallest parts that there are, so that little is in many.
+    pub fn in_small_parts(mut self) -> Self {
+        self.part_bytes = PART_BYTES_MIN as u32;
+        self
+    }
+
+    /// How far it is.
+    pub fn task(&self) -> &TaskInfo {
+        &self.task
+    }
+
+    /// It goes no further.
+    pub fn give_up(&mut self, why: String) {
+        if self.task.state == TaskState::Runs {
+            tracing::warn!(tree = self.pull.tree.0, why, "a pull failed");
+            self.task.state = TaskState::Failed;
+            self.task.text = shortened(why);
+            self.stage = Stage::Over;
+        }
+    }
+
+    /// What the other server is asked now; `None` while an answer is awaited, or enough is here to be worked on.
+    pub fn question(&mut self) -> Option<VolumeCall> {
+        if self.asked {
+            return None;
+        }
+        let (since, cursor) = match &self.stage {
+            Stage::Look => {
+                self.asked = true;
+                return Some(VolumeCall::Examine { volume: WhichVolume::Id(self.pull.id) });
+            }
+            Stage::First { since, .. } => (since.last().copied().unwrap_or(0), StreamCursor::START),
+            Stage::Parts { since, next: Some(next), fetched, .. } if fetched.len() < AHEAD => (*since, *next),
+            _ => return None,
+        };
+        self.asked = true;
+        let bytes_max = self.part_bytes;
+        Some(VolumeCall::Changes { id: self.pull.id, since, cursor, bytes_max })
+    }
+
+    /// What came of the last question.
+    pub fn answered(&mut self, answer: std::result::Result<Answer, Unanswered>) {
+        self.asked = false;
+        if let Err(Failure(why)) = self.take(answer) {
+            self.give_up(why);
+        }
+    }
+
+    fn take(&mut self, answer: std::result::Result<Answer, Unanswered>) -> Result<()> {
+        match &mut self.stage {
+            Stage::Look => {
+                let volume = match answer.map_err(|why| there("looking for the volume", why))? {
+                    Answer::Volumes { volumes, .. } => volumes.into_iter().next(),
+                    _ => None,
+                };
+                let volume = volume.ok_or_else(strange)?;
+                self.task.epoch = volume.epoch;
+                self.stage = Stage::Place(Box::new(volume));
+            }
+            // It does not show that epoch.
+            Stage::First { since, .. } if !since.is_empty() && answer == Err(Unanswered::Refused(Fault::Invalid)) => {
+                since.pop();
+            }
+            Stage::First { place, used_bytes, .. } => {
+                let first = part(answer)?;
+                let head = StreamPart::open(&first)?.head;
+                self.task.since = head.since;
+                self.task.total_bytes = if head.since == 0 { *used_bytes } else { 0 };
+                self.stage = Stage::Begin { place: place.clone(), first };
+            }
+            Stage::Parts { next, fetched, .. } => {
+                let part = part(answer)?;
+                *next = behind(&part)?;
+                fetched.push_back(part);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Does the next thing that needs no answer. May wait for the disk.
+    pub fn work(&mut self, vice: &Vice, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> Work {
+        match self.next(vice, now, wall, out) {
+            Ok(Work::Pause(_)) if now.since(*self.blocked.get_or_insert(now)) >= SWEPT_WITHIN => {
+                self.give_up("here: what was removed of it is not swept".to_owned());
+                Work::Over
+            }
+            Ok(work @ Work::Pause(_)) => work,
+            Ok(work) => {
+                self.blocked = None;
+                work
+            }
+            Err(Failure(why)) => {
+                self.give_up(why);
+                Work::Over
+            }
+        }
+    }
+
+    fn next(&mut self, vice: &Vice, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> Result<Work> {
+        let tree = self.pull.tree;
+        self.stage = match &mut self.stage {
+            Stage::Look | Stage::First { .. } => return Ok(Work::Waits),
+            Stage::Over => return Ok(Work::Over),
+            Stage::Place(volume) => place(vice, &self.pull, volume)?,
+            Stage::Begin { place, first } => {
+                let head = StreamPart::open(first)?.head;
+                let cursor = match place.partition.begin_incoming(tree, &head) {
+                    Err(StoreError::Busy(_)) => return Ok(Work::Pause(PAUSE)),
+                    begun => begun?,
+                };
+                let (next, fetched) = if cursor == StreamCursor::START {
+                    (behind(first)?, VecDeque::from([first.clone()]))
+                } else {
+                    (Some(cursor).filter(|at| *at != StreamCursor::END), VecDeque::new())
+                };
+                let (place, since) = (place.clone(), head.since);
+                if next.is_none() && fetched.is_empty() {
+                    Stage::Finish { no: place.no, shown: None }
+                } else {
+                    Stage::Parts { place, since, next, fetched }
+                }
+            }
+            Stage::Parts { place, next, fetched, .. } => {
+                let Some(part) = fetched.pop_front() else {
+                    // Whoever sends has said that it was all.
+                    return if next.is_some() { Ok(Work::Waits) } else { Err(strange()) };
+                };
+                let cursor = place.partition.apply_part(tree, &part)?;
+                self.task.bytes += part.len() as u64;
+                if cursor != StreamCursor::END {
+                    return Ok(Work::Did);
+                }
+                Stage::Finish { no: place.no, shown: None }
+            }
+            Stage::Finish { no, shown } => {
+                match vice.finish_incoming((now, wall), (*no, tree), &self.pull.finish, *shown, out) {
+                    Err(Fault::Busy) => return Ok(Work::Pause(PAUSE)),
+                    finished => finished.map_err(here("making the volume"))?,
+                };
+                self.task.state = TaskState::Done;
+                Stage::Over
+            }
+        };
+        Ok(if matches!(self.stage, Stage::Over) { Work::Over } else { Work::Did })
+    }
+}
+
+/// Where it comes in, and what is missing there.
+fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
+    let (no, partition, epochs) = vice.place_of_pull(pull).map_err(here("looking for the tree"))?;
+    let shown = if epochs.contains(&volume.epoch) { partition.view_of(pull.tree, volume.epoch)? } else { None };
+    if shown.is_some() {
+        return Ok(Stage::Finish { no, shown });
+    }
+    let since = epochs.into_iter().rev().filter(|epoch| *epoch < volume.epoch).collect();
+    Ok(Stage::First { place: Place { no, partition }, since, used_bytes: volume.used_bytes })
+}
+
+fn part(answer: std::result::Result<Answer, Unanswered>) -> Result<Bytes> {
+    match answer.map_err(|why| there("asking for what was changed", why))? {
+        Answer::Part(part) => Ok(part),
+        _ => Err(strange()),
+    }
+}
+
+/// Where the part behind this one begins; `None` behind the last.
+fn behind(part: &Bytes) -> Result<Option<StreamCursor>> {
+    Ok(Some(StreamPart::open(part)?.to).filter(|to| *to != StreamCursor::END))
+}
+
+fn strange() -> Failure {
+    Failure("the other server gave no answer that belongs to the question".to_owned())
+}
+
+/// A text that an answer has room for.
+fn shortened(mut text: String) -> String {
+    while text.len() > TASK_TEXT_BYTES_MAX {
+        text.pop();
+    }
+    text
+}
