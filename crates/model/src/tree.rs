@@ -47,6 +47,8 @@ pub struct Tree {
     name: Name,
     volume: VolumeId,
     next: u64,
+    /// What the next file is to be.
+    given: Option<Fid>,
 }
 
 /// Everything a call knows of where it comes from.
@@ -68,7 +70,7 @@ impl Tree {
             xattrs: BTreeMap::new(),
         };
         let nodes = BTreeMap::from([(root.fid, node)]);
-        Tree { nodes, holds: BTreeMap::new(), name, volume: root.fid.volume, next: 1 }
+        Tree { nodes, holds: BTreeMap::new(), name, volume: root.fid.volume, next: 1, given: None }
     }
 
     /// The root directory.
@@ -177,8 +179,32 @@ impl Tree {
         if node.status.kind == Kind::Directory { Ok(node) } else { Err(Fault::NotDirectory) }
     }
 
+    /// The next file that is made has this fid, which nobody had: for who compares fids too.
+    pub fn give(&mut self, fid: Fid) {
+        self.given = Some(fid);
+    }
+
+    /// The same files as another volume.
+    #[must_use]
+    pub fn as_volume(&self, name: Name, volume: VolumeId) -> Self {
+        let there = |fid: Fid| Fid { volume, ..fid };
+        let node = |node: &Node| {
+            let mut node = Node { parent: there(node.parent), ..node.clone() };
+            node.status.fid = there(node.status.fid);
+            if let Content::Directory(entries) = &mut node.content {
+                entries.values_mut().for_each(|fid| *fid = there(*fid));
+            }
+            node
+        };
+        let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
+        Tree { nodes, holds: BTreeMap::new(), name, volume, next: self.next, given: None }
+    }
+
     /// A fid that was never used.
     pub(crate) fn new_fid(&mut self, kind: Kind) -> Fid {
+        if let Some(fid) = self.given.take() {
+            return fid;
+        }
         self.next += 1;
         let odd = u64::from(kind == Kind::Directory);
         Fid { volume: self.volume, vnode: VnodeNo(self.next * 2 + odd), unique: types::Uniquifier(self.next) }
