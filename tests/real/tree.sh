@@ -47,6 +47,17 @@ check "and back" fs mvmount "$top/dir/moved" "$top/work"
 check "a link named fs is the command" sh -c "ln -sf '$RIALTO' '$WORK/fs' && '$WORK/fs' lsm -dir '$top/work' | grep -q tree.work"
 check "any language can" sh -c "python3 -c \"import os, sys; print(os.getxattr(sys.argv[1], 'rialto.mount:work').decode())\" '$top' | grep -qx '#tree.work'"
 
+# @sys.
+check "the list of @sys" says "'linux'" 0 fs sysname -path "$top"
+mkdir "$top/bin" "$top/bin/linux" "$top/bin/mine" && echo ours > "$top/bin/linux/tool" && echo mine > "$top/bin/mine/tool"
+ln -s "$top/bin/@sys/tool" "$top/tool"
+check "leads to this machine's" grep -q ours "$top/tool"
+check "another list" says "new sysname list set." 0 fs sysname -newsys mine linux -path "$top"
+check "leads elsewhere at once" grep -q mine "$top/tool"
+check "in this mount" grep -q ours "$B/tree/bin/@sys/tool"
+check "which only root sets" says "only root may" 1 setpriv --reuid 65534 --clear-groups "$RIALTO" fs sysname -newsys other -path "$top"
+check "and which has names" says "no list of names" 1 fs sysname -newsys a/b -path "$top"
+
 # What volumes use.
 check "a quota" fs setquota "$top/work" -max 50M
 check "is the size of its file system" test "$(df -B1 --output=size "$top/work" | tail -n 1)" -eq $((50 << 20))
@@ -124,6 +135,18 @@ check "is there once cells.toml says so" sh -c "echo far > '$top/far/tree' && gr
 check "and has its own name" says "lives in cell 'far.test'" 0 fs whichcell "$top/far"
 check "and its own file system" test "$(device "$top/far")" != "$(device "$A")"
 check "a mount of it shows the same" sh -c "'$RIALTO' mount --daemon --dir '$far/local' 'unix:$far/cell/server.sock' '$far/at' && grep -qx far '$far/at/tree' && echo back > '$far/at/tree' && grep -qx back '$top/far/tree'"
+# The root of all cells.
+mkdir "$far/all"
+check "the root of all cells" within 60 "$RIALTO" mount --dynroot --daemon --dir "$CELL" "$far/all"
+check "lists ours and those of cells.toml" sh -c "ls '$far/all' | grep -qx '$cell' && ls '$far/all' | grep -qx far.test"
+check "each with its root.cell" sh -c "grep -qx back '$far/all/far.test/tree' && test -d '$far/all/$cell/tree'"
+check "as a file system of its own" sh -c "test \$(find '$far/all' -xdev -type d -name tree | wc -l) -eq 0 && find '$far/all' -maxdepth 2 -name tree | grep -q far.test"
+check "the written one too, which is the same while nothing is released" sh -c "echo written > '$far/all/.far.test/new' && grep -qx written '$far/all/far.test/new'"
+check "and nothing else" sh -c "! ls '$far/all/nowhere' 2> /dev/null && ! mkdir '$far/all/new' 2> /dev/null"
+check "it says what it is" says "named dynroot" 0 fs examine "$far/all"
+check "each volume says its cell" says "lives in cell 'far.test'" 0 fs whichcell "$far/all/far.test"
+check "df shows all" sh -c "df '$far/all' > /dev/null && df --output=source '$far/all/far.test' | grep -q 'rialto:far.test#root.cell'"
+check "it is unmounted with all below it" within 60 "$RIALTO" umount --dir "$CELL" "$far/all"
 # Who ends a cell for good has the clients hand over first.
 check "all of it is there" sync "$top/far/tree"
 check "ours is ours" test -d "$A/tree/dir"

@@ -15,6 +15,7 @@ use crate::attributes;
 use crate::dispatch::{Refusal, Task};
 use crate::listings;
 use crate::nodes::Nodes;
+use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = i64::MAX as u64 - OFFSET_OF_FIRST;
@@ -176,10 +177,12 @@ fn told(entry: &ListEntry) -> Option<&Status> {
 }
 
 fn push_entry(block: &mut Block, entry: &ListEntry, names: bool, still: bool) {
-    let of = told(entry).map(|status| attributes::entry(status, names, still && entry.cacheable));
+    let name = entry.name.as_bytes();
+    let of = told(entry)
+        .map(|status| attributes::entry(status, names && sysname::stem(name).is_none(), still && entry.cacheable));
     let kind = attributes::dirent_kind(entry.kind);
     let offset = entry.cookie + OFFSET_OF_FIRST;
-    block.push(&of.unwrap_or_default(), Nodes::number(entry.fid), offset, kind, entry.name.as_bytes());
+    block.push(&of.unwrap_or_default(), Nodes::number(entry.fid), offset, kind, name);
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::request::{DecodeError, Operation, Request, forgets};
+use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, groups};
 
@@ -51,6 +52,8 @@ pub struct Dispatch {
     pub volumes: Arc<Volumes>,
     /// Volumes below, if they are mounted.
     pub edges: Option<Arc<Edges>>,
+    /// What `@sys` means, in all mounts of this client.
+    pub sysnames: Arc<Sysnames>,
     /// Something was asked since [`Self::was_used`].
     pub used: AtomicBool,
 }

@@ -38,6 +38,7 @@ use crate::mount::{Mount, Transport};
 use crate::mounting::{self, MountNumber};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
+use crate::sysname::Sysnames;
 use crate::workers::WorkersConfig;
 
 /// Attaching takes microseconds unless who asks holds the directory's lock.
@@ -69,6 +70,8 @@ pub struct Plan {
     pub idle: Duration,
     /// Lists directories ahead, for all of them.
     pub forerunner: Option<Arc<Forerunner>>,
+    /// What `@sys` means.
+    pub sysnames: Arc<Sysnames>,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
 }
@@ -242,7 +245,7 @@ impl Edges {
         state.making = true;
         drop(state);
         let made = match was {
-            Some(detached) if !detached.mount.is_over() => self.attach_again(detached, node, point.fid),
+            Some(detached) if !detached.mount.is_over() => self.attach_to(detached, node, point.fid),
             over => {
                 over.into_iter().for_each(|child| self.retire_child(point.fid, child));
                 self.make(request, node, point.fid)
@@ -270,7 +273,7 @@ impl Edges {
             return Err(Errno::LOOP);
         }
         if let Some(detached) = self.recall(fid, to.id()) {
-            return self.attach_again(detached, node, fid);
+            return self.attach_to(detached, node, fid);
         }
         let mut plan = self.plan.clone();
         if let Some(cell) = point.cell.as_ref().filter(|_| abroad) {
@@ -279,10 +282,11 @@ impl Edges {
         }
         let venus = self.open(&plan.volumes, &to, &point).map_err(|error| errno::of(&error))?;
         let mounted = self.mount((node, fid), &plan, &point, &to, venus);
-        mounted.map_err(|error| {
+        let mounted = mounted.map_err(|error| {
             plan.volumes.close(to.id());
             refused(&error, fid)
-        })
+        });
+        self.attach_to(mounted?, node, fid)
     }
 
     /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
@@ -303,8 +307,8 @@ impl Edges {
         }
     }
 
-    /// The kernel detached it, and somebody is still in it.
-    fn attach_again(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
+    /// It is new, or the kernel detached it and somebody is still in it.
+    fn attach_to(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
         match self.attach_copy(&child.anchor, node, fid) {
             Ok(number) => {
                 child.number = Some(number);
@@ -312,7 +316,7 @@ impl Edges {
             }
             Err(error) => {
                 // The way there is changing. Whoever asks walks again, and finds it.
-                tracing::warn!(%error, %fid, "cannot attach a volume again");
+                tracing::warn!(%error, %fid, "cannot attach a volume");
                 self.retire_child(fid, child);
                 Err(Errno::STALE)
             }
@@ -327,6 +331,7 @@ impl Edges {
         Ok(number)
     }
 
+    /// Attached nowhere yet.
     fn mount(
         self: &Arc<Self>,
         (node, fid): (u64, Fid),
@@ -342,8 +347,7 @@ impl Edges {
         let (mount, anchor) = Mount::below(plan, place, (way, read_only), to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
-        let number = Some(self.attach_copy(&anchor, node, fid)?);
-        Ok(Child { mount, anchor, number })
+        Ok(Child { mount, anchor, number: None })
     }
 
     /// The mount point itself, not what is mounted upon it.

@@ -50,6 +50,9 @@ fn allocate_mode(mode: u32) -> Option<AllocateMode> {
     })
 }
 
+/// Of a file that has none.
+const NO_NAME: &[u8] = b"";
+
 impl Task<'_> {
     /// A handle that cannot write, or whose closing venus need not hear of, has nothing to flush, so its closing needs no request, unless the file has byte-range
     /// locks: closing any descriptor of a file ends its process's locks on it.
@@ -80,10 +83,10 @@ impl Task<'_> {
     /// A file that somebody else made meanwhile must not be opened like this: told that what it knows is stale, the
     /// kernel looks again, and then opens and checks in the usual way.
     pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), Refusal> {
-        let (dir, name) = (self.fid()?, self.name(name)?);
+        let dir = self.fid()?;
         let mode = attributes::permissions(of.mode);
-        match self.venus().create(&self.request(), dir, &name, mode, true, open_mode(of.flags)) {
-            Ok((entry, opened)) => self.entry(self.header.nodeid, &entry, Some(&opened)),
+        match self.venus().create(&self.request(), dir, &self.name(name)?, mode, true, open_mode(of.flags)) {
+            Ok((entry, opened)) => self.entry(name, &entry, Some(&opened)),
             Err(venus::Error::Fault(Fault::Exists)) if of.flags & open_flag::EXCLUSIVE == 0 => {
                 return Err(Refusal(Errno::STALE));
             }
@@ -95,7 +98,7 @@ impl Task<'_> {
     pub(crate) fn tmpfile(&self, of: &abi::CreateIn) -> Result<(), Refusal> {
         let mode = attributes::permissions(of.mode);
         let (entry, opened) = self.venus().make_unnamed(&self.request(), self.fid()?, mode, open_mode(of.flags))?;
-        self.entry(self.header.nodeid, &entry, Some(&opened));
+        self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
 

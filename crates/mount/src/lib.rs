@@ -33,6 +33,7 @@ mod orders;
 pub mod request;
 mod rings;
 mod status;
+mod sysname;
 mod virtuals;
 mod workers;
 mod xattrs;

@@ -174,6 +174,7 @@ impl Mount {
             transport: config.transport,
             idle: config.idle,
             forerunner: forerunner.clone(),
+            sysnames: Arc::default(),
             volumes: Arc::clone(volumes),
         };
         let read_only = volume.is_read_only();
@@ -250,7 +251,7 @@ impl Mount {
         let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
-        let volumes = Arc::clone(&plan.volumes);
+        let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
         let edges = edges.map(|(place, way, read_only)| Edges::new(&venus, plan, place, (way, read_only), &notifier));
         let dispatch = Arc::new(Dispatch {
             venus,
@@ -262,6 +263,7 @@ impl Mount {
             agreement,
             volumes,
             edges,
+            sysnames,
             used: AtomicBool::new(true),
         });
         let served = Served::start(Arc::clone(&dispatch), config, agreement, transport, (&device, descriptor))?;

@@ -4,22 +4,23 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{Kind, Name, NewKind, RenameMode};
+use types::{Fid, Kind, Name, NewKind, RenameMode};
 use venus::{Entry, Found, Opened};
 use zerocopy::IntoBytes;
 
 use crate::dispatch::{Refusal, Task};
 use crate::edges::{Edges, PORCH, PORCH_NODE};
 use crate::nodes::Nodes;
-use crate::{abi, attributes};
+use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
-    /// Replies with an entry, and what was opened with it, that the kernel counts one reference for.
-    pub(crate) fn entry(&self, parent: u64, entry: &Entry, opened: Option<&Opened>) {
+    /// Replies with the entry of this name, and what was opened with it, that the kernel counts one reference for.
+    pub(crate) fn entry(&self, name: &[u8], entry: &Entry, opened: Option<&Opened>) {
+        let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
         self.on.nodes.remember(fid, parent);
         if entry.status.kind == Kind::MountPoint
@@ -32,7 +33,7 @@ impl Task<'_> {
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
                 &entry.status,
-                still && entry.name_cacheable && self.on.agreement.has_epochs(),
+                still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
                 still && entry.cacheable,
             );
             match opened {
@@ -56,10 +57,10 @@ impl Task<'_> {
             let _ = self.value(&attributes::porch());
             return Ok(());
         }
-        match self.venus().lookup(&self.request(), self.fid()?, &self.name(name)?)? {
-            Found::Entry(entry) => self.entry(self.header.nodeid, &entry, None),
+        match self.find(self.fid()?, name)? {
+            Found::Entry(entry) => self.entry(name, &entry, None),
             Found::Absent { cacheable, stamp } => {
-                let cacheable = cacheable && self.on.agreement.has_epochs();
+                let cacheable = cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
                     if still && cacheable {
                         let _ = self.value(&attributes::no_entry());
@@ -70,6 +71,16 @@ impl Task<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a name means.
+    fn find(&self, dir: Fid, name: &[u8]) -> Result<Found, Refusal> {
+        for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
+            if let found @ Found::Entry(_) = self.venus().lookup(&self.request(), dir, &meant)? {
+                return Ok(found);
+            }
+        }
+        Ok(self.venus().lookup(&self.request(), dir, &self.name(name)?)?)
     }
 
     /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount that has a porch.
@@ -91,9 +102,9 @@ impl Task<'_> {
     }
 
     fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), Refusal> {
-        let (dir, name) = (self.fid()?, self.name(name)?);
-        let entry = self.venus().make(&self.request(), dir, &name, kind, attributes::permissions(mode))?;
-        self.entry(self.header.nodeid, &entry, None);
+        let dir = self.fid()?;
+        let entry = self.venus().make(&self.request(), dir, &self.name(name)?, kind, attributes::permissions(mode))?;
+        self.entry(name, &entry, None);
         Ok(())
     }
 
@@ -111,9 +122,9 @@ impl Task<'_> {
     }
 
     pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), Refusal> {
-        let (fid, dir, name) = (self.fid_of(oldnodeid)?, self.fid()?, self.name(name)?);
-        let entry = self.venus().link(&self.request(), fid, dir, &name)?;
-        self.entry(self.header.nodeid, &entry, None);
+        let (fid, dir) = (self.fid_of(oldnodeid)?, self.fid()?);
+        let entry = self.venus().link(&self.request(), fid, dir, &self.name(name)?)?;
+        self.entry(name, &entry, None);
         Ok(())
     }
 

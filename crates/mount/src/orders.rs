@@ -8,12 +8,15 @@
 //! | `flushmount:NAME` | so is where the mount point NAME of this directory leads; `EBUSY` while somebody is in that volume |
 //! | `checkvolumes` | so is where all below here lead, those aside that somebody is in |
 //! | `rank:SERVER:NUMBER` | of several servers the one with the lowest rank is asked; root's |
+//! | `sysname:LIST` | what `@sys` stands for (`sysname.rs`), with a space between each two; root's |
 
 use rustix::io::Errno;
 use types::{Fid, Name, ServerId};
 
 use crate::dispatch::{Refusal, Task};
 use crate::nodes::Nodes;
+
+const SYSNAME: &[u8] = b"sysname:";
 
 /// One of them.
 pub(crate) enum Order {
@@ -22,6 +25,7 @@ pub(crate) enum Order {
     FlushMount(Name),
     CheckVolumes,
     Rank(ServerId, u16),
+    Sysnames(Vec<u8>),
 }
 
 impl Order {
@@ -32,6 +36,7 @@ impl Order {
             b"flush" => Order::Flush,
             b"flushvolume" => Order::FlushVolume,
             b"checkvolumes" => Order::CheckVolumes,
+            _ if text.starts_with(SYSNAME) => Order::Sysnames(text[SYSNAME.len()..].to_vec()),
             _ => match (text.strip_prefix(b"flushmount:"), text.strip_prefix(b"rank:")) {
                 (Some(name), _) => Order::FlushMount(Name::new(name)?),
                 (_, Some(rank)) => parse_rank(rank).ok_or(Errno::INVAL)?,
@@ -59,7 +64,10 @@ impl Task<'_> {
             Order::Rank(server, rank) if self.request().caller.is_root() => {
                 self.on.volumes.cell().set_rank(*server, *rank);
             }
-            Order::Rank(..) => return Err(Refusal(Errno::PERM)),
+            Order::Sysnames(list) if self.request().caller.is_root() => {
+                self.on.sysnames.set(list).map_err(|_| Errno::INVAL)?;
+            }
+            Order::Rank(..) | Order::Sysnames(_) => return Err(Refusal(Errno::PERM)),
             Order::CheckVolumes => self.on.edges.iter().for_each(|edges| edges.leave_all()),
         }
         Ok(())

@@ -9,6 +9,7 @@
 //! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
 //! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
 //! | `rialto.cache` | JSON: the disk cache of this mount | | |
+//! | `rialto.sysname` | what `@sys` stands for (`sysname.rs`), with a space between each two | | |
 //! | `rialto.mount:NAME` | of a directory: what the mount point NAME in it says | makes it | removes it; what it leads to stays |
 //! | `rialto.move:NAME` | | moves the mount point NAME of a directory: `FID/NEW`, of the directory that it goes to | |
 //! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
@@ -37,6 +38,7 @@ pub(crate) enum Virtual {
     Servers(bool),
     Quota,
     Cache,
+    Sysnames,
     Mount(Name),
     Move(Name),
     Find(MountPoint),
@@ -67,6 +69,7 @@ fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
         (b"servers", Some(b"check")) => Virtual::Servers(true),
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
+        (b"sysname", None) => Virtual::Sysnames,
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
         (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
         (b"find", Some(target)) => Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?),
@@ -91,6 +94,9 @@ impl Task<'_> {
             Virtual::Cache => {
                 let (used, most) = venus.disk_cache().unzip();
                 json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
+            }
+            Virtual::Sysnames => {
+                self.on.sysnames.get().iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b' ').into()
             }
             Virtual::Mount(name) => {
                 let leaf = self.mount_point_named(fid, &name)?;
@@ -250,6 +256,8 @@ mod tests {
             &b"rialto.fid"[..],
             b"rialto.servers",
             b"rialto.servers:check",
+            b"rialto.sysname",
+            b"rialto.do:sysname:a b",
             rank.as_bytes(),
             b"rialto.mount:a:b",
             b"rialto.find:#root.cell",

@@ -16,6 +16,8 @@ mod cell;
 mod coherence;
 #[path = "kernel/data.rs"]
 mod data;
+#[path = "kernel/dynroot.rs"]
+mod dynroot;
 #[path = "kernel/fleet.rs"]
 mod fleet;
 #[path = "kernel/forerunner.rs"]
@@ -38,6 +40,8 @@ mod passthrough;
 mod servers;
 #[path = "kernel/standing.rs"]
 mod standing;
+#[path = "kernel/sysname.rs"]
+mod sysname;
 #[path = "kernel/transport.rs"]
 mod transport;
 #[path = "kernel/volumes.rs"]

@@ -51,12 +51,19 @@ impl Cells {
     }
 
     /// The servers of a cell, as the first file says that knows it.
-    fn servers(&self, cell: &str) -> Option<Vec<Endpoint>> {
-        self.files.iter().find_map(|file| {
+    pub fn servers(&self, cell: &str) -> Option<Vec<Endpoint>> {
+        self.each_file().find_map(|known| known.get(cell).cloned())
+    }
+
+    /// The cells that the files name.
+    pub fn listed(&self) -> Vec<String> {
+        self.each_file().flat_map(HashMap::into_keys).collect()
+    }
+
+    fn each_file(&self) -> impl Iterator<Item = HashMap<String, Vec<Endpoint>>> {
+        self.files.iter().filter_map(|file| {
             let text = std::fs::read_to_string(file).ok()?;
-            let known =
-                parse(&text).inspect_err(|why| tracing::error!(file = %file.display(), why, "not used")).ok()?;
-            known.get(cell).cloned()
+            parse(&text).inspect_err(|why| tracing::error!(file = %file.display(), why, "not used")).ok()
         })
     }
 

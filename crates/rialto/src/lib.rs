@@ -11,6 +11,7 @@ mod cells;
 mod commands;
 mod daemon;
 mod doctor;
+mod dynroot;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

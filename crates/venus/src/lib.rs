@@ -31,6 +31,7 @@ mod common;
 mod config;
 mod delegate;
 mod disk;
+mod dynroot;
 mod error;
 mod events;
 mod extents;
@@ -74,6 +75,7 @@ mod write;
 
 pub use about::About;
 pub use config::VenusConfig;
+pub use dynroot::{DYNROOT, Dynroot, KnownCells};
 pub use error::Error;
 pub use invalidate::{Backing, Invalidate, Nobody};
 pub use neighbours::{Neighbours, Reach};

@@ -124,6 +124,12 @@ impl Cell {
         self.mount_volumes(volumes, crate::TRANSPORT, None, None)
     }
 
+    /// Mounts these volumes, beginning with this one.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn mount_from(&self, volumes: Arc<Volumes>, first: &str) -> Client {
+        self.mount_first(Name::new(first.as_bytes()).unwrap(), volumes, crate::TRANSPORT, None, None)
+    }
+
     /// Limits the volume's bytes.
     #[allow(dead_code)] // Not for measurements.
     pub fn set_quota(&self, bytes: u64) {
@@ -193,9 +199,20 @@ impl Cell {
         workers: Option<WorkersConfig>,
         idle: Option<Duration>,
     ) -> Client {
+        self.mount_first(volume(), volumes, transport, workers, idle)
+    }
+
+    fn mount_first(
+        &self,
+        first: Name,
+        volumes: Arc<Volumes>,
+        transport: Transport,
+        workers: Option<WorkersConfig>,
+        idle: Option<Duration>,
+    ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let mut config = MountConfig { transport, ..MountConfig::new(&path, volume(), "rialto:test") };
+        let mut config = MountConfig { transport, ..MountConfig::new(&path, first, "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
         config.idle = idle.unwrap_or(config.idle);
         let mount = Mount::start(config, &volumes).unwrap();

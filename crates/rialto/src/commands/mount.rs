@@ -11,12 +11,13 @@ use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, dial_addre
 use mount::{Mount as Mounting, MountConfig, MountError};
 use serde_json::Value;
 use types::{Answer, Call, Caller, Fault, Name};
-use venus::{VenusConfig, Volumes};
+use venus::{DYNROOT, VenusConfig, Volumes};
 
 use crate::ask::endpoint;
-use crate::cell::{MountRecords, VOLUME, Where};
+use crate::cell::{CellDir, MountRecords, VOLUME, Where};
 use crate::cells::Cells;
 use crate::daemon::{self, PidFile};
+use crate::dynroot;
 use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::Progress;
@@ -30,9 +31,16 @@ EXAMPLES
     rialto mount --cache-size 20GiB files.example.org:7620 /mnt/tree
     rialto mount --volume home.alice.backup unix:/srv/rialto/server.sock /mnt/yesterday
 
+    rialto mount --dynroot --daemon files.example.org:7620 /afs
+
 SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
 A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
+Without SERVER it is that of the cell in --dir.
+
+With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
+released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
+cells.toml; others are looked for in DNS when somebody names them.
 
 Interrupting it unmounts: everything written goes to the server first. If the server goes
 away the mount waits for it and continues; what was written is sent again.
@@ -48,16 +56,19 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Mounts a server's tree.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, allow_missing_positional = true)]
 pub struct Mount {
-    /// Where the server listens: unix:PATH or HOST:PORT.
+    /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
     #[arg(value_parser = endpoint)]
-    server: Endpoint,
+    server: Option<Endpoint>,
     /// An existing directory.
     mount_point: PathBuf,
     /// The volume whose root appears there.
     #[arg(long, value_name = "NAME", default_value = VOLUME)]
     volume: String,
+    /// All cells instead of one: each is a directory of the root.
+    #[arg(long, conflicts_with = "volume")]
+    dynroot: bool,
     /// Go into the background once the tree is there.
     #[arg(long)]
     daemon: bool,
@@ -82,9 +93,10 @@ pub struct Mount {
 }
 
 impl Mount {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(mut self) -> Result<ExitCode, Failure> {
         let at = self.mount_point()?;
         let dir = self.place.path()?;
+        self.server = self.server()?;
         let records = MountRecords::of(&dir);
         records.prepare()?;
         refuse_second(&at)?;
@@ -108,12 +120,33 @@ impl Mount {
         if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
     }
 
+    /// The one that was named, or that of this machine's cell; only the root of all cells can do without one.
+    fn server(&self) -> Result<Option<Endpoint>, Failure> {
+        if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
+            return Ok(self.server.clone());
+        }
+        let cell = self.place.cell()?;
+        endpoint(&cell.endpoint()).map(Some).doing(|| format!("reading the address of {}", cell.config.name))
+    }
+
+    /// What is mounted, as people are told.
+    fn source(&self) -> String {
+        match &self.server {
+            Some(server) if !self.dynroot => server.to_string(),
+            _ => DYNROOT.to_owned(),
+        }
+    }
+
     fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
-        let server = self.server.to_string();
+        let server = self.server.as_ref().map(Endpoint::to_string);
         let cache_size = self.cache_size.to_string();
         let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "--detached".as_ref(), "--dir".as_ref(), dir.as_ref()];
         arguments.extend(["--cache-size".as_ref(), cache_size.as_ref() as &OsStr]);
-        arguments.extend(["--volume".as_ref(), self.volume.as_ref() as &OsStr]);
+        if self.dynroot {
+            arguments.push("--dynroot".as_ref());
+        } else {
+            arguments.extend(["--volume".as_ref(), self.volume.as_ref() as &OsStr]);
+        }
         if let Some(cache) = &self.cache_dir {
             arguments.extend(["--cache-dir".as_ref(), cache.as_os_str()]);
         }
@@ -125,9 +158,10 @@ impl Mount {
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
-        arguments.extend([server.as_ref(), at.as_os_str()]);
+        arguments.extend(server.as_ref().map(AsRef::<OsStr>::as_ref));
+        arguments.push(at.as_os_str());
         let log = records.log(at);
-        let _progress = Progress::start(format!("mounting {server} on {}", at.display()));
+        let _progress = Progress::start(format!("mounting {} on {}", self.source(), at.display()));
         let mut child = daemon::spawn(&arguments, &log).doing(|| format!("mounting on {}", at.display()))?;
         daemon::wait_until(&mut child, MOUNT_PATIENCE, &log, "the mount", || {
             let ours = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
@@ -144,17 +178,17 @@ impl Mount {
         logging::start();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
-        let volume = Name::new(self.volume.as_bytes()).doing(|| format!("mounting the volume {}", self.volume))?;
-        let volumes = self.volumes(records, at)?;
-        self.look_around(&volumes, records, at)?;
+        let volume = if self.dynroot { DYNROOT } else { &self.volume };
+        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
-        let source = format!("rialto:{}", self.server);
+        let source = format!("rialto:{}", self.source());
         let config = MountConfig { transport, forerunner, ..MountConfig::new(at, volume, source) };
         let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
         let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
-        tracing::info!(server = %self.server, at = %at.display(), transport = facts.transport.name(), "mounted");
+        tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
         wait_for_end(&mounted)?;
@@ -163,7 +197,7 @@ impl Mount {
         drop(mounted);
         // What was answered here and the server does not know yet goes there before this process ends. Delegations and holds go with
         // the session, so that a server that is away is not waited for where it has nothing to hear.
-        let handed_back = volumes.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.server));
+        let handed_back = volumes.hand_over().doing(|| format!("handing {} back to {}", at.display(), self.source()));
         // By name and not by the last reference: threads that end just now have some too, and with this process the session would be gone
         // without a word. A server that does not see processes end would then keep its promises for the rest of the lease.
         volumes.stop();
@@ -177,8 +211,9 @@ impl Mount {
         &self,
         records: &MountRecords,
         at: &Path,
+        server: &Endpoint,
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
-        let what = || format!("reaching the server at {}", self.server);
+        let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
         let identity = Identity::load(&cache.join("identity"))
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
@@ -186,7 +221,7 @@ impl Mount {
         let (again, shown) = (identity.again(), display.clone());
         let others =
             move |endpoint| SessionConfig { display: shown.clone(), ..SessionConfig::new(endpoint, again.again()) };
-        let config = SessionConfig { display, ..SessionConfig::new(self.server.clone(), identity) };
+        let config = SessionConfig { display, ..SessionConfig::new(server.clone(), identity) };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
                 .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
@@ -194,28 +229,30 @@ impl Mount {
         Ok((session, others))
     }
 
-    fn volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
+    /// Those that are mounted, with the way to other cells.
+    fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
+        let cache = self.cache(records, at)?;
+        let cells = Cells::new(self.cells.as_deref(), &self.place.path()?, &cache, self.cache_size, display(at));
+        let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
+        let own = volumes.as_ref().and_then(cell_of);
+        match volumes {
+            Some(volumes) if !self.dynroot => {
+                volumes.has_neighbours(own, Box::new(move |cell| cells.reach(cell)));
+                Ok(volumes)
+            }
+            volumes => dynroot::volumes(own.zip(volumes), cells),
+        }
+    }
+
+    fn volumes(&self, records: &MountRecords, at: &Path, server: &Endpoint) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let config = VenusConfig {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
             ..VenusConfig::default()
         };
-        let session = self.session(records, at)?;
+        let session = self.session(records, at, server)?;
         Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
-    }
-
-    /// Other cells can be reached from now on.
-    fn look_around(&self, volumes: &Arc<Volumes>, records: &MountRecords, at: &Path) -> Result<(), Failure> {
-        let cache = self.cache(records, at)?;
-        let cells = Cells::new(self.cells.as_deref(), &self.place.path()?, &cache, self.cache_size, display(at));
-        let own = match volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None) {
-            Ok(Reply { answer: Answer::Report(report), .. }) => serde_json::from_str::<Value>(&report).ok(),
-            _ => None,
-        };
-        let own = own.and_then(|report| report["server"]["cell"].as_str().map(str::to_owned));
-        volumes.has_neighbours(own, Box::new(move |cell| cells.reach(cell)));
-        Ok(())
     }
 
     fn mount_failure(&self, at: &Path, error: MountError) -> Failure {
@@ -234,6 +271,16 @@ impl Mount {
         std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
         Ok(cache)
     }
+}
+
+/// What a server calls its cell.
+fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
+    let Ok(Reply { answer: Answer::Report(report), .. }) =
+        volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None)
+    else {
+        return None;
+    };
+    serde_json::from_str::<Value>(&report).ok()?["server"]["cell"].as_str().map(str::to_owned)
 }
 
 /// What servers are told of the client.

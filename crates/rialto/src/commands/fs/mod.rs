@@ -7,6 +7,7 @@ mod files;
 mod points;
 mod quotas;
 mod servers;
+mod sysname;
 mod tree;
 
 use std::process::ExitCode;
@@ -76,6 +77,7 @@ enum Verb {
     Getserverprefs(servers::Getserverprefs),
     Setserverprefs(servers::Setserverprefs),
     Getcacheparms(cache::Getcacheparms),
+    Sysname(sysname::Sysname),
 }
 
 /// Paths that a verb is about.
@@ -132,6 +134,7 @@ impl Fs {
             Verb::Getserverprefs(verb) => verb.run(json),
             Verb::Setserverprefs(verb) => verb.run(json),
             Verb::Getcacheparms(verb) => verb.run(json),
+            Verb::Sysname(verb) => verb.run(json),
         }
     }
 }
@@ -169,6 +172,7 @@ mod tests {
             ("getca", "getcacheparms"),
             ("getse", "getserverprefs"),
             ("sets a 5 b 6", "setserverprefs"),
+            ("sys --newsys a b", "sysname"),
             ("setserverprefs --servers a 5", "setserverprefs"),
         ] {
             let typed = Cli::command().try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
