@@ -4,13 +4,15 @@
 //! numbers, what its revision changed, and the counters, so that after a crash all of it is there or nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rocksdb::{DB, DBCompressionType, Direction, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions};
 use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
 
+use crate::listeners::Listeners;
 use crate::record::{self, Counters};
-use crate::{CellDb, CellError, key};
+use crate::{Access, CellDb, CellError, key};
 
 type Result<T> = std::result::Result<T, CellError>;
 
@@ -32,6 +34,12 @@ pub struct Embedded {
     path: PathBuf,
     /// Held while a change is made.
     counters: Mutex<Counters>,
+    /// The last revision, for who asks at every call.
+    latest: AtomicU64,
+    /// The other servers.
+    listeners: Listeners,
+    /// Held while principals are changed: what is allowed depends on all of them.
+    principals: Mutex<()>,
     changes_kept: u64,
     /// Where RocksDB tells what it does, which nobody reads.
     _diary: Option<tempfile::TempDir>,
@@ -68,7 +76,18 @@ impl Embedded {
             Some(value) => record::decode_counters(key::COUNTERS, &value)?,
             None => Counters { next_number: 1, ..Counters::default() },
         };
-        Ok(Embedded { db, path: path.to_owned(), counters: Mutex::new(counters), changes_kept, _diary: diary })
+        let embedded = Embedded {
+            db,
+            path: path.to_owned(),
+            counters: Mutex::new(counters),
+            latest: AtomicU64::new(counters.revision),
+            listeners: Listeners::default(),
+            principals: Mutex::new(()),
+            changes_kept,
+            _diary: diary,
+        };
+        embedded.add_system_principals()?;
+        Ok(embedded)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -128,6 +147,7 @@ impl Embedded {
         options.set_sync(true);
         self.db.write_opt(batch, &options).map_err(|error| medium(&error))?;
         *counters = next;
+        self.latest.store(next.revision, Ordering::Release);
         Ok(())
     }
 
@@ -322,7 +342,12 @@ impl CellDb for Embedded {
         })?;
         Ok(changes)
     }
+
+    fn access(&self) -> &dyn Access {
+        self
+    }
 }
 
+mod principals;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Keys of records: a letter for what it is, then big-endian numbers, so that they sort.
 
-use types::{Name, Revision, ServerId, VolumeId};
+use guard::Link;
+use types::{Name, PrincipalId, Revision, ServerId, VolumeId};
 
 /// The last revision, and the next volume number.
 pub(crate) const COUNTERS: &[u8] = b"C";
@@ -9,6 +10,14 @@ const NAME: u8 = b'N';
 const NUMBER: u8 = b'V';
 const SERVER: u8 = b'S';
 const CHANGE: u8 = b'R';
+const PRINCIPAL: u8 = b'P';
+const PRINCIPAL_NAME: u8 = b'p';
+const UID: u8 = b'u';
+const MEMBER: u8 = b'M';
+const MEMBERSHIP: u8 = b'B';
+const OWNED: u8 = b'O';
+/// The numbers of principals that were given last.
+pub(crate) const HIGHEST: &[u8] = b"H";
 
 /// A group, by its read-write number.
 pub(crate) fn group(read_write: VolumeId) -> Vec<u8> {
@@ -39,4 +48,40 @@ pub(crate) fn change(revision: Revision) -> Vec<u8> {
 pub(crate) fn revision_of(key: &[u8]) -> Option<Revision> {
     let bytes = key.strip_prefix(&[CHANGE])?;
     bytes.try_into().ok().map(|bytes| Revision(u64::from_be_bytes(bytes)))
+}
+
+/// In the order of numbers, those below 0 first.
+fn sortable(id: PrincipalId) -> [u8; 4] {
+    (id.0.cast_unsigned() ^ 1 << 31).to_be_bytes()
+}
+
+/// A user, a group, or a set of hosts.
+pub(crate) fn principal(id: PrincipalId) -> Vec<u8> {
+    [&[PRINCIPAL][..], &sortable(id)].concat()
+}
+
+/// From a principal's name to its number.
+pub(crate) fn principal_name(name: &str) -> Vec<u8> {
+    [&[PRINCIPAL_NAME][..], name.as_bytes()].concat()
+}
+
+/// From a uid to the user's number.
+pub(crate) fn uid(uid: u32) -> Vec<u8> {
+    [&[UID][..], &uid.to_be_bytes()].concat()
+}
+
+/// From one principal to one of many.
+pub(crate) fn link(link: Link, of: PrincipalId, to: PrincipalId) -> Vec<u8> {
+    let letter = match link {
+        Link::Member => MEMBER,
+        Link::Group => MEMBERSHIP,
+        Link::Owned => OWNED,
+    };
+    [&[letter][..], &sortable(of), &sortable(to)].concat()
+}
+
+/// Where a link leads to.
+pub(crate) fn linked(key: &[u8]) -> Option<PrincipalId> {
+    let (_, last) = key.split_last_chunk::<4>()?;
+    Some(PrincipalId((u32::from_be_bytes(*last) ^ 1 << 31).cast_signed()))
 }

@@ -10,11 +10,14 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod access;
 mod embedded;
 mod error;
 mod key;
+mod listeners;
 mod record;
 
+pub use access::{Access, News};
 pub use embedded::Embedded;
 pub use error::CellError;
 
@@ -88,4 +91,7 @@ pub trait CellDb: Send + Sync {
     /// # Errors
     /// `Forgotten` if that is so long ago that nobody knows any more: then everything may have changed; `Medium`.
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError>;
+
+    /// Who is who.
+    fn access(&self) -> &dyn Access;
 }

@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
-    Busy, Changed, Name, Revision, Seen, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    Busy, Changed, Name, Principal, PrincipalId, PrincipalKind, Revision, Seen, ServerId, ServerIdError, ServerInfo,
+    Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use crate::CellError;
@@ -100,6 +101,31 @@ pub(crate) struct Counters {
 enum ChangeForm {
     Group(u64),
     Server(IdForm),
+    Principal(i32),
+    Principals,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PrincipalKindForm {
+    User,
+    Group,
+    Hosts,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PrincipalForm {
+    id: i32,
+    kind: PrincipalKindForm,
+    name: String,
+    owner: i32,
+    creator: i32,
+    privacy: String,
+    group_quota: u32,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    tokens_after: i64,
+    locked: bool,
 }
 
 fn encode<T: Serialize>(key: &[u8], revision: Revision, record: T) -> Vec<u8> {
@@ -213,6 +239,8 @@ pub(crate) fn encode_change(key: &[u8], revision: Revision, changed: Changed) ->
     let form = match changed {
         Changed::Group(number) => ChangeForm::Group(number.0),
         Changed::Server(id) => ChangeForm::Server(IdForm(id)),
+        Changed::Principal(id) => ChangeForm::Principal(id.0),
+        Changed::Principals => ChangeForm::Principals,
     };
     encode(key, revision, form)
 }
@@ -221,5 +249,71 @@ pub(crate) fn decode_change(key: &[u8], value: &[u8]) -> Result<Changed, CellErr
     Ok(match decode("change", key, value)?.record {
         ChangeForm::Group(number) => Changed::Group(VolumeId(number)),
         ChangeForm::Server(id) => Changed::Server(id.0),
+        ChangeForm::Principal(id) => Changed::Principal(PrincipalId(id)),
+        ChangeForm::Principals => Changed::Principals,
     })
+}
+
+pub(crate) fn encode_principal(key: &[u8], revision: Revision, principal: &Principal) -> Vec<u8> {
+    let kind = match principal.kind {
+        PrincipalKind::User => PrincipalKindForm::User,
+        PrincipalKind::Group => PrincipalKindForm::Group,
+        PrincipalKind::Hosts => PrincipalKindForm::Hosts,
+    };
+    let form = PrincipalForm {
+        id: principal.id.0,
+        kind,
+        name: principal.name.clone(),
+        owner: principal.owner.0,
+        creator: principal.creator.0,
+        privacy: principal.privacy.to_string(),
+        group_quota: principal.group_quota,
+        uid: principal.uid,
+        gid: principal.gid,
+        tokens_after: principal.tokens_after,
+        locked: principal.locked,
+    };
+    encode(key, revision, form)
+}
+
+pub(crate) fn decode_principal(key: &[u8], value: &[u8]) -> Result<Principal, CellError> {
+    let form = decode::<PrincipalForm>("principal", key, value)?.record;
+    let kind = match form.kind {
+        PrincipalKindForm::User => PrincipalKind::User,
+        PrincipalKindForm::Group => PrincipalKind::Group,
+        PrincipalKindForm::Hosts => PrincipalKind::Hosts,
+    };
+    let privacy =
+        form.privacy.parse().map_err(|error| CellError::Damaged(format!("principal {} ({error})", form.id)))?;
+    Ok(Principal {
+        id: PrincipalId(form.id),
+        kind,
+        name: form.name,
+        owner: PrincipalId(form.owner),
+        creator: PrincipalId(form.creator),
+        privacy,
+        group_quota: form.group_quota,
+        uid: form.uid,
+        gid: form.gid,
+        tokens_after: form.tokens_after,
+        locked: form.locked,
+    })
+}
+
+/// From a name or uid to a number; from a principal to another one, whose number the key has too.
+pub(crate) fn encode_id(key: &[u8], id: PrincipalId) -> Vec<u8> {
+    encode(key, Revision(0), id.0)
+}
+
+pub(crate) fn decode_id(key: &[u8], value: &[u8]) -> Result<PrincipalId, CellError> {
+    decode::<i32>("pointer", key, value).map(|seen| PrincipalId(seen.record))
+}
+
+pub(crate) fn encode_highest(key: &[u8], highest: guard::Highest) -> Vec<u8> {
+    encode(key, Revision(0), (highest.user.0, highest.group.0))
+}
+
+pub(crate) fn decode_highest(key: &[u8], value: &[u8]) -> Result<guard::Highest, CellError> {
+    let (user, group) = decode::<(i32, i32)>("highest numbers", key, value)?.record;
+    Ok(guard::Highest { user: PrincipalId(user), group: PrincipalId(group) })
 }

@@ -430,6 +430,7 @@ fn names_a_file(call: &Call) -> bool {
             | Call::LendBlank { .. }
             | Call::Volume(_)
             | Call::Cell(_)
+            | Call::Pts { .. }
     )
 }
 
@@ -448,6 +449,7 @@ fn is_question(call: &Call) -> bool {
                 | Call::Scrub { .. }
         )
         && !matches!(call, Call::Cell(call) if call.changes())
+        && !matches!(call, Call::Pts { call, .. } if call.changes())
 }
 
 fn check_open(core: &Core) -> Result<(), CallError> {

@@ -19,6 +19,8 @@ use crate::{
     decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
 };
 
+mod principals;
+
 /// One vector: a number or header, a message, a payload.
 type Vector = (Vec<u8>, Vec<u8>, Vec<u8>);
 
@@ -374,6 +376,9 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("cell-changes", Call::Cell(CellCall::Changes { since: Revision(0x0304), max: 100 })),
         ("cell-me", Call::Cell(CellCall::Me)),
     ]
+    .into_iter()
+    .chain(principals::calls())
+    .collect()
 }
 
 fn group() -> VolumeGroup {
@@ -537,6 +542,9 @@ fn answers() -> Vec<(&'static str, Answer)> {
             }]),
         ),
     ]
+    .into_iter()
+    .chain(principals::answers())
+    .collect()
 }
 
 fn messages() -> Vec<(&'static str, Message)> {

@@ -9,14 +9,16 @@ use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
     Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, Kind, Lending, LockConflict, LockFamily, LockMode,
-    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, Pull, RemoveWhat, RenameMode, Revision, SeekWhat, Seen,
-    ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange, StreamCursor, TaskInfo, TaskState,
-    Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode, Revision,
+    SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange, StreamCursor,
+    TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{Attach, Attached, Bind, Message};
+
+mod principals;
 
 /// Any fid but [`Fid::CURRENT`].
 pub fn fid() -> impl Strategy<Value = Fid> {
@@ -146,7 +148,8 @@ pub fn call() -> impl Strategy<Value = Call> {
         lock_calls(),
         delegation_calls(),
         volume_calls(),
-        cell_calls()
+        cell_calls(),
+        principals::pts_calls()
     ]
 }
 
@@ -323,6 +326,7 @@ fn cell_calls() -> impl Strategy<Value = Call> {
         (server_id(), revision()).prop_map(|(id, expected)| CellCall::RemoveServer { id, expected }),
         (revision(), any::<u32>()).prop_map(|(since, max)| CellCall::Changes { since, max }),
         Just(CellCall::Me),
+        principals::cell_calls(),
     ]
     .prop_map(Call::Cell)
 }
@@ -330,12 +334,18 @@ fn cell_calls() -> impl Strategy<Value = Call> {
 fn cell_answers() -> impl Strategy<Value = Answer> {
     let seen_group = (group(), revision()).prop_map(|(record, revision)| Seen { record, revision });
     let seen_server = (server(), revision()).prop_map(|(record, revision)| Seen { record, revision });
-    let changed = prop_oneof![volume_id().prop_map(Changed::Group), server_id().prop_map(Changed::Server)];
+    let changed = prop_oneof![
+        volume_id().prop_map(Changed::Group),
+        server_id().prop_map(Changed::Server),
+        any::<i32>().prop_map(|id| Changed::Principal(PrincipalId(id))),
+        Just(Changed::Principals)
+    ];
     prop_oneof![
         (vec(seen_group, 0..4), any::<bool>()).prop_map(|(groups, end)| Answer::Groups { groups, end }),
         vec(seen_server, 0..4).prop_map(Answer::Servers),
         revision().prop_map(Answer::Revision),
         volume_id().prop_map(Answer::Number),
+        principals::answers(),
         (revision(), of(vec((revision(), changed), 0..5))).prop_map(|(at, changes)| Answer::Changes { at, changes }),
     ]
 }

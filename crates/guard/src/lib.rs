@@ -4,9 +4,15 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod acl;
+mod book;
 mod cps;
+mod names;
+mod pts;
 mod rights;
 
 pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
+pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
 pub use cps::Cps;
+pub use names::{Network, check_group_name, check_user_name};
+pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};

@@ -145,7 +145,8 @@ impl Tree {
             | Call::ServerReport
             | Call::Scrub { .. }
             | Call::Volume(_)
-            | Call::Cell(_) => Err(Fault::Unsupported),
+            | Call::Cell(_)
+            | Call::Pts { .. } => Err(Fault::Unsupported),
         }
     }
 

@@ -39,6 +39,8 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Offline => Errno::NOMEDIUM,
         Fault::Conflict => Errno::AGAIN,
         Fault::CellAway => Errno::HOSTUNREACH,
+        Fault::NoPrincipal => Errno::INVAL,
+        Fault::TokenExpired | Fault::Fenced => Errno::ACCESS,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -109,6 +111,9 @@ mod tests {
             (Fault::Offline, Errno::NOMEDIUM),
             (Fault::Conflict, Errno::AGAIN),
             (Fault::CellAway, Errno::HOSTUNREACH),
+            (Fault::NoPrincipal, Errno::INVAL),
+            (Fault::TokenExpired, Errno::ACCESS),
+            (Fault::Fenced, Errno::ACCESS),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

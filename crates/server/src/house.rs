@@ -16,7 +16,7 @@ use dafs::{ServerInput, ServerOutput};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, Call, Caller, Fault, Origin, PartitionNo, SessionId, VolumeCall};
+use types::{Answer, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
@@ -86,7 +86,12 @@ fn looks_into_body(call: &Call) -> bool {
 
 /// Whether the call may need the cell's database, which may be another server's.
 fn asks_elsewhere(call: &Call) -> bool {
-    matches!(call, Call::Cell(_) | Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. }))
+    match call {
+        // Who waits in the office may wait for this one.
+        Call::Cell(CellCall::Watch { .. }) => false,
+        Call::Cell(_) | Call::Pts { .. } => true,
+        call => matches!(call, Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. })),
+    }
 }
 
 impl House {

@@ -6,13 +6,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::{CellDb, CellError};
+use celldb::{Access, CellDb, CellError, News};
 use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use types::{
     Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
     WhichVolume,
 };
+
+mod principals;
+mod told;
+
+use told::Told;
 
 type Result<T> = std::result::Result<T, CellError>;
 
@@ -27,6 +32,7 @@ const REST: Duration = Duration::from_secs(1);
 pub struct RemoteCell {
     endpoint: Endpoint,
     line: Mutex<Line>,
+    told: Told,
 }
 
 /// The way to that server.
@@ -39,7 +45,7 @@ struct Line {
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
     pub fn at(endpoint: Endpoint) -> Self {
-        RemoteCell { endpoint, line: Mutex::default() }
+        RemoteCell { endpoint, line: Mutex::default(), told: Told::default() }
     }
 
     /// Who finds another at it waits for that one's luck.
@@ -62,7 +68,11 @@ impl RemoteCell {
     }
 
     fn ask(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
-        match self.session()?.call(&Caller::ROOT, Call::Cell(call), None) {
+        self.call(Call::Cell(call))
+    }
+
+    fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
+        match self.session()?.call(&Caller::ROOT, call, None) {
             Ok(reply) => Ok(reply.answer),
             Err(CallError::Fault(fault)) => Err(fault),
             Err(error) => Err(self.failed(&mut self.line.lock(), &error)),
@@ -214,10 +224,11 @@ impl CellDb for RemoteCell {
         let (at, changes) = self.changed(since, u32::try_from(max).unwrap_or(u32::MAX))?;
         changes.ok_or(CellError::Forgotten { oldest: at })
     }
-}
 
-/// Up to which revision, and what was changed.
-type News = (Revision, Option<Vec<(Revision, Changed)>>);
+    fn access(&self) -> &dyn Access {
+        self
+    }
+}
 
 impl RemoteCell {
     fn changed(&self, since: Revision, max: u32) -> Result<News> {

@@ -19,7 +19,6 @@ use store::{OpenError, Partition, StoreError};
 use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
-use crate::ServerConfig;
 use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
 use crate::loopback::wall;
@@ -28,6 +27,7 @@ use crate::pool::Pool;
 use crate::pull::{Puller, Pulls};
 use crate::scrub::Scrubber;
 use crate::worker::Worker;
+use crate::{CellPlace, ServerConfig};
 
 /// Leases are looked at so often at least: a blocked change waits so much longer than needed at most.
 const TICK_MAX: Duration = Duration::from_millis(250);
@@ -41,6 +41,8 @@ const SWEEP_FILES: usize = 256;
 const DOOR_THREADS: usize = 2;
 /// For calls that may ask another server.
 const OFFICE_THREADS: usize = 4;
+/// Between one question for news of the cell and the next. Who changes anybody's groups waits so long for the other servers.
+const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -131,6 +133,10 @@ impl Server {
         if let Some((joining, pause)) = joining {
             let (stop, vice) = (Arc::clone(&server.stop), house.vice.clone());
             server.others.push(spawn("cell", move || keep_joining(joining, pause, &vice, &stop))?);
+        }
+        if matches!(config.cell, Some(CellPlace::At(_))) {
+            let (stop, vice) = (Arc::clone(&server.stop), house.vice.clone());
+            server.others.push(spawn("news", move || listen_for_news(&vice, &stop))?);
         }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
@@ -241,6 +247,17 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     let mut joining = Joining::new(config.cell.clone()?, me, config.enters.clone(), vice);
     let pause = if joining.is_here() { joining.attempt(vice)? } else { Duration::ZERO };
     Some((joining, pause))
+}
+
+/// Hears what changes among the cell's users and groups, from the server that has its database.
+fn listen_for_news(vice: &Vice, stop: &Stop) {
+    let mut stopping = stop.stopping.lock();
+    while !*stopping {
+        parking_lot::MutexGuard::unlocked(&mut stopping, || vice.hear_news());
+        if !*stopping {
+            stop.changed.wait_for(&mut stopping, NEWS);
+        }
+    }
 }
 
 /// Until this server is known to its cell.

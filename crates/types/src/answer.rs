@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fid, Kind, LockConflict, Name, PartitionInfo, Revision, Seen, ServerInfo, Status,
-    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, Fid, Kind, LockConflict, Name, PartitionInfo, Principal, PrincipalId, Revision, Seen,
+    ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -114,6 +114,12 @@ pub enum Answer {
     Number(VolumeId),
     /// What was changed up to the revision `at` and fits; `None`: it is forgotten, so everything may have changed.
     Changes { at: Revision, changes: Option<Vec<(Revision, Changed)>> },
+    /// Users and groups, each with how many members it has, or groups it is in; `end`: no more behind the last.
+    Principals { principals: Vec<(Principal, u32)>, end: bool },
+    /// Numbers and names.
+    Names { names: Vec<(PrincipalId, String)>, end: bool },
+    /// What a principal is beside itself, as of a revision.
+    Subdomain { at: Revision, groups: Vec<PrincipalId> },
 }
 
 impl Answer {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
     ByteRange, CellCall, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name,
-    Timestamp, VolumeCall,
+    PrincipalId, PtsCall, Timestamp, VolumeCall,
 };
 
 /// What `Make` makes.
@@ -293,6 +293,8 @@ pub enum Call {
     Volume(VolumeCall),
     /// The cell's database. Answers: see [`CellCall`].
     Cell(CellCall),
+    /// Users and groups. `on_behalf`: of whom a server asks that has no database. Answers: see [`PtsCall`].
+    Pts { on_behalf: Option<PrincipalId>, call: Box<PtsCall> },
 
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
@@ -320,7 +322,7 @@ impl Call {
             | Call::AdoptBody { .. } => true,
             Call::Volume(call) => call.changes(),
             // What it changes is no partition's, so no partition has a record of it: its records have revisions instead.
-            Call::Cell(_) => false,
+            Call::Cell(_) | Call::Pts { .. } => false,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -407,7 +409,8 @@ impl Call {
             | Call::ServerReport
             | Call::Scrub { .. }
             | Call::Volume(_)
-            | Call::Cell(_) => Vec::new(),
+            | Call::Cell(_)
+            | Call::Pts { .. } => Vec::new(),
         }
     }
 }

@@ -3,10 +3,10 @@
 #![allow(missing_docs)]
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::{Name, VolumeId, WhichVolume};
+use crate::{Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
 /// The number of a change of the cell's database; records carry that of their last one. 0: before all changes, and what a record has that is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -161,6 +161,10 @@ pub enum Changed {
     Group(VolumeId),
     /// A server was.
     Server(ServerId),
+    /// What this principal is, or is in: so of everybody who is it, or is in it.
+    Principal(PrincipalId),
+    /// What everybody is, for ought that anybody knows.
+    Principals,
 }
 
 /// What is asked of the cell's database, which one server of the cell has. Changes are the superuser's; a change says which revision of the record it
@@ -188,6 +192,14 @@ pub enum CellCall {
     Changes { since: Revision, max: u32 },
     /// Who is asked: the server itself, whether it has a database or not. Answer: `Servers`, with one, at revision 0.
     Me,
+    /// Somebody's record. Answer: `Principals`, with one; or the fault `NoPrincipal`.
+    Principal { which: WhichPrincipal },
+    /// Every group that a principal is in who asks from `host` (`None`: from no host that counts), directly or through groups, and the
+    /// host sets. Answer: `Subdomain`.
+    Subdomain { principal: PrincipalId, host: Option<IpAddr> },
+    /// As `Changes`, asked by a server that has put into force all changes up to `since`: who makes a change that must be in force everywhere
+    /// waits for that. Answer: `Changes`.
+    Watch { server: ServerId, since: Revision, max: u32 },
 }
 
 impl CellCall {
@@ -203,7 +215,10 @@ impl CellCall {
             | CellCall::Groups { .. }
             | CellCall::Servers
             | CellCall::Changes { .. }
-            | CellCall::Me => false,
+            | CellCall::Me
+            | CellCall::Principal { .. }
+            | CellCall::Subdomain { .. }
+            | CellCall::Watch { .. } => false,
         }
     }
 }

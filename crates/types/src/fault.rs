@@ -109,11 +109,20 @@ pub enum Fault {
     /// The cell's database is elsewhere, or here and cannot be opened, and cannot be reached now.
     #[error("the cell's database cannot be reached")]
     CellAway = 35,
+    /// The cell has no such user or group.
+    #[error("no such user or group")]
+    NoPrincipal = 36,
+    /// What showed who asks has ended: it must be shown anew.
+    #[error("token has expired")]
+    TokenExpired = 37,
+    /// Cut off by an administrator.
+    #[error("fenced off by an administrator")]
+    Fenced = 38,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 38] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -149,6 +158,9 @@ impl Fault {
         Fault::Offline,
         Fault::Conflict,
         Fault::CellAway,
+        Fault::NoPrincipal,
+        Fault::TokenExpired,
+        Fault::Fenced,
     ];
 
     /// The fault with the given wire value.
@@ -168,6 +180,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(36), None);
+        assert_eq!(Fault::from_wire(39), None);
     }
 }

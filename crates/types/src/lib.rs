@@ -18,6 +18,7 @@ mod lock;
 mod mountpoint;
 mod name;
 mod principal;
+mod pts;
 mod session;
 mod status;
 mod time;
@@ -38,6 +39,9 @@ pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use principal::{Level, PrincipalId, Who};
+pub use pts::{
+    NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
+};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};

@@ -16,6 +16,10 @@ pub const SITES_MAX: usize = 1000;
 pub const BUSY_BYTES_MAX: usize = 255;
 /// Bytes in the name of a cell. Source: DNS.
 pub const CELL_BYTES_MAX: usize = 253;
+/// Of a user, a group, or a set of hosts, in bytes.
+pub const PRINCIPAL_NAME_BYTES_MAX: usize = 63;
+/// Principals in one call or answer.
+pub const PRINCIPALS_MAX: usize = 1000;
 /// Bytes in what a task says of itself.
 pub const TASK_TEXT_BYTES_MAX: usize = 255;
 /// Bytes in a symbolic link's target. Source: Linux `PATH_MAX`, without the closing NUL.

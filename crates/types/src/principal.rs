@@ -10,6 +10,8 @@ use crate::Timestamp;
 pub struct PrincipalId(pub i32);
 
 impl PrincipalId {
+    /// Nobody has it.
+    pub const NONE: PrincipalId = PrincipalId(0);
     /// `system:administrators`.
     pub const ADMINISTRATORS: PrincipalId = PrincipalId(-204);
     /// `system:ptsviewers`: may read all of the principals.

@@ -19,6 +19,7 @@ mod slots;
 mod stripes;
 mod volumes;
 mod waiting;
+mod whose;
 
 pub use config::ViceConfig;
 pub use effect::Effect;

@@ -29,6 +29,7 @@ use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
 use crate::volumes::{Known, Moves, ViceVolume};
 use crate::waiting::{Queue, Waiting};
+use crate::whose::Whose;
 use crate::{Effect, Errands, Partitions, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
@@ -68,6 +69,7 @@ pub struct Vice {
     pub(crate) holds_ended: AtomicU64,
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
+    pub(crate) whose: Whose,
     attaching: Mutex<()>,
     pub(crate) marking: Mutex<()>,
 }
@@ -173,6 +175,7 @@ impl Vice {
             moves: Mutex::default(),
             holds_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
+            whose: Whose::default(),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),
             config,
@@ -391,7 +394,8 @@ impl Vice {
             | Call::AdoptBody { .. }
             | Call::Scrub { .. }
             | Call::Volume(_)
-            | Call::Cell(_) => true,
+            | Call::Cell(_)
+            | Call::Pts { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
             Call::ReadSums { count, .. } => *count > FEW_SUMS,

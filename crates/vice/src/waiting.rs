@@ -6,6 +6,7 @@ use types::{Answer, Call, Caller, Fault, Origin, SessionId, Timestamp};
 
 /// What waits.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are calls
 pub(crate) enum Waiting {
     /// A change to execute.
     Execute { wall: Timestamp, caller: Caller, origin: Origin, call: Call },

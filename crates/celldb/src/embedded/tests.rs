@@ -238,3 +238,58 @@ fn a_damaged_record_is_not_believed() {
     }
     assert!(record::decode_group(&key::group(VolumeId(8)), &whole).is_err(), "under another key");
 }
+
+/// What the obvious book says, the database says, also when it was opened again.
+#[test]
+fn principals_are_kept_as_in_memory() {
+    use guard::{Asker, Cps, MemBook, perform};
+    use types::{Level, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Embedded::open(dir.path()).unwrap();
+    let mut book = MemBook::new();
+    let root = Asker {
+        principal: PrincipalId::ANONYMOUS,
+        cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+    };
+    let create = |kind, name: &str| PtsCall::Create {
+        new: Box::new(NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None }),
+    };
+    let (user, group) = (PrincipalKind::User, PrincipalKind::Group);
+    let (joe, staff, inner) = (PrincipalId(1), PrincipalId(-205), PrincipalId(-206));
+    let everything = PtsCall::Entries { after: guard::FIRST, max: 100 };
+    for call in [
+        create(user, "joe"),
+        create(user, "joe"),
+        create(group, "staff"),
+        create(group, "staff:inner"),
+        create(PrincipalKind::Hosts, "10.0.0.0/8"),
+        PtsCall::Join { group: staff, member: inner },
+        PtsCall::Join { group: inner, member: joe },
+        PtsCall::Join { group: inner, member: joe },
+        PtsCall::Join { group: inner, member: PrincipalId(-207) },
+        PtsCall::ChangeOwner { id: inner, owner: staff },
+        PtsCall::Rename { id: staff, name: "crew".into() },
+        everything.clone(),
+        PtsCall::Owned { owner: staff, after: guard::FIRST, max: 10 },
+        PtsCall::Membership { id: inner, groups: false, after: guard::FIRST, max: 10 },
+        PtsCall::Numbers { names: vec!["crew".into(), "staff".into(), "crew:inner".into()] },
+        PtsCall::Leave { group: inner, member: joe },
+        PtsCall::Delete { id: staff },
+        PtsCall::Max,
+        everything,
+    ] {
+        let wanted = perform(&book, &root, &call).map(|(answer, edit)| {
+            edit.iter().for_each(|edit| book.apply(&edit.writes));
+            answer
+        });
+        assert_eq!(db.pts(&root, &call), wanted, "{call:?}");
+        for who in [joe, staff, inner] {
+            let host = Some([10, 1, 2, 3].into());
+            assert_eq!(db.subdomain(who, host).unwrap().1, guard::subdomain(&book, who, host).unwrap(), "{call:?}");
+        }
+        drop(db);
+        db = Embedded::open(dir.path()).unwrap();
+    }
+    assert_eq!(db.subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1, [PrincipalId(-207), inner]);
+}

@@ -12,6 +12,7 @@ use types::{
 
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
+use super::pts::{get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain};
 use super::status::{STATUS_BYTES, get_status, put_status};
 use super::transfer::{get_cursor, get_tasks, put_cursor, put_tasks};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
@@ -119,6 +120,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             to.u64(number.0);
         }
         Answer::Changes { at, changes } => put_changes(to, *at, changes.as_ref()),
+        Answer::Principals { principals, end } => put_principals(to, principals, *end),
+        Answer::Names { names, end } => put_names(to, names, *end),
+        Answer::Subdomain { at, groups } => put_subdomain(to, *at, groups),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -254,6 +258,9 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Revision => Answer::Revision(Revision(from.u64()?)),
         AnswerKind::Number => Answer::Number(VolumeId(from.u64()?)),
         AnswerKind::Changes => get_changes(from)?,
+        AnswerKind::Principals => get_principals(from)?,
+        AnswerKind::Names => get_names(from)?,
+        AnswerKind::Subdomain => get_subdomain(from)?,
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
             Answer::Report(from.text(length)?)

@@ -9,6 +9,7 @@ use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, 
 
 use super::cell::{get_cell_call, put_cell_call};
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
+use super::pts::{get_pts_call, put_pts_call};
 use super::transfer::get_apply;
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
@@ -127,6 +128,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             put_volume_call(to, call)
         }
         Call::Cell(call) => put_cell_call(to, call),
+        Call::Pts { on_behalf, call } => put_pts_call(to, *on_behalf, call),
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
@@ -243,7 +245,25 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::CellPutServer
         | Procedure::CellRemoveServer
         | Procedure::CellChanges
-        | Procedure::CellMe => Call::Cell(get_cell_call(from, procedure)?),
+        | Procedure::CellMe
+        | Procedure::CellPrincipal
+        | Procedure::CellSubdomain
+        | Procedure::CellWatch => Call::Cell(get_cell_call(from, procedure)?),
+        Procedure::PtsNames
+        | Procedure::PtsNumbers
+        | Procedure::PtsExamine
+        | Procedure::PtsCreate
+        | Procedure::PtsDelete
+        | Procedure::PtsRename
+        | Procedure::PtsChangeOwner
+        | Procedure::PtsSetFields
+        | Procedure::PtsJoin
+        | Procedure::PtsLeave
+        | Procedure::PtsMembership
+        | Procedure::PtsOwned
+        | Procedure::PtsEntries
+        | Procedure::PtsMax
+        | Procedure::PtsSetMax => get_pts_call(from, procedure)?,
     })
 }
 
@@ -507,7 +527,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::ServerReport
         | Call::Scrub { .. }
         | Call::Volume(_)
-        | Call::Cell(_) => [None, None],
+        | Call::Cell(_)
+        | Call::Pts { .. } => [None, None],
     }
 }
 

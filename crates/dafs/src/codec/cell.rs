@@ -6,10 +6,12 @@ use types::limits::{
     ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_NAME_BYTES_MAX, SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    Answer, Busy, CellCall, Changed, PrincipalId, Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
+    VolumeId,
 };
 
 use super::Procedure;
+use super::pts::{get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal};
 use super::volume::{get_which, put_which};
 use crate::WireError;
 use crate::wire::{Reader, Writer};
@@ -27,6 +29,8 @@ const HEAD_BYTES: usize = 32;
 
 const CHANGED_GROUP: u8 = 1;
 const CHANGED_SERVER: u8 = 2;
+const CHANGED_PRINCIPAL: u8 = 3;
+const CHANGED_PRINCIPALS: u8 = 4;
 
 pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut Writer {
     match call {
@@ -39,6 +43,9 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
         CellCall::PutServer { server, expected } => put_server(to, &Seen { record: server, revision: *expected }),
         CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
         CellCall::Changes { since, max } => to.u64(since.0).u32(*max),
+        CellCall::Principal { which } => put_which_principal(to, which),
+        CellCall::Subdomain { principal, host } => put_subdomain_call(to, *principal, *host),
+        CellCall::Watch { server, since, max } => to.u128(server.0).u64(since.0).u32(*max),
     }
 }
 
@@ -64,6 +71,11 @@ pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
         }
         Procedure::CellChanges => CellCall::Changes { since: Revision(from.u64()?), max: from.u32()? },
         Procedure::CellMe => CellCall::Me,
+        Procedure::CellPrincipal => CellCall::Principal { which: get_which_principal(from)? },
+        Procedure::CellSubdomain => get_subdomain_call(from)?,
+        Procedure::CellWatch => {
+            CellCall::Watch { server: ServerId(from.u128()?), since: Revision(from.u64()?), max: from.u32()? }
+        }
         other => return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 }),
     })
 }
@@ -89,7 +101,7 @@ pub(super) fn get_groups(from: &mut Reader<'_>) -> Result<Answer, WireError> {
 }
 
 /// How many of them fit into a message.
-fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
+pub(super) fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
     let mut room = types::limits::MESSAGE_BYTES_MAX - HEAD_BYTES;
     let fits = |one: &&T| {
         let bytes = bytes_of(one);
@@ -226,6 +238,8 @@ pub(super) fn put_changes(to: &mut Writer, at: Revision, changes: Option<&Vec<(R
         match changed {
             Changed::Group(number) => to.u128(number.0.into()).u8(CHANGED_GROUP),
             Changed::Server(id) => to.u128(id.0).u8(CHANGED_SERVER),
+            Changed::Principal(id) => to.u128(id.0.cast_unsigned().into()).u8(CHANGED_PRINCIPAL),
+            Changed::Principals => to.u128(0).u8(CHANGED_PRINCIPALS),
         };
     }
 }
@@ -241,6 +255,10 @@ pub(super) fn get_changes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
         let changed = match (from.u8()?, u64::try_from(id)) {
             (CHANGED_GROUP, Ok(number)) => Changed::Group(VolumeId(number)),
             (CHANGED_SERVER, _) => Changed::Server(ServerId(id)),
+            (CHANGED_PRINCIPAL, Ok(number)) if u32::try_from(number).is_ok() => {
+                Changed::Principal(PrincipalId((number as u32).cast_signed()))
+            }
+            (CHANGED_PRINCIPALS, Ok(0)) => Changed::Principals,
             (kind, _) => return Err(WireError::BadValue { what: "kind of change", value: kind.into() }),
         };
         Ok((revision, changed))

@@ -8,6 +8,7 @@ mod call;
 mod cell;
 pub(crate) mod choice;
 mod procedure;
+mod pts;
 mod status;
 #[cfg(test)]
 mod tests;

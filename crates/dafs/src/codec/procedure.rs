@@ -1,6 +1,6 @@
 //! The numbers of calls and of kinds of answers. Wire values: never renumber.
 
-use types::{Answer, Call, CellCall, VolumeCall};
+use types::{Answer, Call, CellCall, PtsCall, VolumeCall};
 
 /// Declares an enum of wire values with its way back from the wire.
 macro_rules! wire_numbers {
@@ -93,6 +93,24 @@ wire_numbers! {
         CellRemoveServer = 71,
         CellChanges = 72,
         CellMe = 73,
+        CellPrincipal = 74,
+        CellSubdomain = 75,
+        CellWatch = 76,
+        PtsNames = 80,
+        PtsNumbers = 81,
+        PtsExamine = 82,
+        PtsCreate = 83,
+        PtsDelete = 84,
+        PtsRename = 85,
+        PtsChangeOwner = 86,
+        PtsSetFields = 87,
+        PtsJoin = 88,
+        PtsLeave = 89,
+        PtsMembership = 90,
+        PtsOwned = 91,
+        PtsEntries = 92,
+        PtsMax = 93,
+        PtsSetMax = 94,
     }
 }
 
@@ -131,6 +149,9 @@ wire_numbers! {
         Revision = 34,
         Number = 35,
         Changes = 36,
+        Principals = 37,
+        Names = 38,
+        Subdomain = 39,
     }
 }
 
@@ -183,6 +204,7 @@ impl Procedure {
             Call::Return { .. } => Procedure::Return,
             Call::Volume(call) => Procedure::of_volume(call),
             Call::Cell(call) => Procedure::of_cell(call),
+            Call::Pts { call, .. } => Procedure::of_pts(call),
         }
     }
 
@@ -218,6 +240,29 @@ impl Procedure {
             CellCall::RemoveServer { .. } => Procedure::CellRemoveServer,
             CellCall::Changes { .. } => Procedure::CellChanges,
             CellCall::Me => Procedure::CellMe,
+            CellCall::Principal { .. } => Procedure::CellPrincipal,
+            CellCall::Subdomain { .. } => Procedure::CellSubdomain,
+            CellCall::Watch { .. } => Procedure::CellWatch,
+        }
+    }
+
+    const fn of_pts(call: &PtsCall) -> Procedure {
+        match call {
+            PtsCall::Names { .. } => Procedure::PtsNames,
+            PtsCall::Numbers { .. } => Procedure::PtsNumbers,
+            PtsCall::Examine { .. } => Procedure::PtsExamine,
+            PtsCall::Create { .. } => Procedure::PtsCreate,
+            PtsCall::Delete { .. } => Procedure::PtsDelete,
+            PtsCall::Rename { .. } => Procedure::PtsRename,
+            PtsCall::ChangeOwner { .. } => Procedure::PtsChangeOwner,
+            PtsCall::SetFields { .. } => Procedure::PtsSetFields,
+            PtsCall::Join { .. } => Procedure::PtsJoin,
+            PtsCall::Leave { .. } => Procedure::PtsLeave,
+            PtsCall::Membership { .. } => Procedure::PtsMembership,
+            PtsCall::Owned { .. } => Procedure::PtsOwned,
+            PtsCall::Entries { .. } => Procedure::PtsEntries,
+            PtsCall::Max => Procedure::PtsMax,
+            PtsCall::SetMax { .. } => Procedure::PtsSetMax,
         }
     }
 
@@ -259,7 +304,14 @@ impl Procedure {
             | Procedure::VolumeRename
             | Procedure::VolumeSetFields
             | Procedure::VolumeHold
-            | Procedure::VolumeServe => AnswerKind::Done,
+            | Procedure::VolumeServe
+            | Procedure::PtsDelete
+            | Procedure::PtsRename
+            | Procedure::PtsChangeOwner
+            | Procedure::PtsSetFields
+            | Procedure::PtsJoin
+            | Procedure::PtsLeave
+            | Procedure::PtsSetMax => AnswerKind::Done,
             Procedure::VolumeCreate
             | Procedure::VolumeClone
             | Procedure::VolumeList
@@ -276,7 +328,16 @@ impl Procedure {
             | Procedure::CellRemoveServer => AnswerKind::Revision,
             Procedure::CellTakeNumbers => AnswerKind::Number,
             Procedure::CellServers | Procedure::CellMe => AnswerKind::Servers,
-            Procedure::CellChanges => AnswerKind::Changes,
+            Procedure::CellChanges | Procedure::CellWatch => AnswerKind::Changes,
+            Procedure::CellPrincipal | Procedure::PtsExamine | Procedure::PtsCreate | Procedure::PtsEntries => {
+                AnswerKind::Principals
+            }
+            Procedure::CellSubdomain => AnswerKind::Subdomain,
+            Procedure::PtsNames
+            | Procedure::PtsNumbers
+            | Procedure::PtsMembership
+            | Procedure::PtsOwned
+            | Procedure::PtsMax => AnswerKind::Names,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }
@@ -318,6 +379,9 @@ impl AnswerKind {
             Answer::Revision(_) => AnswerKind::Revision,
             Answer::Number(_) => AnswerKind::Number,
             Answer::Changes { .. } => AnswerKind::Changes,
+            Answer::Principals { .. } => AnswerKind::Principals,
+            Answer::Names { .. } => AnswerKind::Names,
+            Answer::Subdomain { .. } => AnswerKind::Subdomain,
         }
     }
 
@@ -354,7 +418,10 @@ impl AnswerKind {
             | AnswerKind::Servers
             | AnswerKind::Revision
             | AnswerKind::Number
-            | AnswerKind::Changes => false,
+            | AnswerKind::Changes
+            | AnswerKind::Principals
+            | AnswerKind::Names
+            | AnswerKind::Subdomain => false,
         }
     }
 }

@@ -37,6 +37,7 @@ pub(super) struct Member {
 
 /// What to do with a member.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // handed on once, and mostly the large one: a box would be an allocation for each call
 pub(super) enum Turn {
     /// Pass it up. `resolved` is what [`Fid::CURRENT`] stood for.
     Run { member: Member, resolved: Option<Fid> },

@@ -59,6 +59,7 @@ call_names! {
     Return => "return",
     Volume => "volume",
     Cell => "cell",
+    Pts => "pts",
 }
 
 /// Calls begun, by kind; repetitions count too.

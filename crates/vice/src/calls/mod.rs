@@ -87,6 +87,7 @@ impl Vice {
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),
             Call::Cell(call) => self.ask_cell(ask, call),
+            Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
             Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
             Call::Scrub { start } => self.scrub_report(ask, *start),
         }

@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use celldb::{CellDb, CellError};
-use types::{Answer, CellCall, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeId, WhichVolume};
+use guard::Asker;
+use types::{
+    Answer, Caller, CellCall, Fault, Level, Name, PrincipalId, PtsCall, Revision, Seen, ServerId, ServerInfo, VolumeId,
+    WhichVolume, Who,
+};
 
 use crate::Vice;
 use crate::calls::Outcome;
@@ -78,7 +82,9 @@ impl Vice {
     }
 
     pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<Outcome, Fault> {
-        if call.changes() && !ask.caller.is_root() {
+        let for_servers =
+            matches!(call, CellCall::Principal { .. } | CellCall::Subdomain { .. } | CellCall::Watch { .. });
+        if (call.changes() || for_servers) && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
         if *call == CellCall::Me {
@@ -87,6 +93,34 @@ impl Vice {
         }
         answer(self.cell()?.ok_or(Fault::Unsupported)?, call).map(Outcome::Answer)
     }
+}
+
+impl Vice {
+    /// Users and groups. Who has no database asks who has it, in the name of who asks.
+    pub(crate) fn ask_pts(
+        &self,
+        ask: &Ask<'_>,
+        on_behalf: Option<PrincipalId>,
+        call: &PtsCall,
+    ) -> Result<Outcome, Fault> {
+        let db = self.cell()?.ok_or(Fault::Unsupported)?;
+        let caller = match on_behalf {
+            None => ask.caller.clone(),
+            Some(_) if !ask.caller.is_root() => return Err(Fault::NotPermitted),
+            Some(principal) => behalf_of(principal),
+        };
+        let asker = Asker { principal: self.principal_of(&caller)?, cps: self.cps(&caller)? };
+        db.access().pts(&asker, call).map(Outcome::Answer)
+    }
+}
+
+/// Somebody whom a server has seen the proof of.
+fn behalf_of(principal: PrincipalId) -> Caller {
+    let who = match principal {
+        PrincipalId::ANONYMOUS => Who::NOBODY,
+        principal => Who { principal, level: Level::Password, ..Who::NOBODY },
+    };
+    Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who }
 }
 
 fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
@@ -124,6 +158,18 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
                 Err(CellError::Forgotten { .. }) => Answer::Changes { at, changes: None },
                 Err(error) => return Err(error.into()),
             }
+        }
+        CellCall::Principal { which } => {
+            let found = db.access().principal(which)?.ok_or(Fault::NoPrincipal)?;
+            Answer::Principals { principals: vec![(found, 0)], end: true }
+        }
+        CellCall::Subdomain { principal, host } => {
+            let (at, groups) = db.access().subdomain(*principal, *host)?;
+            Answer::Subdomain { at, groups }
+        }
+        CellCall::Watch { server, since, max } => {
+            let (at, changes) = db.access().watch(*server, *since, page(*max))?;
+            Answer::Changes { at, changes }
         }
     })
 }

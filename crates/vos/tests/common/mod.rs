@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use celldb::{CellDb, CellError};
+use celldb::{Access, CellDb, CellError};
 use client::{Endpoint, Identity, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
@@ -213,6 +213,9 @@ impl CellDb for Stopped<'_> {
     }
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
         self.inner.db().changes(since, max)
+    }
+    fn access(&self) -> &dyn Access {
+        self.inner.db().access()
     }
 }
 

@@ -1,0 +1,54 @@
+//! Who is who: principals, as every server of the cell asks for them.
+
+use std::net::IpAddr;
+
+use guard::Asker;
+use types::{Answer, Changed, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+
+use crate::CellError;
+
+/// Up to which revision somebody was told, and what changed until then; `None`: so much that it is forgotten.
+pub type News = (Revision, Option<Vec<(Revision, Changed)>>);
+
+/// Principals, with what follows from them. Thread-safe.
+pub trait Access: Send + Sync {
+    /// Somebody's record.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`; `Away` where it is another server's; so for all methods.
+    fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>, CellError>;
+
+    /// Every group that a principal is in who asks from `host`, directly or through groups, and the host sets; as of which revision, at least.
+    ///
+    /// # Errors
+    /// As `principal`.
+    fn subdomain(
+        &self,
+        principal: PrincipalId,
+        host: Option<IpAddr>,
+    ) -> Result<(Revision, Vec<PrincipalId>), CellError>;
+
+    /// Asks about principals, or changes them. A change that was answered is in force at every server that can be heard of.
+    ///
+    /// # Errors
+    /// Those of [`guard::perform`].
+    fn pts(&self, asker: &Asker, call: &PtsCall) -> Result<Answer, Fault>;
+
+    /// The last revision that this server was told of, without asking anybody who is not here. Costs next to nothing.
+    fn latest(&self) -> Revision;
+
+    /// What changed after `since`, as far as this server was told.
+    ///
+    /// # Errors
+    /// As `principal`.
+    fn news(&self, since: Revision) -> Result<News, CellError>;
+
+    /// What changed after `since`, for the server `who`, which has put into force all until then.
+    ///
+    /// # Errors
+    /// As `principal`.
+    fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News, CellError>;
+
+    /// Asks for news in the name of the server `me`, where another one has the database. Called several times a second by one thread.
+    fn listen(&self, me: ServerId);
+}

@@ -1,0 +1,210 @@
+//! Principals in the database: a record for each, its name and uid as pointers, and the links between them in both directions.
+
+use std::net::IpAddr;
+
+use guard::{Asker, Book, Edit, Highest, Link, Write};
+use rocksdb::WriteBatch;
+use types::{Answer, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+
+use super::{Embedded, Result};
+use crate::access::News;
+use crate::{Access, CellDb, CellError, key, record};
+
+/// Changes that one answer tells of.
+const NEWS_MAX: usize = 1000;
+
+impl Embedded {
+    /// What every cell has: at once when the database is made, and in those that are older than principals.
+    pub(super) fn add_system_principals(&self) -> Result<()> {
+        let mut counters = self.counters.lock();
+        let mut batch = WriteBatch::default();
+        for one in guard::system_principals() {
+            if self.record(one.id)?.is_none() {
+                put(&mut batch, Revision(0), None, &one);
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let next = *counters;
+        self.write(batch, &mut counters, next)
+    }
+
+    fn record(&self, id: PrincipalId) -> Result<Option<Principal>> {
+        let key = key::principal(id);
+        self.get(&key)?.map(|value| record::decode_principal(&key, &value)).transpose()
+    }
+
+    fn id_at(&self, key: &[u8]) -> Result<Option<PrincipalId>> {
+        self.get(key)?.map(|value| record::decode_id(key, &value)).transpose()
+    }
+
+    /// A change that was allowed, as one batch.
+    fn apply(&self, edit: &Edit) -> Result<Revision> {
+        let mut befores = Vec::with_capacity(edit.writes.len());
+        for write in &edit.writes {
+            befores.push(match write {
+                Write::Put(Principal { id, .. }) | Write::Remove(id) => self.record(*id)?,
+                Write::Join { .. } | Write::Leave { .. } | Write::Highest(_) => None,
+            });
+        }
+        let mut counters = self.counters.lock();
+        self.change(&mut counters, edit.changed, |revision, _, batch| {
+            for (write, before) in edit.writes.iter().zip(&befores) {
+                match write {
+                    Write::Put(one) => put(batch, revision, before.as_ref(), one),
+                    Write::Remove(id) => {
+                        before.iter().for_each(|before| forget(batch, before));
+                        batch.delete(key::principal(*id));
+                    }
+                    Write::Join { group, member } => {
+                        for (link, of, to) in [(Link::Member, *group, *member), (Link::Group, *member, *group)] {
+                            let key = key::link(link, of, to);
+                            batch.put(&key, record::encode_id(&key, to));
+                        }
+                    }
+                    Write::Leave { group, member } => {
+                        batch.delete(key::link(Link::Member, *group, *member));
+                        batch.delete(key::link(Link::Group, *member, *group));
+                    }
+                    Write::Highest(highest) => batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, *highest)),
+                }
+            }
+        })
+    }
+}
+
+/// A record in place of the one before, and what leads to it.
+fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, one: &Principal) {
+    if let Some(before) = before {
+        forget(batch, before);
+    }
+    let key = key::principal(one.id);
+    batch.put(&key, record::encode_principal(&key, revision, one));
+    let uid = one.uid.map(key::uid);
+    for key in [key::principal_name(&one.name)].into_iter().chain(uid) {
+        batch.put(&key, record::encode_id(&key, one.id));
+    }
+    let key = key::link(Link::Owned, one.owner, one.id);
+    batch.put(&key, record::encode_id(&key, one.id));
+}
+
+/// Nothing leads to it any more.
+fn forget(batch: &mut WriteBatch, before: &Principal) {
+    batch.delete(key::principal_name(&before.name));
+    before.uid.iter().for_each(|uid| batch.delete(key::uid(*uid)));
+    batch.delete(key::link(Link::Owned, before.owner, before.id));
+}
+
+impl Book for Embedded {
+    fn get(&self, id: PrincipalId) -> std::result::Result<Option<Principal>, Fault> {
+        Ok(self.record(id)?)
+    }
+
+    fn named(&self, name: &str) -> std::result::Result<Option<PrincipalId>, Fault> {
+        Ok(self.id_at(&key::principal_name(name))?)
+    }
+
+    fn with_uid(&self, uid: u32) -> std::result::Result<Option<PrincipalId>, Fault> {
+        Ok(self.id_at(&key::uid(uid))?)
+    }
+
+    fn linked(
+        &self,
+        link: Link,
+        of: PrincipalId,
+        after: PrincipalId,
+        max: usize,
+    ) -> std::result::Result<Vec<PrincipalId>, Fault> {
+        let mut all = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(all) };
+        let from = key::link(link, of, PrincipalId(first));
+        let begin = from.len() - size_of::<u32>();
+        self.scan(&from, &mut |key, _| {
+            let Some(id) = key::linked(key).filter(|_| key.get(..begin) == from.get(..begin) && all.len() < max) else {
+                return Ok(false);
+            };
+            all.push(id);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    fn entries(&self, after: PrincipalId, max: usize) -> std::result::Result<Vec<Principal>, Fault> {
+        let mut all = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(all) };
+        let from = key::principal(PrincipalId(first));
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() || all.len() == max {
+                return Ok(false);
+            }
+            all.push(record::decode_principal(key, value)?);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    fn highest(&self) -> std::result::Result<Highest, Fault> {
+        let stored = self.get(key::HIGHEST)?;
+        Ok(stored.map(|value| record::decode_highest(key::HIGHEST, &value)).transpose()?.unwrap_or_default())
+    }
+}
+
+impl Access for Embedded {
+    fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
+        let id = match which {
+            WhichPrincipal::Id(id) => Some(*id),
+            WhichPrincipal::Name(name) => self.id_at(&key::principal_name(name))?,
+            WhichPrincipal::Uid(uid) => self.id_at(&key::uid(*uid))?,
+        };
+        id.map_or(Ok(None), |id| self.record(id))
+    }
+
+    fn subdomain(&self, principal: PrincipalId, host: Option<IpAddr>) -> Result<(Revision, Vec<PrincipalId>)> {
+        // A change that comes meanwhile has a later revision, and makes it be asked again.
+        let at = self.latest();
+        Ok((at, guard::subdomain(self, principal, host).map_err(CellError::Away)?))
+    }
+
+    fn pts(&self, asker: &Asker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
+        if !call.changes() {
+            return guard::perform(self, asker, call).map(|(answer, _)| answer);
+        }
+        let one_at_a_time = self.principals.lock();
+        self.need_room()?;
+        let (answer, edit) = guard::perform(self, asker, call)?;
+        let Some(edit) = edit else { return Ok(answer) };
+        let revision = self.apply(&edit)?;
+        drop(one_at_a_time);
+        self.listeners.wait_for(revision);
+        Ok(answer)
+    }
+
+    fn latest(&self) -> Revision {
+        Revision(self.latest.load(std::sync::atomic::Ordering::Acquire))
+    }
+
+    fn news(&self, since: Revision) -> Result<News> {
+        let at = self.latest();
+        match self.changes(since, NEWS_MAX) {
+            // What does not fit makes everything be forgotten.
+            Ok(changes) if changes.len() == NEWS_MAX => Ok((at, None)),
+            Ok(changes) => Ok((at.max(changes.last().map_or(at, |(revision, _)| *revision)), Some(changes))),
+            Err(CellError::Forgotten { .. }) => Ok((at, None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// There is nobody to listen to.
+    fn listen(&self, _me: ServerId) {}
+
+    fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
+        self.listeners.heard(who, since);
+        let at = self.latest();
+        match self.changes(since, max) {
+            Ok(changes) => Ok((at, Some(changes))),
+            Err(CellError::Forgotten { .. }) => Ok((at, None)),
+            Err(error) => Err(error),
+        }
+    }
+}

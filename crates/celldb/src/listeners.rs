@@ -1,0 +1,36 @@
+//! The other servers: up to which revision each has put changes into force.
+//!
+//! Who makes a change that takes rights away waits until all servers that were heard of lately have it. One that is silent is not waited for: it
+//! is gone, or cannot hear, and then it asks before it believes what it knew.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use types::{Revision, ServerId};
+
+/// A server that was not heard of for so long is silent. Servers ask several times in it.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    heard: Mutex<HashMap<ServerId, (Revision, Instant)>>,
+    more: Condvar,
+}
+
+impl Listeners {
+    /// `who` has everything up to `since`.
+    pub fn heard(&self, who: ServerId, since: Revision) {
+        self.heard.lock().insert(who, (since, Instant::now()));
+        self.more.notify_all();
+    }
+
+    /// Waits until everybody who is not silent has `revision`.
+    pub fn wait_for(&self, revision: Revision) {
+        let mut heard = self.heard.lock();
+        while heard.values().any(|(at, when)| *at < revision && when.elapsed() < SILENT_AFTER) {
+            self.more.wait_for(&mut heard, Duration::from_millis(50));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Users and groups.
+
+use types::*;
+
+const JOE: PrincipalId = PrincipalId(0x0102);
+const STAFF: PrincipalId = PrincipalId(-205);
+
+fn staff() -> Principal {
+    Principal {
+        id: STAFF,
+        kind: PrincipalKind::Group,
+        name: "joe:staff".into(),
+        owner: JOE,
+        creator: JOE,
+        privacy: Privacy::GROUP,
+        group_quota: 3,
+        uid: None,
+        gid: Some(100),
+        tokens_after: 5,
+        locked: false,
+    }
+}
+
+pub(super) fn calls() -> Vec<(&'static str, Call)> {
+    let cell = |name, call| (name, Call::Cell(call));
+    let pts = |name, call| (name, Call::Pts { on_behalf: None, call: Box::new(call) });
+    let new = NewPrincipal {
+        kind: PrincipalKind::Group,
+        name: "joe:staff".into(),
+        id: Some(STAFF),
+        owner: Some(WhichPrincipal::Name("joe".into())),
+        uid: None,
+        gid: Some(100),
+    };
+    let change = PrincipalChange {
+        privacy: Some(Privacy::USER),
+        uid: Some(1000),
+        locked: Some(true),
+        ..PrincipalChange::default()
+    };
+    vec![
+        cell("cell-principal-id", CellCall::Principal { which: WhichPrincipal::Id(STAFF) }),
+        cell("cell-principal-name", CellCall::Principal { which: WhichPrincipal::Name("joe".into()) }),
+        cell("cell-principal-uid", CellCall::Principal { which: WhichPrincipal::Uid(1000) }),
+        cell("cell-subdomain", CellCall::Subdomain { principal: JOE, host: Some([10, 1, 2, 3].into()) }),
+        cell("cell-subdomain-nowhere", CellCall::Subdomain { principal: JOE, host: None }),
+        cell("cell-watch", CellCall::Watch { server: ServerId(0x0506), since: Revision(0x0304), max: 100 }),
+        ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
+        pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
+        pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),
+        pts("pts-examine", PtsCall::Examine { id: JOE }),
+        pts("pts-create", PtsCall::Create { new: Box::new(new) }),
+        pts("pts-delete", PtsCall::Delete { id: JOE }),
+        pts("pts-rename", PtsCall::Rename { id: JOE, name: "jim".into() }),
+        pts("pts-change-owner", PtsCall::ChangeOwner { id: STAFF, owner: JOE }),
+        pts("pts-set-fields", PtsCall::SetFields { id: JOE, change }),
+        pts("pts-join", PtsCall::Join { group: STAFF, member: JOE }),
+        pts("pts-leave", PtsCall::Leave { group: STAFF, member: JOE }),
+        pts("pts-membership", PtsCall::Membership { id: JOE, groups: true, after: STAFF, max: 100 }),
+        pts("pts-owned", PtsCall::Owned { owner: JOE, after: STAFF, max: 100 }),
+        pts("pts-entries", PtsCall::Entries { after: STAFF, max: 100 }),
+        pts("pts-max", PtsCall::Max),
+        pts("pts-set-max", PtsCall::SetMax { user: JOE, group: STAFF }),
+    ]
+}
+
+pub(super) fn answers() -> Vec<(&'static str, Answer)> {
+    vec![
+        ("principals", Answer::Principals { principals: vec![(staff(), 7)], end: true }),
+        ("names", Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true }),
+        ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
+        (
+            "changes-of-principals",
+            Answer::Changes {
+                at: Revision(0x0305),
+                changes: Some(vec![
+                    (Revision(0x0304), Changed::Principal(STAFF)),
+                    (Revision(0x0305), Changed::Principals),
+                ]),
+            },
+        ),
+    ]
+}

@@ -1,0 +1,128 @@
+//! Users and groups.
+
+use std::net::IpAddr;
+
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use types::{
+    Answer, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
+    WhichPrincipal,
+};
+
+use super::{revision, server_id};
+
+fn id() -> impl Strategy<Value = PrincipalId> {
+    any::<i32>().prop_map(PrincipalId)
+}
+
+fn somebody() -> impl Strategy<Value = PrincipalId> {
+    id().prop_filter("nobody", |id| *id != PrincipalId::NONE)
+}
+
+fn kind() -> impl Strategy<Value = PrincipalKind> {
+    prop_oneof![Just(PrincipalKind::User), Just(PrincipalKind::Group), Just(PrincipalKind::Hosts)]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    ".{0,15}"
+}
+
+fn number() -> impl Strategy<Value = Option<u32>> {
+    of(0..u32::MAX)
+}
+
+fn which() -> impl Strategy<Value = WhichPrincipal> {
+    prop_oneof![
+        id().prop_map(WhichPrincipal::Id),
+        text().prop_map(WhichPrincipal::Name),
+        any::<u32>().prop_map(WhichPrincipal::Uid)
+    ]
+}
+
+fn principal() -> impl Strategy<Value = Principal> {
+    let ids = (id(), id(), id());
+    (ids, kind(), text(), any::<u8>(), any::<u32>(), number(), number(), any::<i64>(), any::<bool>()).prop_map(
+        |((id, owner, creator), kind, name, privacy, group_quota, uid, gid, tokens_after, locked)| Principal {
+            id,
+            kind,
+            name,
+            owner,
+            creator,
+            privacy: Privacy(privacy),
+            group_quota,
+            uid,
+            gid,
+            tokens_after,
+            locked,
+        },
+    )
+}
+
+fn change() -> impl Strategy<Value = PrincipalChange> {
+    let numbers = [of(any::<u32>()), of(any::<u32>()), of(any::<u32>())];
+    (of(any::<u8>()), numbers, of(any::<i64>()), of(any::<bool>())).prop_map(
+        |(privacy, [group_quota, uid, gid], tokens_after, locked)| PrincipalChange {
+            privacy: privacy.map(Privacy),
+            group_quota,
+            uid,
+            gid,
+            tokens_after,
+            locked,
+        },
+    )
+}
+
+fn new() -> impl Strategy<Value = NewPrincipal> {
+    (kind(), text(), of(somebody()), of(which()), number(), number())
+        .prop_map(|(kind, name, id, owner, uid, gid)| NewPrincipal { kind, name, id, owner, uid, gid })
+}
+
+/// Calls about principals, whoever asks.
+pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
+    let call = prop_oneof![
+        vec(id(), 0..50).prop_map(|ids| PtsCall::Names { ids }),
+        vec(text(), 0..20).prop_map(|names| PtsCall::Numbers { names }),
+        id().prop_map(|id| PtsCall::Examine { id }),
+        new().prop_map(|new| PtsCall::Create { new: Box::new(new) }),
+        id().prop_map(|id| PtsCall::Delete { id }),
+        (id(), text()).prop_map(|(id, name)| PtsCall::Rename { id, name }),
+        (id(), id()).prop_map(|(id, owner)| PtsCall::ChangeOwner { id, owner }),
+        (id(), change()).prop_map(|(id, change)| PtsCall::SetFields { id, change }),
+        (id(), id()).prop_map(|(group, member)| PtsCall::Join { group, member }),
+        (id(), id()).prop_map(|(group, member)| PtsCall::Leave { group, member }),
+        (id(), any::<bool>(), id(), any::<u32>()).prop_map(|(id, groups, after, max)| PtsCall::Membership {
+            id,
+            groups,
+            after,
+            max
+        }),
+        (id(), id(), any::<u32>()).prop_map(|(owner, after, max)| PtsCall::Owned { owner, after, max }),
+        (id(), any::<u32>()).prop_map(|(after, max)| PtsCall::Entries { after, max }),
+        Just(PtsCall::Max),
+        (id(), id()).prop_map(|(user, group)| PtsCall::SetMax { user, group }),
+    ];
+    (of(somebody()), call).prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
+}
+
+/// What servers ask each other about them.
+pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
+    // An address of the one family in clothes of the other has a second form, and none at all is no host.
+    let host =
+        any::<IpAddr>().prop_map(|ip| ip.to_canonical()).prop_filter("no host", |ip| *ip != IpAddr::from([0_u16; 8]));
+    prop_oneof![
+        which().prop_map(|which| CellCall::Principal { which }),
+        (id(), of(host)).prop_map(|(principal, host)| CellCall::Subdomain { principal, host }),
+        (server_id(), revision(), any::<u32>()).prop_map(|(server, since, max)| CellCall::Watch { server, since, max }),
+    ]
+}
+
+/// Answers to both.
+pub(super) fn answers() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        (vec((principal(), any::<u32>()), 0..5), any::<bool>())
+            .prop_map(|(principals, end)| Answer::Principals { principals, end }),
+        (vec((id(), text()), 0..20), any::<bool>()).prop_map(|(names, end)| Answer::Names { names, end }),
+        (revision(), vec(id(), 0..100)).prop_map(|(at, groups)| Answer::Subdomain { at, groups }),
+    ]
+}

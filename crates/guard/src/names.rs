@@ -1,0 +1,156 @@
+//! What users, groups and sets of hosts may be called.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use types::Fault;
+use types::limits::PRINCIPAL_NAME_BYTES_MAX;
+
+/// Before the colon of groups that the cell itself has; nobody is called so.
+const SYSTEM: &str = "system";
+
+/// Whether somebody may be called so: `joe`, or `joe@example.org` of another cell or realm.
+///
+/// # Errors
+/// `Invalid`, `NameTooLong`.
+pub fn check_user_name(name: &str) -> Result<(), Fault> {
+    check_text(name)?;
+    let foreign = name.split_once('@').is_none_or(|(who, at)| !who.is_empty() && !at.is_empty() && !at.contains('@'));
+    if foreign && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
+}
+
+/// Whether a group may be called so: `owner:name`, or `name`.
+///
+/// # Errors
+/// `Invalid`, `NameTooLong`.
+pub fn check_group_name(name: &str) -> Result<(), Fault> {
+    check_text(name)?;
+    let sound = match name.split_once(':') {
+        Some((owner, rest)) => !owner.is_empty() && !rest.is_empty() && !rest.contains(':'),
+        None => true,
+    };
+    if sound { Ok(()) } else { Err(Fault::Invalid) }
+}
+
+/// A name must not be taken for a number, or for a line of a list.
+fn check_text(name: &str) -> Result<(), Fault> {
+    if name.len() > PRINCIPAL_NAME_BYTES_MAX {
+        return Err(Fault::NameTooLong);
+    }
+    let is_odd = |letter: char| letter.is_control() || letter.is_whitespace();
+    if name.is_empty() || name.contains(is_odd) || name.parse::<i64>().is_ok() {
+        return Err(Fault::Invalid);
+    }
+    Ok(())
+}
+
+/// The part before the colon.
+pub(crate) fn prefix(name: &str) -> Option<&str> {
+    name.split_once(':').map(|(prefix, _)| prefix)
+}
+
+/// The addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// The network of so many bits that an address is in.
+    pub fn of(address: IpAddr, bits: u8) -> Network {
+        let address = address.to_canonical();
+        match address {
+            IpAddr::V4(ip) => {
+                let bits = bits.min(32);
+                let kept = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv4Addr::from_bits(ip.to_bits() & kept).into(), bits }
+            }
+            IpAddr::V6(ip) => {
+                let bits = bits.min(128);
+                let kept = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Network { address: std::net::Ipv6Addr::from_bits(ip.to_bits() & kept).into(), bits }
+            }
+        }
+    }
+
+    /// Every network that an address is in, the largest first.
+    pub fn around(address: IpAddr) -> impl Iterator<Item = Network> {
+        let address = address.to_canonical();
+        (0..=Network::bits_max(address)).map(move |bits| Network::of(address, bits))
+    }
+
+    fn bits_max(address: IpAddr) -> u8 {
+        if address.is_ipv4() { 32 } else { 128 }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl FromStr for Network {
+    type Err = Fault;
+
+    /// An address, or an address with a prefix length behind which all bits are zero.
+    fn from_str(text: &str) -> Result<Network, Fault> {
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| Fault::Invalid)?;
+        let bits = match bits {
+            Some(bits) => bits.parse().map_err(|_| Fault::Invalid)?,
+            None => Network::bits_max(address.to_canonical()),
+        };
+        let network = Network::of(address, bits);
+        if network.bits == bits && network.address == address.to_canonical() {
+            Ok(network)
+        } else {
+            Err(Fault::Invalid)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["joe", "joe@example.org", "joe/admin", "j.o-e_7"] {
+            assert_eq!(check_user_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "joe:x", "system", "joe@", "@x", "a@b@c", "17", "-4", "jo e", "jo\ne"] {
+            assert_eq!(check_user_name(bad), Err(Fault::Invalid), "{bad:?}");
+        }
+        assert_eq!(check_user_name(&"x".repeat(64)), Err(Fault::NameTooLong));
+        assert_eq!(check_user_name(&"x".repeat(63)), Ok(()));
+        for good in ["staff", "joe:friends", "system:backup"] {
+            assert_eq!(check_group_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ":x", "joe:", "a:b:c", "-204", "a: b"] {
+            assert_eq!(check_group_name(bad), Err(Fault::Invalid), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn networks_have_one_spelling() {
+        for (text, shown) in [
+            ("10.1.0.0/16", "10.1.0.0/16"),
+            ("::1", "::1/128"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("192.168.7.9", "192.168.7.9/32"),
+            ("::ffff:10.0.0.1", "10.0.0.1/32"),
+            ("fe80::/10", "fe80::/10"),
+        ] {
+            assert_eq!(text.parse::<Network>().map(|network| network.to_string()), Ok(shown.to_owned()), "{text}");
+        }
+        for bad in ["10.1.0.1/16", "10.0.0.0/33", "x", "10.0.0.0/", "10.0.0.0/-1", "fe80::1/10"] {
+            assert_eq!(bad.parse::<Network>(), Err(Fault::Invalid), "{bad}");
+        }
+        let around: Vec<String> = Network::around([10, 1, 2, 3].into()).map(|network| network.to_string()).collect();
+        assert_eq!(around.len(), 33);
+        assert!(around.contains(&"10.1.0.0/16".to_owned()) && around.contains(&"10.1.2.3/32".to_owned()));
+    }
+}

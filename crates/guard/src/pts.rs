@@ -1,0 +1,571 @@
+//! What may be asked about users and groups, and what becomes of it.
+//!
+//! Model. A record has an *owner*, who may change it: a user, or all members of a group. Administrators may change all. The five privacy flags
+//! of a record give others a part of that. The name of a group begins with its owner's name and a colon, unless an administrator gave it another; so a
+//! group that gets another owner, or whose owner gets another name, gets another name too, and what it owns with it.
+//!
+//! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies whole. Whoever asks holds the database's lock meanwhile.
+
+use std::collections::BTreeSet;
+
+use types::limits::PRINCIPALS_MAX;
+use types::{
+    Answer, Changed, Fault, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
+    WhichPrincipal,
+};
+
+use crate::Cps;
+use crate::book::{Book, FIRST, Highest, Link, Write, is_system};
+use crate::names::{Network, check_group_name, check_user_name, prefix};
+
+/// Groups that a new user may make.
+const GROUP_QUOTA: u32 = 20;
+/// Any number of them.
+const NO_QUOTA: u32 = u32::MAX;
+/// Of names and links that one change may touch: it is one batch.
+const EDIT_MAX: usize = 100_000;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// Who.
+    pub principal: PrincipalId,
+    /// What that is.
+    pub cps: Cps,
+}
+
+/// A change that is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// All or none of it.
+    pub writes: Vec<Write>,
+    /// Whose subdomains may be others afterwards.
+    pub changed: Changed,
+}
+
+impl Asker {
+    fn is_administrator(&self) -> bool {
+        self.cps.is_administrator()
+    }
+
+    /// In whose name: the superuser, who is nobody in the cell, is its administrators.
+    fn me(&self) -> Result<PrincipalId, Fault> {
+        match self.principal {
+            PrincipalId::ANONYMOUS if self.is_administrator() => Ok(PrincipalId::ADMINISTRATORS),
+            PrincipalId::ANONYMOUS => Err(Fault::NotPermitted),
+            me => Ok(me),
+        }
+    }
+
+    /// Whether all of the record is his to change.
+    fn controls(&self, record: &Principal) -> bool {
+        let owner = record.owner;
+        let owns =
+            owner == self.principal && owner != PrincipalId::ANONYMOUS || owner.is_group() && self.cps.has(owner);
+        self.is_administrator() || owns && owner != PrincipalId::NONE
+    }
+
+    fn need_control(&self, record: &Principal) -> Result<(), Fault> {
+        if self.controls(record) { Ok(()) } else { Err(Fault::NotPermitted) }
+    }
+
+    fn need_administrator(&self) -> Result<(), Fault> {
+        if self.is_administrator() { Ok(()) } else { Err(Fault::NotPermitted) }
+    }
+
+    fn is_viewer(&self) -> bool {
+        self.is_administrator() || self.cps.has(PrincipalId::VIEWERS)
+    }
+
+    /// Whether a part of the record may be seen, which flags give to anybody, or to members.
+    fn need_sight(&self, record: &Principal, anybody: Privacy, members: Option<Privacy>) -> Result<(), Fault> {
+        let open = record.privacy.has(anybody);
+        let to_members = members.is_some_and(|flag| record.privacy.has(flag)) && self.cps.has(record.id);
+        let own = record.id == self.principal && record.id != PrincipalId::ANONYMOUS;
+        if open || to_members || own || self.is_viewer() || self.controls(record) {
+            return Ok(());
+        }
+        Err(Fault::NotPermitted)
+    }
+}
+
+/// The answer to a call, and what it changes.
+///
+/// # Errors
+/// `NotPermitted`; `NoPrincipal`; `Exists` for names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no more groups; the book's.
+pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+    let answer = match call {
+        PtsCall::Names { ids } => names_of(book, ids)?,
+        PtsCall::Numbers { names } => numbers_of(book, names)?,
+        PtsCall::Examine { id } => {
+            let record = need(book, *id)?;
+            asker.need_sight(&record, Privacy::STATUS_TO_ANYBODY, Some(Privacy::STATUS_TO_MEMBERS))?;
+            Answer::Principals { principals: vec![counted(book, record)?], end: true }
+        }
+        PtsCall::Membership { id, groups, after, max } => {
+            let record = need(book, *id)?;
+            asker.need_sight(&record, Privacy::MEMBERS_TO_ANYBODY, Some(Privacy::MEMBERS_TO_MEMBERS))?;
+            let of_group = record.kind == PrincipalKind::Group && !groups;
+            list(book, if of_group { Link::Member } else { Link::Group }, *id, *after, *max)?
+        }
+        PtsCall::Owned { owner, after, max } => {
+            match *owner {
+                PrincipalId::NONE if asker.is_viewer() => {}
+                PrincipalId::NONE => return Err(Fault::NotPermitted),
+                owner => asker.need_sight(&need(book, owner)?, Privacy::OWNED_TO_ANYBODY, None)?,
+            }
+            list(book, Link::Owned, *owner, *after, *max)?
+        }
+        PtsCall::Entries { after, max } => {
+            if !asker.is_viewer() {
+                return Err(Fault::NotPermitted);
+            }
+            entries(book, *after, *max)?
+        }
+        PtsCall::Max => {
+            let Highest { user, group } = book.highest()?;
+            Answer::Names { names: vec![(user, String::new()), (group, String::new())], end: true }
+        }
+        call => return change(book, asker, call),
+    };
+    Ok((answer, None))
+}
+
+fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+    let done = |edit| Ok((Answer::Done, Some(edit)));
+    match call {
+        PtsCall::Create { new } => {
+            let (record, edit) = create(book, asker, new)?;
+            Ok((Answer::Principals { principals: vec![(record, 0)], end: true }, Some(edit)))
+        }
+        PtsCall::Delete { id } => done(delete(book, asker, *id)?),
+        PtsCall::Rename { id, name } => done(rename(book, asker, *id, name)?),
+        PtsCall::ChangeOwner { id, owner } => done(change_owner(book, asker, *id, *owner)?),
+        PtsCall::SetFields { id, change } => done(set_fields(book, asker, *id, change)?),
+        PtsCall::Join { group, member } => done(join(book, asker, *group, *member)?),
+        PtsCall::Leave { group, member } => done(leave(book, asker, *group, *member)?),
+        PtsCall::SetMax { user, group } => done(set_max(book, asker, *user, *group)?),
+        PtsCall::Names { .. }
+        | PtsCall::Numbers { .. }
+        | PtsCall::Examine { .. }
+        | PtsCall::Membership { .. }
+        | PtsCall::Owned { .. }
+        | PtsCall::Entries { .. }
+        | PtsCall::Max => Err(Fault::Invalid),
+    }
+}
+
+fn need(book: &dyn Book, id: PrincipalId) -> Result<Principal, Fault> {
+    book.get(id)?.ok_or(Fault::NoPrincipal)
+}
+
+/// Whom `which` means.
+///
+/// # Errors
+/// `NoPrincipal`, and the book's.
+pub fn find(book: &dyn Book, which: &WhichPrincipal) -> Result<Principal, Fault> {
+    let id = match which {
+        WhichPrincipal::Id(id) => Some(*id),
+        WhichPrincipal::Name(name) => book.named(name)?,
+        WhichPrincipal::Uid(uid) => book.with_uid(*uid)?,
+    };
+    need(book, id.ok_or(Fault::NoPrincipal)?)
+}
+
+fn names_of(book: &dyn Book, ids: &[PrincipalId]) -> Result<Answer, Fault> {
+    let name = |id: &PrincipalId| Ok((*id, book.get(*id)?.map(|record| record.name).unwrap_or_default()));
+    Ok(Answer::Names { names: ids.iter().map(name).collect::<Result<_, Fault>>()?, end: true })
+}
+
+fn numbers_of(book: &dyn Book, names: &[String]) -> Result<Answer, Fault> {
+    let number = |name: &String| Ok((book.named(name)?.unwrap_or(PrincipalId::NONE), name.clone()));
+    Ok(Answer::Names { names: names.iter().map(number).collect::<Result<_, Fault>>()?, end: true })
+}
+
+fn page(max: u32) -> usize {
+    (max as usize).min(PRINCIPALS_MAX)
+}
+
+fn list(book: &dyn Book, link: Link, of: PrincipalId, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
+    let max = page(max);
+    let mut ids = book.linked(link, of, after, max + 1)?;
+    let end = ids.len() <= max;
+    ids.truncate(max);
+    match names_of(book, &ids)? {
+        Answer::Names { names, .. } => Ok(Answer::Names { names, end }),
+        other => Ok(other),
+    }
+}
+
+fn entries(book: &dyn Book, after: PrincipalId, max: u32) -> Result<Answer, Fault> {
+    let max = page(max);
+    let mut records = book.entries(after, max + 1)?;
+    let end = records.len() <= max;
+    records.truncate(max);
+    let principals = records.into_iter().map(|record| counted(book, record)).collect::<Result<_, _>>()?;
+    Ok(Answer::Principals { principals, end })
+}
+
+/// With the number of its members, or of the groups that it is in.
+fn counted(book: &dyn Book, record: Principal) -> Result<(Principal, u32), Fault> {
+    let link = if record.kind == PrincipalKind::Group { Link::Member } else { Link::Group };
+    let count = book.linked(link, record.id, FIRST, usize::MAX)?.len();
+    Ok((record, u32::try_from(count).unwrap_or(u32::MAX)))
+}
+
+/// A number that was asked for, or the next.
+fn number(book: &dyn Book, new: &NewPrincipal, highest: &mut Highest) -> Result<PrincipalId, Fault> {
+    let is_group = new.kind != PrincipalKind::User;
+    let id = match new.id {
+        Some(id) if id == PrincipalId::NONE || id == FIRST || id.is_group() != is_group => return Err(Fault::Invalid),
+        Some(id) if book.get(id)?.is_some() => return Err(Fault::Exists),
+        Some(id) => id,
+        None => {
+            let step = if is_group { -1 } else { 1 };
+            let mut last = if is_group { highest.group } else { highest.user };
+            loop {
+                last = PrincipalId(last.0.checked_add(step).filter(|next| *next != i32::MIN).ok_or(Fault::NoSpace)?);
+                if book.get(last)?.is_none() {
+                    break last;
+                }
+            }
+        }
+    };
+    if is_group {
+        highest.group = highest.group.min(id);
+    } else {
+        highest.user = highest.user.max(id);
+    }
+    Ok(id)
+}
+
+fn need_free(book: &dyn Book, name: &str) -> Result<(), Fault> {
+    if book.named(name)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
+}
+
+fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Principal, Edit), Fault> {
+    let me = asker.me()?;
+    if new.kind != PrincipalKind::Group || new.id.is_some() || new.uid.is_some() {
+        asker.need_administrator()?;
+    }
+    let name = match new.kind {
+        PrincipalKind::Hosts => new.name.parse::<Network>()?.to_string(),
+        PrincipalKind::User | PrincipalKind::Group => new.name.clone(),
+    };
+    need_free(book, &name)?;
+    let before = book.highest()?;
+    let mut highest = before;
+    let id = number(book, new, &mut highest)?;
+    let mut record = Principal {
+        id,
+        kind: new.kind,
+        name,
+        owner: PrincipalId::ADMINISTRATORS,
+        creator: me,
+        privacy: Privacy::GROUP,
+        group_quota: 0,
+        uid: None,
+        gid: None,
+        tokens_after: 0,
+        locked: false,
+    };
+    let mut writes = Vec::new();
+    match new.kind {
+        PrincipalKind::User => {
+            check_user_name(&record.name)?;
+            record.privacy = Privacy::USER;
+            record.group_quota = GROUP_QUOTA;
+            record.uid = first_uid(book, new, id)?;
+            record.gid = new.gid.or(record.uid);
+        }
+        PrincipalKind::Group => {
+            record.owner = first_owner(book, asker, me, new, &record)?;
+            check_group_name(&record.name)?;
+            need_prefix(book, asker, &record)?;
+            writes.extend(charge(book, asker, me)?.map(Write::Put));
+        }
+        PrincipalKind::Hosts => {}
+    }
+    writes.push(Write::Put(record.clone()));
+    if highest != before {
+        writes.push(Write::Highest(highest));
+    }
+    // Who asks from these addresses is somebody else now.
+    let changed = if new.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) };
+    Ok((record, Edit { writes, changed }))
+}
+
+/// The one that was asked for, or the user's number if that is free.
+fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId) -> Result<Option<u32>, Fault> {
+    match new.uid {
+        Some(0) => Err(Fault::Invalid),
+        Some(uid) if book.with_uid(uid)?.is_some() => Err(Fault::Exists),
+        Some(uid) => Ok(Some(uid)),
+        None => {
+            let own = id.0.cast_unsigned();
+            Ok(if book.with_uid(own)?.is_none() { Some(own) } else { None })
+        }
+    }
+}
+
+fn first_owner(
+    book: &dyn Book,
+    asker: &Asker,
+    me: PrincipalId,
+    new: &NewPrincipal,
+    record: &Principal,
+) -> Result<PrincipalId, Fault> {
+    let owner = match &new.owner {
+        None => return Ok(me),
+        Some(WhichPrincipal::Name(name)) if *name == record.name => return Ok(record.id),
+        Some(which) => find(book, which)?,
+    };
+    need_owner(&owner)?;
+    let mine = owner.id == me || owner.kind == PrincipalKind::Group && asker.cps.has(owner.id);
+    if mine || asker.is_administrator() { Ok(owner.id) } else { Err(Fault::NotPermitted) }
+}
+
+/// Whether somebody may own things: what everybody is may not, and machines may not.
+fn need_owner(owner: &Principal) -> Result<(), Fault> {
+    let nobody = [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&owner.id);
+    if nobody || owner.kind == PrincipalKind::Hosts { Err(Fault::Invalid) } else { Ok(()) }
+}
+
+/// One group less that the asker may make.
+fn charge(book: &dyn Book, asker: &Asker, me: PrincipalId) -> Result<Option<Principal>, Fault> {
+    if asker.is_administrator() {
+        return Ok(None);
+    }
+    let mut record = need(book, me)?;
+    match record.group_quota {
+        NO_QUOTA => return Ok(None),
+        0 => return Err(Fault::QuotaExceeded),
+        left => record.group_quota = left - 1,
+    }
+    Ok(Some(record))
+}
+
+/// What the names of a principal's groups begin with.
+fn prefix_of(owner: &Principal) -> &str {
+    prefix(&owner.name).unwrap_or(&owner.name)
+}
+
+/// A group's name begins with its owner's, or an administrator gave it. A group that owns itself, or that nobody owns, keeps what its name begins with.
+fn need_prefix(book: &dyn Book, asker: &Asker, group: &Principal) -> Result<(), Fault> {
+    if asker.is_administrator() {
+        return Ok(());
+    }
+    let owner = if group.owner == group.id { need(book, asker.me()?)? } else { need(book, group.owner)? };
+    if prefix(&group.name) == Some(prefix_of(&owner)) { Ok(()) } else { Err(Fault::Invalid) }
+}
+
+fn delete(book: &dyn Book, asker: &Asker, id: PrincipalId) -> Result<Edit, Fault> {
+    let record = need(book, id)?;
+    if record.kind != PrincipalKind::Group {
+        asker.need_administrator()?;
+    }
+    asker.need_control(&record)?;
+    if is_system(id) {
+        return Err(Fault::NotPermitted);
+    }
+    let mut writes = Vec::new();
+    for group in book.linked(Link::Group, id, FIRST, EDIT_MAX)? {
+        writes.push(Write::Leave { group, member: id });
+    }
+    for member in book.linked(Link::Member, id, FIRST, EDIT_MAX)? {
+        writes.push(Write::Leave { group: id, member });
+    }
+    for owned in book.linked(Link::Owned, id, FIRST, EDIT_MAX)? {
+        if owned != id {
+            writes.push(Write::Put(Principal { owner: PrincipalId::NONE, ..need(book, owned)? }));
+        }
+    }
+    if record.kind == PrincipalKind::Group
+        && let Some(creator) = book.get(record.creator)?
+        && creator.kind == PrincipalKind::User
+    {
+        writes.push(Write::Put(Principal { group_quota: returned(creator.group_quota), ..creator }));
+    }
+    if writes.len() > EDIT_MAX {
+        return Err(Fault::TooBig);
+    }
+    writes.push(Write::Remove(id));
+    Ok(Edit {
+        writes,
+        changed: if record.kind == PrincipalKind::Hosts { Changed::Principals } else { Changed::Principal(id) },
+    })
+}
+
+/// Who made a group may make one more when it is gone.
+fn returned(quota: u32) -> u32 {
+    if quota == NO_QUOTA { NO_QUOTA } else { (quota + 1).min(NO_QUOTA - 1) }
+}
+
+fn rename(book: &dyn Book, asker: &Asker, id: PrincipalId, name: &str) -> Result<Edit, Fault> {
+    let mut record = need(book, id)?;
+    asker.need_control(&record)?;
+    match record.kind {
+        PrincipalKind::User => {
+            asker.need_administrator()?;
+            check_user_name(name)?;
+        }
+        PrincipalKind::Group => check_group_name(name)?,
+        PrincipalKind::Hosts => return Err(Fault::Invalid),
+    }
+    if is_system(id) {
+        return Err(Fault::NotPermitted);
+    }
+    if record.kind == PrincipalKind::Group && !asker.is_administrator() {
+        let begins = match book.get(record.owner)? {
+            Some(owner) if owner.id != id => prefix_of(&owner).to_owned(),
+            _ => prefix_of(&record).to_owned(),
+        };
+        if prefix(name) != Some(&begins) {
+            return Err(Fault::Invalid);
+        }
+    }
+    if record.name != name {
+        need_free(book, name)?;
+    }
+    let before = prefix_of(&record).to_owned();
+    record.name = name.to_owned();
+    let mut writes = Vec::new();
+    put_renamed(book, record, &before, &mut writes)?;
+    Ok(Edit { writes, changed: Changed::Principal(id) })
+}
+
+/// Puts a record whose name is another one, and everything whose name begins with what its began with because it owns it.
+fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Vec<Write>) -> Result<(), Fault> {
+    let mut seen = BTreeSet::from([record.id]);
+    let mut owners = vec![(record, before.to_owned())];
+    while let Some((owner, before)) = owners.pop() {
+        let begins = prefix_of(&owner).to_owned();
+        if begins != before {
+            for id in book.linked(Link::Owned, owner.id, FIRST, EDIT_MAX)? {
+                let mut owned = need(book, id)?;
+                let named = owned.name.split_once(':').filter(|(begin, _)| *begin == before).map(|(_, rest)| rest);
+                let Some(rest) = named.filter(|_| owned.kind == PrincipalKind::Group && seen.insert(id)) else {
+                    continue;
+                };
+                let name = format!("{begins}:{rest}");
+                check_group_name(&name)?;
+                need_free(book, &name)?;
+                owned.name = name;
+                owners.push((owned, before.clone()));
+            }
+        }
+        writes.push(Write::Put(owner));
+        if writes.len() > EDIT_MAX {
+            return Err(Fault::TooBig);
+        }
+    }
+    Ok(())
+}
+
+fn change_owner(book: &dyn Book, asker: &Asker, id: PrincipalId, owner: PrincipalId) -> Result<Edit, Fault> {
+    let mut record = need(book, id)?;
+    asker.need_control(&record)?;
+    if record.kind != PrincipalKind::Group || is_system(id) {
+        return Err(Fault::Invalid);
+    }
+    let new = need(book, owner)?;
+    need_owner(&new)?;
+    record.owner = owner;
+    let before = prefix_of(&record).to_owned();
+    let mut writes = Vec::new();
+    if let Some((_, rest)) = record.name.split_once(':').filter(|_| owner != id) {
+        let name = format!("{}:{rest}", prefix_of(&new));
+        check_group_name(&name)?;
+        if name != record.name {
+            need_free(book, &name)?;
+        }
+        record.name = name;
+    }
+    put_renamed(book, record, &before, &mut writes)?;
+    Ok(Edit { writes, changed: Changed::Principal(id) })
+}
+
+fn set_fields(book: &dyn Book, asker: &Asker, id: PrincipalId, change: &PrincipalChange) -> Result<Edit, Fault> {
+    let mut record = need(book, id)?;
+    let PrincipalChange { privacy, group_quota, uid, gid, tokens_after, locked } = *change;
+    if group_quota.is_some() || uid.is_some() || gid.is_some() || locked.is_some() {
+        asker.need_administrator()?;
+    }
+    if privacy.is_some() {
+        asker.need_control(&record)?;
+    }
+    let own = id == asker.principal && id != PrincipalId::ANONYMOUS;
+    if tokens_after.is_some() && !own {
+        asker.need_administrator()?;
+    }
+    let is_user = record.kind == PrincipalKind::User && !is_system(id);
+    if !is_user && (uid.is_some() || gid.is_some() || tokens_after.is_some() || locked.is_some()) || uid == Some(0) {
+        return Err(Fault::Invalid);
+    }
+    let given = |number: u32| (number != u32::MAX).then_some(number);
+    if let Some(uid) = uid.and_then(given)
+        && book.with_uid(uid)?.is_some_and(|by| by != id)
+    {
+        return Err(Fault::Exists);
+    }
+    record.privacy = privacy.unwrap_or(record.privacy);
+    record.group_quota = group_quota.unwrap_or(record.group_quota);
+    record.uid = uid.map_or(record.uid, given);
+    record.gid = gid.map_or(record.gid, given);
+    record.tokens_after = tokens_after.unwrap_or(record.tokens_after);
+    record.locked = locked.unwrap_or(record.locked);
+    Ok(Edit { writes: vec![Write::Put(record)], changed: Changed::Principal(id) })
+}
+
+/// A group that has members, and somebody who may be one.
+fn pair(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<(Principal, Principal), Fault> {
+    let (group, member) = (need(book, group)?, need(book, member)?);
+    let everybody = |id: PrincipalId| [PrincipalId::ANYBODY, PrincipalId::PROVED, PrincipalId::ANONYMOUS].contains(&id);
+    let sound =
+        group.kind == PrincipalKind::Group && !everybody(group.id) && !everybody(member.id) && group.id != member.id;
+    if sound { Ok((group, member)) } else { Err(Fault::Invalid) }
+}
+
+fn is_in(book: &dyn Book, group: PrincipalId, member: PrincipalId) -> Result<bool, Fault> {
+    let before = PrincipalId(member.0 - 1);
+    Ok(book.linked(Link::Member, group, before, 1)?.first() == Some(&member))
+}
+
+fn join(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+    let (group, member) = pair(book, group, member)?;
+    let by_anybody = group.privacy.has(Privacy::ADD_BY_ANYBODY) && asker.principal != PrincipalId::ANONYMOUS;
+    let by_member = group.privacy.has(Privacy::ADD_BY_MEMBERS) && asker.cps.has(group.id);
+    if !(by_anybody || by_member || asker.controls(&group)) {
+        return Err(Fault::NotPermitted);
+    }
+    if is_in(book, group.id, member.id)? {
+        return Err(Fault::Exists);
+    }
+    let writes = vec![Write::Join { group: group.id, member: member.id }];
+    Ok(Edit { writes, changed: Changed::Principal(member.id) })
+}
+
+fn leave(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId) -> Result<Edit, Fault> {
+    let (group, member) = pair(book, group, member)?;
+    let by_member = group.privacy.has(Privacy::REMOVE_BY_MEMBERS) && asker.cps.has(group.id);
+    if !(by_member || asker.controls(&group)) {
+        return Err(Fault::NotPermitted);
+    }
+    if !is_in(book, group.id, member.id)? {
+        return Err(Fault::NotFound);
+    }
+    let writes = vec![Write::Leave { group: group.id, member: member.id }];
+    Ok(Edit { writes, changed: Changed::Principal(member.id) })
+}
+
+fn set_max(book: &dyn Book, asker: &Asker, user: PrincipalId, group: PrincipalId) -> Result<Edit, Fault> {
+    asker.need_administrator()?;
+    if user.0 < 0 || group.0 > 0 || group == FIRST {
+        return Err(Fault::Invalid);
+    }
+    let mut highest = book.highest()?;
+    highest.user = if user == PrincipalId::NONE { highest.user } else { user };
+    highest.group = if group == PrincipalId::NONE { highest.group } else { group };
+    // Nobody is anything else by it.
+    Ok(Edit { writes: vec![Write::Highest(highest)], changed: Changed::Principal(PrincipalId::NONE) })
+}

@@ -1,0 +1,69 @@
+//! Users and groups, when another server has the database.
+
+use std::net::IpAddr;
+
+use celldb::{Access, CellError, News};
+use guard::Asker;
+use types::{Answer, Call, CellCall, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+
+use super::{RemoteCell, Result};
+
+/// Changes in one answer.
+const CHANGES_MAX: u32 = 1000;
+
+impl Access for RemoteCell {
+    fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
+        match self.ask(CellCall::Principal { which: which.clone() }) {
+            Ok(Answer::Principals { mut principals, .. }) => Ok(principals.pop().map(|(principal, _)| principal)),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(Fault::NoPrincipal) => Ok(None),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn subdomain(&self, principal: PrincipalId, host: Option<IpAddr>) -> Result<(Revision, Vec<PrincipalId>)> {
+        self.answer(CellCall::Subdomain { principal, host }, |answer| match answer {
+            Answer::Subdomain { at, groups } => Some((at, groups)),
+            _ => None,
+        })
+    }
+
+    fn pts(&self, asker: &Asker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
+        // Who is nobody in the cell and yet an administrator is the superuser here, as this server is there.
+        let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
+        let on_behalf = (!superuser).then_some(asker.principal);
+        self.call(Call::Pts { on_behalf, call: Box::new(call.clone()) })
+    }
+
+    fn latest(&self) -> Revision {
+        self.told.at()
+    }
+
+    fn news(&self, since: Revision) -> Result<News> {
+        Ok(self.told.news(since))
+    }
+
+    fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        self.answer(CellCall::Watch { server: who, since, max }, |answer| match answer {
+            Answer::Changes { at, changes } => Some((at, changes)),
+            _ => None,
+        })
+    }
+
+    fn listen(&self, me: ServerId) {
+        loop {
+            let since = self.told.at();
+            let Ok((at, changes)) = self.watch(me, since, CHANGES_MAX as usize) else { return };
+            let last =
+                changes.as_ref().filter(|changes| changes.len() == CHANGES_MAX as usize).and_then(|all| all.last());
+            // Of more than one answer holds, what comes behind it is asked for next.
+            let at = last.map_or(at, |(revision, _)| *revision);
+            self.told.hear(at, changes);
+            // What was new is in force now, and who waits for it hears it at once.
+            if at == since {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Whose request it is: the principal, and everything that it is (its CPS), remembered for as long as nothing changes.
+//!
+//! Model. The cell's database counts its changes. What is remembered here is true as of the revision `known`. Whoever asks compares that with the last
+//! revision that this server was told of, which costs one load; if they differ, the changes between them say whose CPS may be another one, and those are
+//! forgotten. A change names one principal *x*, and is about everybody who is *x*, or is in *x*: those whose CPS has *x*. So a change that was
+//! acknowledged is in force with the next request (AC-2). A CPS that was computed as of an older revision than `known` is used once and not kept.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use celldb::{Access, CellError};
+use guard::Cps;
+use parking_lot::RwLock;
+use types::{Caller, Changed, Fault, Level, PrincipalId, Revision, WhichPrincipal};
+
+use crate::Vice;
+
+/// Those remembered at most. All are forgotten then: who still asks comes back.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// Before this server was told anything: the others do not know yet that it listens, so nothing is remembered.
+const UNTOLD: Revision = Revision(0);
+
+/// Who asks, as far as the CPS depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    principal: PrincipalId,
+    level: Level,
+    superuser: bool,
+    host: Option<IpAddr>,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Whose {
+    remembered: RwLock<Remembered>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    known: Revision,
+    subdomains: HashMap<Key, Cps>,
+    /// Of uids that trusted connections speak of.
+    uids: HashMap<u32, PrincipalId>,
+}
+
+impl Remembered {
+    fn forget_all(&mut self) {
+        self.subdomains.clear();
+        self.uids.clear();
+    }
+
+    /// Goes on to revision `at`.
+    fn go_on(&mut self, at: Revision, changes: Option<&[(Revision, Changed)]>) {
+        self.known = at;
+        let Some(changes) = changes else { return self.forget_all() };
+        let mut whom = Vec::new();
+        for (_, changed) in changes {
+            match changed {
+                Changed::Group(_) | Changed::Server(_) => {}
+                Changed::Principal(id) => whom.push(*id),
+                Changed::Principals => return self.forget_all(),
+            }
+        }
+        if !whom.is_empty() {
+            self.uids.clear();
+            self.subdomains.retain(|_, cps| !whom.iter().any(|id| cps.has(*id)));
+        }
+    }
+}
+
+impl Whose {
+    /// What was told of since is in force.
+    fn refresh(&self, access: &dyn Access) {
+        if access.latest() == self.remembered.read().known {
+            return;
+        }
+        let mut remembered = self.remembered.write();
+        match access.news(remembered.known) {
+            Ok((at, changes)) if at > remembered.known => remembered.go_on(at, changes.as_deref()),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "what changed among principals is not known");
+                remembered.forget_all();
+            }
+        }
+    }
+
+    fn with_uid(&self, access: &dyn Access, uid: u32) -> Result<PrincipalId, CellError> {
+        let remembered = self.remembered.read();
+        if let Some(id) = remembered.uids.get(&uid) {
+            return Ok(*id);
+        }
+        let known = remembered.known;
+        drop(remembered);
+        let found = access.principal(&WhichPrincipal::Uid(uid))?;
+        let id = found.map_or(PrincipalId::ANONYMOUS, |found| found.id);
+        let mut remembered = self.remembered.write();
+        if remembered.known == known && known != UNTOLD {
+            if remembered.uids.len() >= REMEMBERED_MAX {
+                remembered.uids.clear();
+            }
+            remembered.uids.insert(uid, id);
+        }
+        Ok(id)
+    }
+
+    fn subdomain(&self, access: &dyn Access, key: Key) -> Result<Cps, CellError> {
+        if let Some(cps) = self.remembered.read().subdomains.get(&key) {
+            return Ok(cps.clone());
+        }
+        let (at, groups) = access.subdomain(key.principal, key.host)?;
+        let power = key.superuser.then_some(PrincipalId::ADMINISTRATORS);
+        let cps = Cps::new(key.principal, key.level, groups.into_iter().chain(power));
+        let mut remembered = self.remembered.write();
+        if at >= remembered.known && remembered.known != UNTOLD {
+            if remembered.subdomains.len() >= REMEMBERED_MAX {
+                remembered.subdomains.clear();
+            }
+            remembered.subdomains.insert(key, cps.clone());
+        }
+        Ok(cps)
+    }
+}
+
+impl Vice {
+    /// Asks whether anybody's groups have changed, where another server knows. Several times a second, in a thread that may wait.
+    pub fn hear_news(&self) {
+        if let Ok(Some(db)) = self.cell() {
+            db.access().listen(self.me().id);
+        }
+    }
+
+    /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are nobody.
+    ///
+    /// # Errors
+    /// `CellAway`, `Medium`.
+    pub fn principal_of(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
+        let who = caller.who;
+        if who.level != Level::Named || who.principal != PrincipalId::ANONYMOUS || caller.uid == 0 {
+            return Ok(who.principal);
+        }
+        match self.cell()? {
+            Some(db) => {
+                self.whose.refresh(db.access());
+                Ok(self.whose.with_uid(db.access(), caller.uid)?)
+            }
+            None => Ok(PrincipalId::ANONYMOUS),
+        }
+    }
+
+    /// Everything that who asks is. The superuser of a trusted connection is an administrator. Where it is known, nothing is allocated and nobody asked.
+    ///
+    /// # Errors
+    /// `CellAway`, `Medium`.
+    pub fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        let superuser = caller.is_root();
+        let power = superuser.then_some(PrincipalId::ADMINISTRATORS);
+        let db = match self.cell() {
+            Ok(Some(db)) => db,
+            Ok(None) => return Ok(Cps::new(caller.who.principal, caller.who.level, power)),
+            // The superuser of a server rules there, whatever becomes of the cell.
+            Err(_) if superuser => return Ok(Cps::new(caller.who.principal, caller.who.level, power)),
+            Err(fault) => return Err(fault),
+        };
+        let key =
+            Key { principal: self.principal_of(caller)?, level: caller.who.level, superuser, host: caller.who.host };
+        self.whose.refresh(db.access());
+        match self.whose.subdomain(db.access(), key) {
+            Err(_) if superuser => Ok(Cps::new(key.principal, key.level, power)),
+            found => Ok(found?),
+        }
+    }
+}
