@@ -147,6 +147,34 @@ check "it says what it is" says "named dynroot" 0 fs examine "$far/all"
 check "each volume says its cell" says "lives in cell 'far.test'" 0 fs whichcell "$far/all/far.test"
 check "df shows all" sh -c "df '$far/all' > /dev/null && df --output=source '$far/all/far.test' | grep -q 'rialto:far.test#root.cell'"
 check "it is unmounted with all below it" within 60 "$RIALTO" umount --dir "$CELL" "$far/all"
+# DNS knows it too.
+mv "$CELL/cells.toml" "$WORK/cells.toml"
+python3 - "$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$far/cell/cell.toml")" "$WORK/dns.port" << 'END' & dns=$!
+import socket, struct, sys
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("127.0.0.1", 0))
+open(sys.argv[2], "w").write(str(udp.getsockname()[1]))
+def name(text): return b"".join(bytes([len(label)]) + label.encode() for label in text.split(".")) + b"\0"
+while True:
+    asked, who = udp.recvfrom(512)
+    question = asked[12:]
+    if question.startswith(name("_rialto._tcp.far.test")):
+        target = name("afs.far.test")
+        srv = struct.pack(">HHHLHHHH", 0xC00C, 33, 1, 60, 6 + len(target), 1, 1, int(sys.argv[1])) + target
+        glue = target + struct.pack(">HHLH", 1, 1, 60, 4) + bytes([127, 0, 0, 1])
+        udp.sendto(asked[:2] + struct.pack(">HHHHH", 0x8180, 1, 1, 0, 1) + question + srv + glue, who)
+    else:
+        udp.sendto(asked[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + question, who)
+END
+within 10 sh -c "until test -s '$WORK/dns.port'; do sleep 0.1; done"
+check "a root that knows no other cell" within 60 "$RIALTO" mount --dynroot --daemon --dir "$CELL" --name-server "127.0.0.1:$(cat "$WORK/dns.port")" "$far/all"
+check "does not list one" sh -c "! ls '$far/all' | grep -q far.test"
+check "but finds it" grep -qx back "$far/all/far.test/tree"
+check "and lists it from then on" within 10 sh -c "until ls '$far/all' | grep -qx far.test; do sleep 0.1; done"
+check "and finds no other" refused ls "$far/all/other.test"
+check "it is unmounted too" within 60 "$RIALTO" umount --dir "$CELL" "$far/all"
+kill $dns
+mv "$WORK/cells.toml" "$CELL/cells.toml"
 # Who ends a cell for good has the clients hand over first.
 check "all of it is there" sync "$top/far/tree"
 check "ours is ours" test -d "$A/tree/dir"

@@ -1,4 +1,5 @@
-//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says. It is read when somebody comes by, so what is added there needs no new mount.
+//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for cells that it does not name DNS (`srv.rs`). It is read when somebody comes by, so what is added there
+//! needs no new mount.
 //!
 //! ```toml
 //! ["example.org"]
@@ -6,6 +7,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
 
 use crate::ask::endpoint;
+use crate::srv::CellsOfDns;
 
 /// For all mounts of a machine.
 const OF_MACHINE: &str = "/etc/rialto/cells.toml";
@@ -30,9 +33,10 @@ struct Entry {
 }
 
 /// How a mount reaches other cells.
-#[derive(Clone, Debug)]
 pub struct Cells {
     files: Vec<PathBuf>,
+    /// For cells that no file names.
+    dns: CellsOfDns,
     /// Where each has a directory for its cache and identity.
     cache: PathBuf,
     cache_bytes_max: u64,
@@ -47,12 +51,19 @@ impl Cells {
             Some(file) => vec![file.to_owned()],
             None => vec![dir.join("cells.toml"), PathBuf::from(OF_MACHINE)],
         };
-        Cells { files, cache: cache.to_owned(), cache_bytes_max, display }
+        let dns = CellsOfDns::new(None);
+        Cells { files, dns, cache: cache.to_owned(), cache_bytes_max, display }
     }
 
-    /// The servers of a cell, as the first file says that knows it.
+    /// Asks these name servers instead of the machine's.
+    #[must_use]
+    pub fn with_name_servers(self, servers: Vec<SocketAddr>) -> Self {
+        if servers.is_empty() { self } else { Cells { dns: CellsOfDns::new(Some(servers)), ..self } }
+    }
+
+    /// The servers of a cell, as the first file says that knows it, or else DNS.
     pub fn servers(&self, cell: &str) -> Option<Vec<Endpoint>> {
-        self.each_file().find_map(|known| known.get(cell).cloned())
+        self.each_file().find_map(|known| known.get(cell).cloned()).or_else(|| self.dns.servers_of(cell))
     }
 
     /// The cells that the files name.
@@ -70,7 +81,7 @@ impl Cells {
     /// Begins a session with a server of the cell.
     ///
     /// # Errors
-    /// `NoVolume` if no file knows it; why the last of its servers cannot be reached.
+    /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be reached.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
         let servers = self.servers(cell).ok_or(Fault::NoVolume)?;
         // The name has a place of its own whatever it is.
@@ -134,10 +145,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cells = Cells::new(None, dir.path(), dir.path(), 0, String::new());
         assert_eq!(cells.files[1], Path::new(OF_MACHINE));
-        assert_eq!(cells.servers("a.test"), None);
-        assert_eq!(cells.reach("a.test").err(), Some(Error::Fault(Fault::NoVolume)));
-        std::fs::write(dir.path().join("cells.toml"), "[\"a.test\"]\nservers = [\"unix:/absent\"]").unwrap();
-        assert_eq!(cells.servers("a.test"), Some(vec![Endpoint::Unix("/absent".into())]));
-        assert!(cells.reach("a.test").is_err());
+        assert_eq!(cells.servers("far"), None);
+        assert_eq!(cells.reach("far").err(), Some(Error::Fault(Fault::NoVolume)));
+        std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]").unwrap();
+        assert_eq!(cells.servers("far"), Some(vec![Endpoint::Unix("/absent".into())]));
+        assert!(cells.reach("far").is_err());
     }
 }

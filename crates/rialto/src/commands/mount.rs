@@ -1,6 +1,7 @@
 //! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -85,6 +86,9 @@ pub struct Mount {
     /// /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
     cells: Option<PathBuf>,
+    /// Asked for cells that no file names [default: those of /etc/resolv.conf]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    name_server: Vec<SocketAddr>,
     /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
@@ -155,6 +159,9 @@ impl Mount {
         if let Some(cells) = &cells {
             arguments.extend(["--cells".as_ref(), cells.as_os_str()]);
         }
+        let name_servers: Vec<String> =
+            self.name_server.iter().map(|server| format!("--name-server={server}")).collect();
+        arguments.extend(name_servers.iter().map(AsRef::<OsStr>::as_ref));
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
@@ -233,6 +240,7 @@ impl Mount {
     fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let cells = Cells::new(self.cells.as_deref(), &self.place.path()?, &cache, self.cache_size, display(at));
+        let cells = cells.with_name_servers(self.name_server.clone());
         let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
         match volumes {
