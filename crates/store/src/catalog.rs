@@ -94,7 +94,20 @@ impl Partition {
     /// # Errors
     /// As [`Partition::create_volume`].
     pub fn create_numbered_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
+        self.make_volume(id, name, root, self.0.encrypts)
+    }
+
+    /// As [`Partition::create_numbered_volume`], with a key of its own that encrypts what its files hold (`cipher.rs`).
+    ///
+    /// # Errors
+    /// As there; `Locked` if nobody keeps keys for this partition.
+    pub fn create_encrypted_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
+        self.make_volume(id, name, root, true)
+    }
+
+    fn make_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot, encrypt: bool) -> Result<Arc<Volume>> {
         let media = &self.0.media;
+        let cipher = if encrypt { Some(media.ciphers.make()?) } else { None };
         media.room_for_records()?;
         let catalog = self.0.catalog.lock();
         let mut batch = Batch::default();
@@ -116,6 +129,9 @@ impl Partition {
             sealed: Vec::new(),
         };
         put_header(id, &header, &mut batch);
+        if let Some(wrapped) = cipher {
+            media.ciphers.put(id, &wrapped, &mut batch)?;
+        }
         let mut update = Update::new();
         let vnode = Vnode::new(Fid::root(id), Kind::Directory, root.mode, root.uid, root.gid, VnodeNo::ROOT, root.now);
         update.create_vnode(&vnode);

@@ -36,6 +36,10 @@ pub enum StoreError {
     #[error("store misused: {0}")]
     Misuse(&'static str),
 
+    /// The volume is encrypted, and its key is not to be had.
+    #[error("no key: {0}")]
+    Locked(String),
+
     // The medium's doing.
     /// The partition is full, or so nearly that only removals are taken.
     #[error("partition is full")]
@@ -52,6 +56,9 @@ impl StoreError {
     /// Sorts an error of the operating system.
     pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
         use rustix::io::Errno;
+        if let Some(StoreError::Locked(why)) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            return StoreError::Locked(why.clone());
+        }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOSPC | Errno::DQUOT) => StoreError::NoSpace,
             Some(Errno::FBIG) => StoreError::TooBig,
@@ -72,6 +79,7 @@ impl From<StoreError> for Fault {
             StoreError::Taken(_) => Fault::Exists,
             StoreError::Misuse(_) | StoreError::NoStream(_) => Fault::Invalid,
             StoreError::Busy(_) => Fault::Busy,
+            StoreError::Locked(_) => Fault::Offline,
             StoreError::Damaged(_) => Fault::Damaged,
             StoreError::Medium(_) => Fault::Medium,
         }

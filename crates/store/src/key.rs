@@ -32,6 +32,8 @@ pub(crate) mod kind {
     pub(crate) const GARBAGE: u8 = b'g';
     /// A body that is to be packed.
     pub(crate) const PACK: u8 = b'z';
+    /// A tree's key, wrapped (`cipher.rs`).
+    pub(crate) const CIPHER: u8 = b'k';
 }
 
 /// Bytes of the inverted epoch at the end of a key.
@@ -101,6 +103,11 @@ pub(crate) fn partition(which: u64) -> Key {
 
 pub(crate) fn volume(id: VolumeId) -> Key {
     Key::new(kind::VOLUME).number(id.0)
+}
+
+/// The key that the tree's bodies are encrypted with.
+pub(crate) fn cipher(tree: VolumeId) -> Key {
+    Key::new(kind::CIPHER).number(tree.0)
 }
 
 pub(crate) fn view(id: VolumeId) -> Key {

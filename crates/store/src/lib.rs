@@ -15,6 +15,7 @@ mod bodies;
 mod body;
 mod bucket;
 mod catalog;
+mod cipher;
 mod clone;
 mod disk;
 mod engine;
@@ -53,6 +54,7 @@ mod volume;
 
 pub use below::Compression;
 pub use blank::BlankName;
+pub use cipher::{KEY_BYTES, KeyKeeper, TreeKey};
 pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use format::{FORMAT_VERSION, Format, check_format};

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::bodies::Bodies;
-use crate::disk::Disk;
+use crate::cipher::{Ciphers, KeyKeeper};
+use crate::disk::{Ciphered, Disk};
 use crate::engine::{Batch, Engine, GatherScope, Gathered};
 use crate::room::reserve_bytes;
 use crate::{Room, Space, StoreError};
@@ -30,7 +31,9 @@ const TIDYING_STEP: Duration = Duration::from_millis(10);
 const FAR_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Media {
-    pub(crate) engine: Gathered,
+    pub(crate) engine: Arc<Gathered>,
+    /// Keys of encrypted trees; the disk has them too.
+    pub(crate) ciphers: Arc<Ciphers>,
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) bodies: Bodies,
     applied: AtomicU64,
@@ -53,10 +56,19 @@ pub(crate) struct Media {
 }
 
 impl Media {
-    pub(crate) fn new(engine: Box<dyn Engine>, disk: Box<dyn Disk>, open_bodies_max: usize, packs: bool) -> Arc<Media> {
+    pub(crate) fn new(
+        engine: Box<dyn Engine>,
+        disk: Box<dyn Disk>,
+        open_bodies_max: usize,
+        packs: bool,
+        keeper: Option<Arc<dyn KeyKeeper>>,
+    ) -> Arc<Media> {
+        let engine = Arc::new(Gathered::new(engine));
+        let ciphers = Arc::new(Ciphers::new(Arc::clone(&engine), keeper));
         Arc::new(Media {
-            engine: Gathered::new(engine),
-            disk,
+            engine,
+            disk: Box::new(Ciphered::new(disk, Arc::clone(&ciphers))),
+            ciphers,
             bodies: Bodies::new(open_bodies_max),
             applied: AtomicU64::new(0),
             synced: AtomicU64::new(0),

@@ -208,6 +208,10 @@ impl Trunk {
     /// Makes the packed file; whether it is worth it, and is on disk.
     fn make_packed(&self, name: BodyName, packed: BodyName, sealed: &(u64, Vnode)) -> Result<bool> {
         let (media, (epoch, vnode)) = (&self.media, sealed);
+        // A file of units has no length of its own, which a packed one needs.
+        if media.ciphers.of(self.id)?.is_some() {
+            return Ok(false);
+        }
         let lost = || StoreError::Damaged(format!("the file of {}", vnode.status.fid));
         let plain = open_body(&*media.disk, name).map_err(failed("open of a body"))?.ok_or_else(lost)?;
         media.room_for(vnode.status.used)?;

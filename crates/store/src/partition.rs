@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
 use types::{BootVerifier, VolumeId};
 
+use crate::cipher::KeyKeeper;
 use crate::disk::{Disk, Files, MemDisk};
 use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
 use crate::key;
@@ -42,11 +43,22 @@ pub struct OpenOptions {
     pub seed: Option<u64>,
     /// Bodies that only sealed epochs show are compressed in the background (`pack.rs`), unless the file system below does it. What is packed can be read either way.
     pub compress: bool,
+    /// Who keeps the key of encrypted volumes; without, there are none, and those that are there are offline.
+    pub keys: Option<Arc<dyn KeyKeeper>>,
+    /// All new volumes are encrypted, also those that come from elsewhere.
+    pub encrypt: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cache_bytes: 128 << 20, open_bodies_max: 512, seed: None, compress: false }
+        OpenOptions {
+            cache_bytes: 128 << 20,
+            open_bodies_max: 512,
+            seed: None,
+            compress: false,
+            keys: None,
+            encrypt: false,
+        }
     }
 }
 
@@ -68,6 +80,8 @@ pub(crate) struct Inner {
     id: u128,
     server: String,
     compression: Compression,
+    /// New volumes are encrypted.
+    pub(crate) encrypts: bool,
     /// Held by whoever changes which volumes there are and what they are called.
     pub(crate) catalog: Mutex<()>,
     pub(crate) residents: Mutex<Residents>,
@@ -259,7 +273,8 @@ fn start(
     let compression = Compression::at(path, options.compress);
     let packs = compression == Compression::Packed;
     let partition = Partition(Arc::new(Inner {
-        media: Media::new(engine, disk, options.open_bodies_max, packs),
+        media: Media::new(engine, disk, options.open_bodies_max, packs, options.keys.clone()),
+        encrypts: options.encrypt,
         compression,
         id: found.id,
         server: found.server,
@@ -292,6 +307,7 @@ impl Partition {
         let media = &self.0.media;
         // What is read now is acted upon (files are removed), so it must not go back.
         media.engine.sync()?;
+        media.ciphers.look()?;
         let power_lost = self.recover_verifier()?;
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);

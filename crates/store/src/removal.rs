@@ -90,7 +90,7 @@ impl Removal {
 const REMOVALS_LOOKED_AT_MAX: usize = 1000;
 
 /// Kinds of a tree's records that go with it, each a range.
-const OF_TREES: [u8; 10] = [
+const OF_TREES: [u8; 11] = [
     kind::VNODE,
     kind::ENTRIES,
     kind::INLINE,
@@ -101,6 +101,7 @@ const OF_TREES: [u8; 10] = [
     kind::GARBAGE,
     kind::CHANGE,
     kind::PACK,
+    kind::CIPHER,
 ];
 
 impl Partition {
@@ -293,6 +294,7 @@ impl Partition {
         }
         batch.delete(&removal.key());
         media.apply(&batch)?;
+        media.ciphers.forget(removal.tree);
         Ok(files + 1)
     }
 

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use types::{VnodeNo, VolumeId};
 
 use crate::bodies::{BodyId, Gate};
@@ -243,7 +244,11 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
                 gate.backup = true;
                 let backup = record::decode_bytes("inline body", &key, value);
                 if let (true, Ok(Some(backup))) = (power_lost, backup) {
-                    restore(&volume.tree(), &gate, &vnode, &backup)?;
+                    match restore(&volume.tree(), &gate, &vnode, backup) {
+                        // Without its key nothing of the volume can be had; the mark and the backup wait for a start that has the key.
+                        Err(StoreError::Locked(why)) => tracing::warn!(%why, "a body is not looked at"),
+                        restored => restored?,
+                    }
                 }
             }
         } else {
@@ -257,7 +262,9 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
 }
 
 /// Puts the bytes that a body had before it moved into its file back, if the file's first block is not as it was last.
-fn restore(tree: &Tree, gate: &Gate, vnode: &Vnode, backup: &[u8]) -> Result<()> {
+fn restore(tree: &Tree, gate: &Gate, vnode: &Vnode, backup: Bytes) -> Result<()> {
+    let backup = tree.media.ciphers.open_inline(tree.id, vnode.no(), backup)?;
+    let backup = &backup[..];
     let stored = tree.sums(vnode.no(), 0)?;
     let file = open_file(tree, gate, vnode)?;
     if stored[0] != 0 && sums_found(&*file, vnode, 0, &stored)?[0] != stored[0] {

@@ -273,7 +273,10 @@ impl Tree {
 
     pub(crate) fn inline(&self, no: VnodeNo) -> Result<Option<Bytes>> {
         match self.newest(&key::of_vnode(kind::INLINE, self.id, no), self.epoch)? {
-            Some((key, value)) => record::decode_bytes("inline body", &key, value),
+            Some((key, value)) => {
+                let bytes = record::decode_bytes("inline body", &key, value)?;
+                bytes.map(|bytes| self.media.ciphers.open_inline(self.id, no, bytes)).transpose()
+            }
             None => Ok(None),
         }
     }

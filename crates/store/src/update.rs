@@ -302,7 +302,11 @@ impl Update {
         }
         for (no, bytes) in &self.inline {
             let prefix = key::of_vnode(kind::INLINE, tree.id, *no);
-            put_bytes(tree, &prefix, bytes.as_deref(), batch)?;
+            let sealed = match bytes {
+                Some(bytes) => tree.media.ciphers.seal_inline(tree.id, *no, bytes)?,
+                None => None,
+            };
+            put_bytes(tree, &prefix, sealed.as_deref().or(bytes.as_deref()), batch)?;
         }
         for ((no, name), value) in &self.xattrs {
             put_bytes(tree, &key::xattr(tree.id, *no, name), value.as_deref(), batch)?;

@@ -67,6 +67,12 @@ enum Shows {
 }
 
 impl Volume {
+    /// Whether what its files hold is encrypted on the disk; then kernels are given none of it.
+    pub fn is_encrypted(&self) -> bool {
+        // Without its key it is, too.
+        !matches!(self.trunk.media.ciphers.of(self.trunk.id), Ok(None))
+    }
+
     /// The volume that writes the tree.
     pub(crate) fn head(trunk: Arc<Trunk>) -> Volume {
         Volume::new(trunk.id, trunk, Shows::Head)

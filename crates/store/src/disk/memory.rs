@@ -146,6 +146,14 @@ impl MemFiles {
         file.sync();
     }
 
+    /// All pages that are kept, with their files' numbers.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
+        let mut files: Vec<_> = self.files.iter().collect();
+        files.sort_unstable_by_key(|(id, _)| **id);
+        files.iter().map(|(_, file)| file.pages.values().flat_map(|page| page.iter().copied()).collect()).collect()
+    }
+
     pub(crate) fn names(&self) -> Vec<BodyName> {
         self.names.keys().copied().collect()
     }

@@ -1,5 +1,6 @@
 //! Where body files are: real files, or memory that can crash.
 
+mod ciphered;
 mod files;
 mod memory;
 mod packed;
@@ -9,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub(crate) use ciphered::Ciphered;
 pub(crate) use files::Files;
 pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
 pub(crate) use packed::{pack, unpack};

@@ -574,8 +574,13 @@ mod tests {
     fn what_cannot_be_written_out_ends_all_changes_and_no_other_goes_before_it() {
         let broken = || StoreError::Medium("broken".to_owned());
         let (below, refusing, machine) = refusing(vec![broken(), broken()]);
-        let media =
-            crate::media::Media::new(Box::new(refusing), Box::new(crate::disk::MemDisk(machine.0.clone())), 4, false);
+        let media = crate::media::Media::new(
+            Box::new(refusing),
+            Box::new(crate::disk::MemDisk(machine.0.clone())),
+            4,
+            false,
+            None,
+        );
         let gathering = crate::Gathering::begin(&media);
         media.apply(&one(b"1")).unwrap();
         std::thread::scope(|other| {

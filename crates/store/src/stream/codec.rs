@@ -41,6 +41,8 @@ pub struct StreamHead {
     pub next_slot: u64,
     /// What the epoch uses.
     pub usage: Usage,
+    /// Its files are encrypted at the source, so they must be where they go. On the way they are not.
+    pub encrypted: bool,
 }
 
 /// A part that was found whole.
@@ -276,22 +278,24 @@ pub(super) fn put_head(out: &mut Out, head: &StreamHead) {
     out.u64(head.next_slot);
     out.u64(head.usage.bytes);
     out.u64(head.usage.files);
-    // Room for what a later layout may need.
-    out.u64(0);
+    // The rest is room for what a later layout may need.
+    out.u64(u64::from(head.encrypted));
 }
 
 pub(super) fn get_head(from: &mut In<'_>) -> Option<StreamHead> {
-    let head = StreamHead {
+    let mut head = StreamHead {
         tree: VolumeId(from.u64()?),
         epoch: from.u64()?,
         since: from.u64()?,
         hash_key: from.u128()?,
         next_slot: from.u64()?,
         usage: Usage { bytes: from.u64()?, files: from.u64()? },
+        encrypted: false,
     };
-    let spare = from.u64()?;
+    let flags = from.u64()?;
+    head.encrypted = flags == 1;
     let epochs = head.since < head.epoch && head.epoch < u64::MAX;
-    (spare == 0 && head.tree.0 != 0 && head.next_slot > 0 && epochs).then_some(head)
+    (flags <= 1 && head.tree.0 != 0 && head.next_slot > 0 && epochs).then_some(head)
 }
 
 pub(super) fn put_cursor(out: &mut Out, cursor: StreamCursor) {

@@ -109,6 +109,10 @@ impl Partition {
                 }
                 self.take_number(&catalog, Some(tree), &mut batch)?;
                 put_header(tree, &empty_tree(tree, head), &mut batch);
+                if head.encrypted || self.0.encrypts {
+                    let ciphers = &self.0.media.ciphers;
+                    ciphers.put(tree, &ciphers.make()?, &mut batch)?;
+                }
                 batch.add(&key::usage(tree), &[0, 0]);
                 self.0.media.apply(&batch)?;
             }

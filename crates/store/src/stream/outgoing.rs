@@ -67,6 +67,7 @@ impl Volume {
             hash_key: header.hash_key,
             next_slot: header.next_slot,
             usage: self.usage(),
+            encrypted: self.is_encrypted(),
         };
         Ok((head, (since != 0).then(|| self.tree().at(since))))
     }

@@ -134,8 +134,8 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_shown_stays_and_all_else_goes(ops in ops(), order in prop::collection::vec(0..4_u8, 8)) {
-        let mut world = World::new();
+    fn what_is_shown_stays_and_all_else_goes(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 8)) {
+        let mut world = World::new_as(encrypted);
         for op in &ops {
             world.step(op);
             prop_assert_eq!(world.found(), world.model.clone(), "after {:?}", op);
@@ -161,8 +161,8 @@ proptest! {
 
     /// The read-write volume goes first: its clones stay whole, and the last of them takes all with it.
     #[test]
-    fn clones_outlive_the_volume_that_they_were_made_of(ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
-        let mut world = World::new();
+    fn clones_outlive_the_volume_that_they_were_made_of(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
+        let mut world = World::new_as(encrypted);
         ops.iter().for_each(|op| world.step(op));
         let World { machine, partition, volume, mut model } = world;
         partition.remove_volume(volume.id()).unwrap();

@@ -23,7 +23,11 @@ struct Past {
 
 impl Past {
     fn new() -> Past {
-        let world = World::new();
+        Past::new_as(false)
+    }
+
+    fn new_as(encrypted: bool) -> Past {
+        let world = World::new_as(encrypted);
         Past { states: vec![world.model.clone()], world, versions: BTreeMap::new() }
     }
 
@@ -221,8 +225,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn nothing_stable_is_lost_and_nothing_is_half_done(ops in prop::collection::vec(op(), 1..40)) {
-        let mut past = Past::new();
+    fn nothing_stable_is_lost_and_nothing_is_half_done(
+        encrypted in any::<bool>(),
+        ops in prop::collection::vec(op(), 1..40),
+    ) {
+        let mut past = Past::new_as(encrypted);
         for op in &ops {
             past.step(op)?;
         }
@@ -238,8 +245,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn scopes_lose_nothing_that_may_be_told(scopes in prop::collection::vec((op(), prop::collection::vec(op(), 1..12)), 1..6)) {
-        let mut past = Past::new();
+    fn scopes_lose_nothing_that_may_be_told(
+        encrypted in any::<bool>(),
+        scopes in prop::collection::vec((op(), prop::collection::vec(op(), 1..12)), 1..6),
+    ) {
+        let mut past = Past::new_as(encrypted);
         for (alone, together) in &scopes {
             past.step(alone)?;
             past.gathered(together)?;

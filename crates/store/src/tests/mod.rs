@@ -1,6 +1,7 @@
 //! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
 
 mod catalog;
+mod cipher;
 mod clones;
 mod crash;
 mod damage;

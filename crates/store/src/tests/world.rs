@@ -10,6 +10,7 @@ use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeK
 use crate::{
     BLOCK_BYTES, Finding, MemMachine, NewClone, NewRoot, OpenOptions, Partition, Place, Quota, Update, Vnode, Volume,
 };
+use crate::{KEY_BYTES, KeyKeeper, TreeKey};
 
 /// Where an operation on a body begins: mostly within a few blocks, sometimes around the end of the first MiB.
 pub(crate) fn offset() -> impl Strategy<Value = u64> {
@@ -139,7 +140,29 @@ pub(crate) fn make_file(volume: &Volume, name: &Name, fill: impl FnOnce(&mut Vno
 
 pub(crate) fn options() -> OpenOptions {
     // Few open bodies, so that gates come and go.
-    OpenOptions { seed: Some(7), open_bodies_max: 2, compress: true, ..OpenOptions::default() }
+    OpenOptions {
+        seed: Some(7),
+        open_bodies_max: 2,
+        compress: true,
+        keys: Some(Arc::new(Keys)),
+        ..OpenOptions::default()
+    }
+}
+
+/// Wraps keys so that each is found again, and nothing else passes for one.
+#[derive(Debug)]
+pub(crate) struct Keys;
+
+impl KeyKeeper for Keys {
+    fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
+        Ok(key.iter().map(|byte| byte ^ 0x5a).chain(*b"test").collect())
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String> {
+        let bytes = wrapped.strip_suffix(b"test").ok_or("not wrapped here")?;
+        let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| "of another length")?;
+        Ok(TreeKey::new(key.map(|byte| byte ^ 0x5a)))
+    }
 }
 
 pub(crate) fn new_root() -> NewRoot {
@@ -164,9 +187,18 @@ const MODES: [AllocateMode; 5] = [
 
 impl World {
     pub(crate) fn new() -> World {
+        World::new_as(false)
+    }
+
+    pub(crate) fn new_as(encrypted: bool) -> World {
         let machine = MemMachine::new();
         let partition = Partition::open_memory(&machine, options()).unwrap();
-        let volume = partition.create_volume(&Name::new(b"root").unwrap(), &new_root()).unwrap();
+        let name = Name::new(b"root").unwrap();
+        let volume = if encrypted {
+            partition.create_encrypted_volume(None, &name, &new_root()).unwrap()
+        } else {
+            partition.create_volume(&name, &new_root()).unwrap()
+        };
         World { machine, partition, volume, model: Model::default() }
     }
 

@@ -53,7 +53,7 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
-        if !volume.partition.has_descriptors() {
+        if !volume.hands_out_bodies() {
             return Err(Fault::Unsupported);
         }
         if !self.has_ample_room(&volume)? {
@@ -72,6 +72,9 @@ impl Vice {
     pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
+        if volume.store.is_encrypted() {
+            return Err(Fault::Unsupported);
+        }
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;

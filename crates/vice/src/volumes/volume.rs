@@ -56,6 +56,11 @@ impl ViceVolume {
         if self.store.is_writable() { Ok(()) } else { Err(Fault::ReadOnly) }
     }
 
+    /// Whether kernels on this machine may be given its bodies.
+    pub fn hands_out_bodies(&self) -> bool {
+        self.partition.has_descriptors() && !self.store.is_encrypted()
+    }
+
     /// Whether an administrator took it off.
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Relaxed)

@@ -1,0 +1,433 @@
+//! Encryption of what a volume's files hold: bodies and inline bodies, with a key of the tree's own that a keeper wraps.
+//!
+//! Model. A tree that is encrypted has a record `k` with its key, wrapped; the keeper (a file of keys, a key server) unwraps it once. To change the keeper's
+//! key only that record is written anew. Names, statuses, attributes and sizes are not encrypted, nor are the checksums of blocks, which are of the plain bytes.
+//!
+//! *Bodies* keep their length and their holes: AES-256-XTS, as disks are encrypted, in sectors of 4 KiB, with the vnode and the sector's number as the
+//! tweak. Each unit of 16 bytes depends on its own plain bytes and its place alone. So an interrupted write leaves each unit old or new, as it does without encryption; a copy of the file is a copy
+//! of the body, whatever it is called; and a unit of which nothing was ever written is zero in the file, which no written one is (but for one in 2^128).
+//! XTS does not notice changes by who can write on the disk; the checksums notice accidents.
+//!
+//! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce, with a key for each vnode, bound to it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use openssl::cipher::Cipher;
+use openssl::cipher_ctx::CipherCtx;
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::sign::Signer;
+use openssl::symm;
+use parking_lot::Mutex;
+use types::{VnodeNo, VolumeId};
+use zeroize::Zeroizing;
+
+use crate::engine::{Batch, Engine, Gathered, prefix_end};
+use crate::key::{self, kind};
+use crate::record;
+use crate::{Partition, StoreError};
+
+/// Bytes of a tree's key.
+pub const KEY_BYTES: usize = 32;
+/// What is encrypted at once, with one tweak.
+const SECTOR: usize = 4096;
+/// What depends on nothing but itself and its place.
+pub(crate) const UNIT: u64 = 16;
+const NONCE_BYTES: usize = 12;
+const TAG_BYTES: usize = 16;
+/// Trees that are remembered to be encrypted or not.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// A tree's key in the clear; erased when it is dropped.
+pub type TreeKey = Zeroizing<[u8; KEY_BYTES]>;
+
+/// Who keeps the key that trees' keys are wrapped with.
+pub trait KeyKeeper: Send + Sync + fmt::Debug {
+    /// Wraps a tree's key.
+    ///
+    /// # Errors
+    /// What is wrong, for people; without any part of a key.
+    fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String>;
+
+    /// Unwraps it.
+    ///
+    /// # Errors
+    /// As [`KeyKeeper::wrap`]: the key is not here, or what is to be unwrapped is damaged.
+    fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String>;
+}
+
+/// What bodies of one tree are encrypted with.
+pub(crate) struct BodyKey {
+    /// Two keys: of the bytes, and of the tweak.
+    bodies: Zeroizing<[u8; 2 * KEY_BYTES]>,
+    inline: TreeKey,
+}
+
+impl fmt::Debug for BodyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyKey(..)")
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // to be named in `map_err`
+fn broken(error: ErrorStack) -> StoreError {
+    StoreError::Medium(format!("encryption: {error}"))
+}
+
+/// One key for one purpose.
+fn derive(key: &[u8], purpose: &[u8]) -> Result<TreeKey, ErrorStack> {
+    let key = PKey::hmac(key)?;
+    let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
+    let mut derived = TreeKey::default();
+    signer.update(purpose)?;
+    signer.sign(&mut derived[..])?;
+    Ok(derived)
+}
+
+impl BodyKey {
+    fn new(key: &TreeKey) -> Result<BodyKey, ErrorStack> {
+        let mut bodies = Zeroizing::new([0; 2 * KEY_BYTES]);
+        bodies[..KEY_BYTES].copy_from_slice(&derive(&key[..], b"rialto bodies: bytes")?[..]);
+        bodies[KEY_BYTES..].copy_from_slice(&derive(&key[..], b"rialto bodies: places")?[..]);
+        Ok(BodyKey { bodies, inline: derive(&key[..], b"rialto inline bodies")? })
+    }
+
+    /// Encrypts `data`, which are whole units and belong at `at`, a multiple of the unit.
+    pub(crate) fn encrypt(&self, vnode: VnodeNo, at: u64, data: &mut [u8]) -> Result<(), ErrorStack> {
+        let mut cipher = CipherCtx::new()?;
+        cipher.encrypt_init(Some(Cipher::aes_256_xts()), Some(&self.bodies[..]), None)?;
+        each_sector(at, data, |sector, inside, part| {
+            cipher.encrypt_init(None, None, Some(&tweak(vnode, sector)))?;
+            through(&mut cipher, inside, part)
+        })
+    }
+
+    /// Decrypts what [`BodyKey::encrypt`] made; units of zeros stay zeros.
+    pub(crate) fn decrypt(&self, vnode: VnodeNo, at: u64, data: &mut [u8]) -> Result<(), ErrorStack> {
+        let mut cipher = CipherCtx::new()?;
+        cipher.decrypt_init(Some(Cipher::aes_256_xts()), Some(&self.bodies[..]), None)?;
+        each_sector(at, data, |sector, inside, part| {
+            let (units, _) = part.as_chunks::<{ UNIT as usize }>();
+            let holes: Vec<usize> = (0..units.len()).filter(|unit| u128::from_ne_bytes(units[*unit]) == 0).collect();
+            if holes.len() == units.len() {
+                return Ok(());
+            }
+            cipher.decrypt_init(None, None, Some(&tweak(vnode, sector)))?;
+            through(&mut cipher, inside, part)?;
+            for unit in holes {
+                part[unit * UNIT as usize..][..UNIT as usize].fill(0);
+            }
+            Ok(())
+        })
+    }
+
+    fn inline_key(&self, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
+        derive(&self.inline[..], &vnode.0.to_le_bytes())
+    }
+
+    fn seal_inline(&self, vnode: VnodeNo, bytes: &[u8]) -> Result<Vec<u8>, ErrorStack> {
+        let mut nonce = [0; NONCE_BYTES];
+        openssl::rand::rand_bytes(&mut nonce)?;
+        let mut tag = [0; TAG_BYTES];
+        let key = self.inline_key(vnode)?;
+        let sealed = symm::encrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(&nonce), &[], bytes, &mut tag)?;
+        Ok([&nonce[..], &tag, &sealed].concat())
+    }
+
+    fn open_inline(&self, vnode: VnodeNo, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
+        let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;
+        let key = self.inline_key(vnode).ok()?;
+        symm::decrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(nonce), &[], bytes, tag).ok()
+    }
+}
+
+fn tweak(vnode: VnodeNo, sector: u64) -> [u8; 16] {
+    (u128::from(vnode.0) << 64 | u128::from(sector)).to_le_bytes()
+}
+
+/// Visits the parts of `data` that lie in one sector each: the sector, where in it the part begins, and the part.
+fn each_sector(
+    at: u64,
+    mut data: &mut [u8],
+    mut visit: impl FnMut(u64, usize, &mut [u8]) -> Result<(), ErrorStack>,
+) -> Result<(), ErrorStack> {
+    let mut at = at;
+    while !data.is_empty() {
+        let (sector, inside) = (at / SECTOR as u64, (at % SECTOR as u64) as usize);
+        let count = data.len().min(SECTOR - inside);
+        let (part, rest) = data.split_at_mut(count);
+        visit(sector, inside, part)?;
+        data = rest;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Sends a part of a sector through a cipher that stands at the sector's beginning.
+fn through(cipher: &mut CipherCtx, inside: usize, part: &mut [u8]) -> Result<(), ErrorStack> {
+    if inside == 0 {
+        return cipher.cipher_update_inplace(part, part.len()).map(drop);
+    }
+    // What stands before it does not matter: each unit is by itself.
+    let mut sector = [0; SECTOR];
+    let end = inside + part.len();
+    sector[inside..end].copy_from_slice(part);
+    cipher.cipher_update_inplace(&mut sector[..end], end)?;
+    part.copy_from_slice(&sector[inside..end]);
+    Ok(())
+}
+
+/// The keys of a partition's trees.
+pub(crate) struct Ciphers {
+    engine: Arc<Gathered>,
+    keeper: Option<Arc<dyn KeyKeeper>>,
+    /// There may be a tree that is encrypted.
+    any: AtomicBool,
+    known: Mutex<HashMap<VolumeId, Option<Arc<BodyKey>>>>,
+}
+
+impl Ciphers {
+    pub(crate) fn new(engine: Arc<Gathered>, keeper: Option<Arc<dyn KeyKeeper>>) -> Ciphers {
+        Ciphers { engine, keeper, any: AtomicBool::new(true), known: Mutex::default() }
+    }
+
+    /// Looks once whether any tree is encrypted, so that nothing is asked where none is.
+    pub(crate) fn look(&self) -> Result<(), StoreError> {
+        let prefix = [kind::CIPHER];
+        let mut any = false;
+        self.engine.scan(&prefix, &prefix_end(&prefix), &mut |_, _| {
+            any = true;
+            std::ops::ControlFlow::Break(())
+        })?;
+        self.any.store(any, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What bodies of the tree are encrypted with; `None`: with nothing.
+    ///
+    /// # Errors
+    /// `Locked` if the keeper does not give the key; `Damaged`, `Medium`.
+    pub(crate) fn of(&self, tree: VolumeId) -> Result<Option<Arc<BodyKey>>, StoreError> {
+        if !self.any.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        if let Some(known) = self.known.lock().get(&tree) {
+            return Ok(known.clone());
+        }
+        let found = match self.wrapped(tree)? {
+            Some(wrapped) => Some(self.unwrap(tree, &wrapped)?),
+            None => None,
+        };
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(tree, found.clone());
+        Ok(found)
+    }
+
+    /// The tree's key as it is kept; `None`: it has none.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub(crate) fn wrapped(&self, tree: VolumeId) -> Result<Option<Vec<u8>>, StoreError> {
+        if !self.any.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let key = key::cipher(tree);
+        match self.engine.get(&key)? {
+            Some(value) => Ok(record::decode_bytes("key of a volume", &key, value)?.map(Vec::from)),
+            None => Ok(None),
+        }
+    }
+
+    fn unwrap(&self, tree: VolumeId, wrapped: &[u8]) -> Result<Arc<BodyKey>, StoreError> {
+        let keeper = self.keeper()?;
+        let key = keeper.unwrap(wrapped).map_err(|why| StoreError::Locked(format!("volume {}: {why}", tree.0)))?;
+        BodyKey::new(&key).map(Arc::new).map_err(broken)
+    }
+
+    fn keeper(&self) -> Result<&Arc<dyn KeyKeeper>, StoreError> {
+        self.keeper
+            .as_ref()
+            .ok_or_else(|| StoreError::Locked("this server has no keys for encrypted volumes".to_owned()))
+    }
+
+    /// A key for a new tree, wrapped.
+    ///
+    /// # Errors
+    /// `Locked`.
+    pub(crate) fn make(&self) -> Result<Vec<u8>, StoreError> {
+        let mut key = TreeKey::default();
+        openssl::rand::rand_bytes(&mut key[..]).map_err(broken)?;
+        self.keeper()?.wrap(&key).map_err(StoreError::Locked)
+    }
+
+    /// The tree, which has nothing yet or only what was wrapped by another key, has this key. The batch is applied next.
+    ///
+    /// # Errors
+    /// `Locked` if the keeper cannot unwrap it: nobody could read what is written.
+    pub(crate) fn put(&self, tree: VolumeId, wrapped: &[u8], batch: &mut Batch) -> Result<(), StoreError> {
+        let opened = self.unwrap(tree, wrapped)?;
+        let key = key::cipher(tree);
+        batch.put(&key, &record::encode_bytes(&key, wrapped));
+        self.any.store(true, Ordering::SeqCst);
+        self.known.lock().insert(tree, Some(opened));
+        Ok(())
+    }
+
+    /// Wraps each tree's key anew, as the keeper wraps now; says how many there are. What is encrypted stays as it is.
+    ///
+    /// # Errors
+    /// `Locked` if one of them cannot be unwrapped, which it is not changed by; `Medium`.
+    fn wrap_anew(&self, apply: &dyn Fn(&Batch) -> Result<(), StoreError>) -> Result<usize, StoreError> {
+        let prefix = [kind::CIPHER];
+        let mut found = Vec::new();
+        self.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        let keeper = self.keeper()?;
+        let count = found.len();
+        for (key, value) in found {
+            let Some(wrapped) = record::decode_bytes("key of a volume", &key, value)? else { continue };
+            let tree_key = keeper.unwrap(&wrapped).map_err(StoreError::Locked)?;
+            let mut batch = Batch::default();
+            batch.put(&key, &record::encode_bytes(&key, &keeper.wrap(&tree_key).map_err(StoreError::Locked)?));
+            apply(&batch)?;
+        }
+        Ok(count)
+    }
+
+    /// The batch of `put` was not applied, or the tree is gone.
+    pub(crate) fn forget(&self, tree: VolumeId) {
+        self.known.lock().remove(&tree);
+    }
+
+    /// An inline body as it is kept.
+    ///
+    /// # Errors
+    /// `Locked`, `Medium`.
+    pub(crate) fn seal_inline(
+        &self,
+        tree: VolumeId,
+        vnode: VnodeNo,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.of(tree)? {
+            Some(key) => key.seal_inline(vnode, bytes).map(Some).map_err(broken),
+            None => Ok(None),
+        }
+    }
+
+    /// An inline body as it was.
+    ///
+    /// # Errors
+    /// `Damaged` if it is not what was kept; `Locked`.
+    pub(crate) fn open_inline(
+        &self,
+        tree: VolumeId,
+        vnode: VnodeNo,
+        bytes: bytes::Bytes,
+    ) -> Result<bytes::Bytes, StoreError> {
+        let Some(key) = self.of(tree)? else { return Ok(bytes) };
+        let opened = key.open_inline(vnode, &bytes);
+        opened
+            .map(Into::into)
+            .ok_or_else(|| StoreError::Damaged(format!("inline body of vnode {} of {}", vnode.0, tree.0)))
+    }
+}
+
+impl Partition {
+    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now; says how many there are. Stable when it returns; stopped in the middle some are
+    /// wrapped in the old way and some in the new one. No body is written.
+    ///
+    /// # Errors
+    /// `Locked` if one of them cannot be unwrapped; `Medium`.
+    pub fn wrap_keys_anew(&self) -> Result<usize, StoreError> {
+        let media = &self.0.media;
+        let _catalog = self.0.catalog.lock();
+        let count = media.ciphers.wrap_anew(&|batch| media.apply(batch).map(drop))?;
+        media.sync()?;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(byte: u8) -> BodyKey {
+        BodyKey::new(&Zeroizing::new([byte; KEY_BYTES])).unwrap()
+    }
+
+    /// Any range of units by itself is what it is as part of the whole, both ways.
+    #[test]
+    fn each_unit_is_by_itself() {
+        let (key, vnode) = (key(1), VnodeNo(8));
+        let plain: Vec<u8> = (0..3 * SECTOR).map(|at| (at / 7) as u8).collect();
+        let mut whole = plain.clone();
+        key.encrypt(vnode, 0, &mut whole).unwrap();
+        for (from, to) in [(0, 16), (16, 48), (4080, 4112), (4096, 8192), (100 * 16, 700 * 16)] {
+            let mut part = plain[from..to].to_vec();
+            key.encrypt(vnode, from as u64, &mut part).unwrap();
+            assert_eq!(part, whole[from..to], "{from}..{to}");
+            key.decrypt(vnode, from as u64, &mut part).unwrap();
+            assert_eq!(part, plain[from..to], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_written_is_zeros_and_what_was_is_nowhere_in_the_clear() {
+        let (key, vnode) = (key(1), VnodeNo(8));
+        let mut file = vec![0; 2 * SECTOR];
+        key.encrypt(vnode, 32, &mut file[32..64]).unwrap();
+        assert!(file[32..64].chunks(16).all(|unit| unit.iter().any(|byte| *byte != 0)), "written zeros are no hole");
+        let mut read = file.clone();
+        key.decrypt(vnode, 0, &mut read).unwrap();
+        assert_eq!(read, vec![0; 2 * SECTOR]);
+        let mut other = file.clone();
+        key.decrypt(VnodeNo(10), 0, &mut other).unwrap();
+        assert_ne!(other, read, "the tweak has the vnode");
+        let mut wrong = file;
+        super::tests::key(2).decrypt(vnode, 0, &mut wrong).unwrap();
+        assert_ne!(wrong, read);
+    }
+
+    #[test]
+    fn an_inline_body_belongs_to_its_vnode_and_shows_each_change() {
+        let key = key(3);
+        let sealed = key.seal_inline(VnodeNo(4), b"short").unwrap();
+        assert_eq!(key.open_inline(VnodeNo(4), &sealed).as_deref(), Some(&b"short"[..]));
+        assert_eq!(key.open_inline(VnodeNo(6), &sealed), None);
+        assert_ne!(sealed, key.seal_inline(VnodeNo(4), b"short").unwrap());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[at] ^= 1;
+            assert_eq!(key.open_inline(VnodeNo(4), &damaged), None);
+            assert_eq!(key.open_inline(VnodeNo(4), &sealed[..at]), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_ways(bytes in prop::collection::vec(any::<u8>(), 1..600), at in 0..700u64) {
+            let bytes: Vec<u8> = bytes.into_iter().cycle().take(bytes_of(at)).collect();
+            let mut data = bytes.clone();
+            key(9).encrypt(VnodeNo(2), at * UNIT, &mut data).unwrap();
+            key(9).decrypt(VnodeNo(2), at * UNIT, &mut data).unwrap();
+            prop_assert_eq!(data, bytes);
+        }
+    }
+
+    fn bytes_of(at: u64) -> usize {
+        ((at % 400 + 1) * UNIT) as usize
+    }
+}

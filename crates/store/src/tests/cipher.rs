@@ -1,0 +1,155 @@
+//! Encrypted volumes: nothing of their files is on the disk in the clear, nothing of them is there without the key, and all of it is with it. That they
+//! keep what they are given through crashes, clones and streams is held by the other suites, which make encrypted ones too.
+
+use std::sync::Arc;
+
+use types::{Fid, Kind, Name, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use super::world::{Keys, World, make_file, name, new_root, options};
+use crate::{KeyKeeper, MemMachine, NewClone, OpenOptions, Partition, StoreError, TreeKey, Update, Vnode, Volume};
+
+const SECRET: &[u8] = b"the launch is at dawn. ";
+
+fn secret(bytes: usize) -> Vec<u8> {
+    SECRET.iter().copied().cycle().take(bytes).collect()
+}
+
+/// Everything that is on the machine's disk.
+fn shows(machine: &MemMachine, text: &[u8]) -> bool {
+    let machine = machine.0.lock();
+    let has = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    machine.log.records().any(|(_, value)| has(value)) || machine.files.contents().iter().any(|file| has(file))
+}
+
+/// An inline file, one in a file of its own, what sealed epochs show of both, and a link's target.
+fn fill(world: &World) {
+    let volume = &world.volume;
+    let [short, long] = [(1, 400), (2, 100_003)].map(|(number, bytes)| {
+        make_file(volume, &name(number), |vnode, update| volume.write(vnode, 0, &secret(bytes), update).unwrap())
+    });
+    let seen = Name::new(b"seen").unwrap();
+    let clone =
+        NewClone { id: None, name: seen, kind: VolumeKind::Snapshot, now: Timestamp::new(3, 3), replaces: None };
+    world.partition.clone_volume(volume.id(), &clone).unwrap();
+    for vnode in [short, long] {
+        let mut update = Update::new();
+        let mut vnode = volume.vnode(vnode.no()).unwrap().unwrap();
+        volume.write(&mut vnode, 17, SECRET, &mut update).unwrap();
+        update.put_vnode(&vnode);
+        volume.commit(update).unwrap();
+    }
+    world.partition.sync_all().unwrap();
+    while world.partition.sweep(100).unwrap() > 0 {}
+}
+
+fn read(volume: &Volume, number: u8) -> Result<Vec<u8>, StoreError> {
+    let entry = volume.lookup(VnodeNo::ROOT, name(number).as_bytes())?.unwrap();
+    let vnode = volume.vnode(entry.target.vnode)?.unwrap();
+    volume.read(&vnode, 0, 1 << 20).map(|bytes| bytes.to_vec())
+}
+
+#[test]
+fn nothing_is_on_the_disk_in_the_clear() {
+    for encrypted in [false, true] {
+        let world = World::new_as(encrypted);
+        fill(&world);
+        assert_eq!(shows(&world.machine, SECRET), !encrypted, "encrypted: {encrypted}");
+        assert_eq!(world.volume.is_encrypted(), encrypted);
+        let seen = world.partition.volume_named(b"seen").unwrap().unwrap();
+        assert_eq!(read(&seen, 1).unwrap(), secret(400));
+        assert_eq!(read(&seen, 2).unwrap(), secret(100_003));
+    }
+}
+
+#[test]
+fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
+    let world = World::new_as(true);
+    fill(&world);
+    let plain = world.partition.create_volume(&Name::new(b"plain").unwrap(), &new_root()).unwrap();
+    make_file(&plain, &name(1), |vnode, update| plain.write(vnode, 0, b"open", update).unwrap());
+    world.partition.sync_all().unwrap();
+    let World { machine, partition, volume, .. } = world;
+    drop((partition, volume, plain));
+    {
+        let partition = Partition::open_memory(&machine, OpenOptions { keys: None, ..options() }).unwrap();
+        let volume = partition.volume_named(b"root").unwrap().unwrap();
+        for number in [1, 2] {
+            assert!(matches!(read(&volume, number), Err(StoreError::Locked(_))));
+        }
+        let (vnode, unique) = volume.allocate(false).unwrap();
+        let fid = Fid { volume: volume.id(), vnode, unique };
+        let new = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
+        for length in [10, 100_000] {
+            let (mut vnode, mut update) = (new.clone(), Update::new());
+            let written = volume.write(&mut vnode, 0, &secret(length), &mut update);
+            update.put_vnode(&vnode);
+            let committed = written.and_then(|()| volume.commit(update));
+            assert!(matches!(committed, Err(StoreError::Locked(_))), "{committed:?}");
+        }
+        let root = Name::new(b"another").unwrap();
+        assert!(matches!(partition.create_encrypted_volume(None, &root, &new_root()), Err(StoreError::Locked(_))));
+        let plain = partition.volume_named(b"plain").unwrap().unwrap();
+        assert_eq!(read(&plain, 1).unwrap(), b"open");
+    }
+    let partition = Partition::open_memory(&machine, options()).unwrap();
+    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    assert_eq!(read(&volume, 2).unwrap().len(), 100_003);
+    assert!(!shows(&machine, SECRET));
+}
+
+#[test]
+fn a_copy_is_encrypted_with_a_key_of_its_own_or_refused() {
+    let world = World::new_as(true);
+    fill(&world);
+    let seen = world.partition.volume_named(b"seen").unwrap().unwrap();
+    let part = seen.changes_part(0, StreamCursor::START, 0).unwrap();
+    let head = crate::StreamPart::open(&part).unwrap().head;
+    assert!(head.encrypted);
+    let bare = Partition::open_memory(&MemMachine::new(), OpenOptions { keys: None, ..options() }).unwrap();
+    assert!(matches!(bare.begin_incoming(volume_of(&world), &head), Err(StoreError::Locked(_))));
+    assert!(bare.tree_of(volume_of(&world)).unwrap().is_none(), "nothing was begun");
+    let (machine, tree) = (MemMachine::new(), volume_of(&world));
+    let copy = Partition::open_memory(&machine, options()).unwrap();
+    copy.begin_incoming(tree, &head).unwrap();
+    let wrapped = |partition: &Partition| partition.0.media.ciphers.wrapped(tree).unwrap().unwrap();
+    assert_ne!(wrapped(&copy), wrapped(&world.partition));
+}
+
+fn volume_of(world: &World) -> VolumeId {
+    world.volume.id()
+}
+
+/// Wraps in another way, and knows the old one.
+#[derive(Debug)]
+struct Later;
+
+impl KeyKeeper for Later {
+    fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
+        Ok([b"later", &Keys.wrap(key)?[..]].concat())
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String> {
+        Keys.unwrap(wrapped.strip_prefix(b"later").unwrap_or(wrapped))
+    }
+}
+
+#[test]
+fn the_keepers_key_changes_and_no_body_is_written() {
+    let world = World::new_as(true);
+    fill(&world);
+    let World { machine, partition, volume, .. } = world;
+    let tree = volume.id();
+    drop((partition, volume));
+    let before = machine.0.lock().files.contents();
+    let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
+    assert_eq!(partition.wrap_keys_anew().unwrap(), 1);
+    assert!(partition.0.media.ciphers.wrapped(tree).unwrap().unwrap().starts_with(b"later"));
+    drop(partition);
+    assert_eq!(machine.0.lock().files.contents(), before);
+    let old = Partition::open_memory(&machine, options()).unwrap();
+    let volume = old.volume_named(b"root").unwrap().unwrap();
+    assert!(matches!(read(&volume, 2), Err(StoreError::Locked(_))), "the old keeper does not know it any more");
+    drop((old, volume));
+    let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
+    assert_eq!(read(&partition.volume_named(b"root").unwrap().unwrap(), 2).unwrap().len(), 100_003);
+}
