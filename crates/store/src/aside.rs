@@ -70,20 +70,23 @@ impl Volume {
         }
         let name = body_name(&tree, vnode).expect("the body is in a file");
         let copy = BodyName { generation: vnode.generations + 1, ..name };
-        media.room_for(vnode.status.used)?;
-        make_copy(media, name, copy)?;
         let mut batch = Batch::default();
-        self.name_copy(&tree, name, copy, &mut batch)?;
+        let is_shared = self.name_copy(&tree, name, copy, &mut batch)?;
+        if is_shared {
+            media.room_for(vnode.status.used)?;
+            make_copy(media, name, copy)?;
+            batch.delete(&unstable_key(copy));
+            note_body(media, copy, &mut batch);
+        }
         let mut stored = stored;
         if stored.place != vnode.place {
             return Err(StoreError::Misuse("the body is not as the vnode says"));
         }
-        stored.generations = copy.generation;
+        // The volume of the epoch that it was shared with may be gone since.
+        stored.generations = if is_shared { copy.generation } else { stored.generations };
         stored.own_since = tree.epoch;
         tree.put_vnode(&stored, &mut batch)?;
         tree.note_change(no, &mut batch);
-        batch.delete(&unstable_key(copy));
-        note_body(media, copy, &mut batch);
         media.apply(&batch)?;
         media.wake_packer();
         media.sync()?;
@@ -174,16 +177,17 @@ impl Volume {
         Ok(())
     }
 
-    /// The records of sealed epochs that name a body's file name its copy.
-    fn name_copy(&self, tree: &Tree, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<()> {
+    /// The records of sealed epochs that name a body's file name its copy; says whether there are any.
+    fn name_copy(&self, tree: &Tree, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<bool> {
         let place = |of: BodyName| Place::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
         let prefix = key::of_vnode(kind::VNODE, tree.id, name.vnode);
-        let mut result = Ok(());
+        let mut result = Ok(false);
         tree.media.engine.scan(&prefix.epoch(tree.floor), &prefix_end(&prefix), &mut |key, value| {
             match record::decode_vnode(key, tree.id, name.vnode, value) {
                 Ok(Some(old)) if old.place == place(name) => {
                     let new = Vnode { place: place(copy), generations: copy.generation, ..old };
                     batch.put(key, &record::encode_vnode(key, &new));
+                    result = Ok(true);
                     ControlFlow::Continue(())
                 }
                 // Still older records name older files.

@@ -422,3 +422,27 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     let clone = partition.volume_named(b"clone").unwrap().unwrap();
     assert_eq!(clone.read(&clone.vnode(file.no()).unwrap().unwrap(), 0, 8).unwrap(), [1; 8][..]);
 }
+
+/// The head has the file to itself again when the volume of the only epoch goes that it shared it with: no copy is made that nobody names.
+#[test]
+fn a_body_that_is_shared_no_more_is_not_copied() {
+    let world = World::new();
+    let file = create(&world.volume, 1, 70_000);
+    let kept = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
+    write(&world.volume, file.no(), 0, b"one");
+    let gone = world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
+    // The record of the next epoch, before anything is done to the body.
+    let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
+    vnode.status.mode = 0o640;
+    let mut update = Update::new();
+    update.put_vnode(&vnode);
+    world.volume.commit(update).unwrap();
+    let id = gone.id();
+    drop(gone);
+    world.partition.remove_volume(id).unwrap();
+    write(&world.volume, file.no(), 5, b"two");
+    sweep(&world.partition);
+    assert_eq!(world.machine.0.lock().files.names().len(), 2, "the head's, and that of the clone");
+    let shown = kept.vnode(file.no()).unwrap().unwrap();
+    assert_eq!(kept.read(&shown, 0, 3).unwrap(), [1; 3][..]);
+}
