@@ -95,7 +95,7 @@ check "leaves no snapshot behind" refused vos examine real.work.dumping
 check "and one of what was sealed" vos dump real.home.snapshot.after -file "$at/after.dump"
 check "of what changed since, little" vos dump real.work --since real.home.snapshot.after -file "$at/little.dump"
 check "that is less" test "$(stat -c %s "$at/little.dump")" -lt $(($(stat -c %s "$at/work.dump") / 10))
-check "it goes nowhere alone" says "there is no volume in that state" 1 vos restore -name real.again -file "$at/little.dump"
+check "it goes nowhere alone" says "overwrite incremental" 1 vos restore -name real.again -file "$at/little.dump"
 head -c 1000000 "$at/work.dump" > "$at/cut.dump"
 check "a dump that is cut off" says "cut off" 1 vos restore -name real.again -file "$at/cut.dump"
 { head -c 700000 "$at/work.dump"; printf XXXX; tail -c +700005 "$at/work.dump"; } > "$at/bad.dump"
@@ -109,9 +109,24 @@ check "it is mounted" mount_volume real.again "$before"
 check "it is the tree, byte for byte" diff "$at/dumped" <(picture "$before")
 check "with the quota" test "$(field real.again quota_bytes)" = "$(field real.work quota_bytes)"
 check "it goes on by itself" sh -c "echo mine > '$before/mine' && test ! -e '$home/mine'"
+check "an increment over what was changed is refused" says "it was changed since it was restored" 1 vos restore -name real.again -file "$at/little.dump" -overwrite incremental
+check "a full dump is no increment" says "overwrite full" 1 vos restore -name real.again -file "$at/work.dump" -overwrite incremental
+check "all of it over the volume, which is mounted" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/work.dump" -overwrite full
+check "it is the tree again, byte for byte" diff "$at/dumped" <(picture "$before")
+check "over another volume it is refused" says "a dump of another volume" 1 vos restore -name root.cell -file "$at/work.dump" -overwrite full
+check "which takes changes still" sh -c "echo fine > '$A/still-there' && rm '$A/still-there'"
 umount_volume "$before"
 check "it goes" vos remove real.again
 check "through a pipe" sh -c "'$RIALTO' vos dump real.home.snapshot.after --dir '$CELL' | '$RIALTO' vos restore -name real.again --dir '$CELL'"
+check "it is mounted" mount_volume real.again "$before"
+check "what was changed since comes over it" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/little.dump" -overwrite incremental
+check "it is what the other was, byte for byte" diff "$at/dumped" <(picture "$before")
+check "once more there is nothing to bring" says "has what the dump brings" 1 vos restore -name real.again -file "$at/little.dump" -overwrite i
+check "it goes on" sh -c "echo mine > '$before/mine' && grep -q mine '$before/mine'"
+umount_volume "$before"
+check "a dump of what was changed since a time" says "starts from real.home.snapshot" 0 vos dump real.work -time "$(date -u +'%Y-%m-%d %H:%M:%S')" -file "$at/since.dump"
+check "or of everything, where nothing is that old" says "everything is dumped" 0 vos dump real.work -time 2001-01-01 -file "$at/since.dump"
+check "a time that is none" says "is no time" 1 vos dump real.work -time yesterday -file "$at/since.dump"
 check "a scrub finds nothing" says "nothing is damaged" 0 within 120 "$RIALTO" doctor --scrub --json --dir "$CELL"
 check "that goes too" vos remove real.again
 

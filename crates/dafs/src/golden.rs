@@ -329,6 +329,7 @@ fn calls() -> Vec<(&'static str, Call)> {
                 partition: PartitionNo(1),
                 tree: VolumeId(0x0102),
                 part: Bytes::from_static(b"part"),
+                over: false,
             }),
         ),
         (
@@ -360,6 +361,15 @@ fn calls() -> Vec<(&'static str, Call)> {
             }))),
         ),
         ("tasks", Call::Volume(VolumeCall::Tasks)),
+        ("volume-incoming", Call::Volume(VolumeCall::Incoming { tree: None })),
+        (
+            "volume-finish-over",
+            Call::Volume(VolumeCall::Finish {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                finish: Finish::Over,
+            }),
+        ),
         ("volume-hold", Call::Volume(VolumeCall::Hold { id: VolumeId(0x0102), millis: 10_000 })),
         ("volume-serve", Call::Volume(VolumeCall::Serve { id: VolumeId(0x0102) })),
         ("cell-group", Call::Cell(CellCall::Group { volume: WhichVolume::Name(name("home.a")) })),
@@ -531,6 +541,21 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("part", Answer::Part(Bytes::from_static(b"part"))),
         ("cursor", Answer::Cursor(CURSOR)),
         ("tasks", Answer::Tasks(vec![task()])),
+        (
+            "incoming",
+            Answer::Incoming {
+                trees: vec![IncomingTree {
+                    partition: PartitionNo(1),
+                    tree: VolumeId(0x0102),
+                    over: true,
+                    since: 3,
+                    epoch: 4,
+                    bytes: 5,
+                    used_bytes: 6,
+                }],
+                base: 7,
+            },
+        ),
         (
             "partitions",
             Answer::Partitions(vec![PartitionInfo {

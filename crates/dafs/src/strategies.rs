@@ -8,11 +8,11 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
-    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, Kind, Lending, LockConflict, LockFamily, LockMode,
-    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode, Revision,
-    SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange, StreamCursor,
-    TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, Kind, Lending, LockConflict, LockFamily,
+    LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode,
+    Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange,
+    StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
+    VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -175,7 +175,7 @@ fn volume_kind() -> impl Strategy<Value = VolumeKind> {
 }
 
 fn volume_state() -> impl Strategy<Value = VolumeState> {
-    prop::sample::select(vec![VolumeState::Online, VolumeState::Offline, VolumeState::Held, VolumeState::Arriving])
+    prop::sample::select(VolumeState::ALL.to_vec())
 }
 
 fn volume_calls() -> impl Strategy<Value = Call> {
@@ -209,11 +209,10 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         Just(VolumeCall::Tasks),
         (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20))
             .prop_map(|(id, since, cursor, bytes_max)| { VolumeCall::Changes { id, since, cursor, bytes_max } }),
-        (any::<u32>(), volume_id(), bytes(2000)).prop_map(|(partition, tree, part)| VolumeCall::Apply {
-            partition: PartitionNo(partition),
-            tree,
-            part
+        (any::<u32>(), volume_id(), bytes(2000), any::<bool>()).prop_map(|(partition, tree, part, over)| {
+            VolumeCall::Apply { partition: PartitionNo(partition), tree, part, over }
         }),
+        of(volume_id().prop_filter("0 is all", |id| id.0 != 0)).prop_map(|tree| VolumeCall::Incoming { tree }),
         (any::<u32>(), volume_id(), finish()).prop_map(|(partition, tree, finish)| VolumeCall::Finish {
             partition: PartitionNo(partition),
             tree,
@@ -224,6 +223,13 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         volume_id().prop_map(|id| VolumeCall::Serve { id }),
     ]
     .prop_map(Call::Volume)
+}
+
+fn incoming() -> impl Strategy<Value = IncomingTree> {
+    (any::<u32>(), volume_id(), any::<bool>(), any::<[u64; 4]>()).prop_map(|(partition, tree, over, numbers)| {
+        let ([since, epoch, bytes, used_bytes], partition) = (numbers, PartitionNo(partition));
+        IncomingTree { partition, tree, over, since, epoch, bytes, used_bytes }
+    })
 }
 
 fn cursor() -> impl Strategy<Value = StreamCursor> {
@@ -238,6 +244,7 @@ fn finish() -> impl Strategy<Value = Finish> {
     let id = of(volume_id().prop_filter("0 is none", |id| id.0 != 0));
     prop_oneof![
         Just(Finish::Nothing),
+        Just(Finish::Over),
         (id, name(), volume_kind(), any::<bool>()).prop_map(|(id, name, kind, replace)| Finish::View {
             id,
             name,
@@ -382,6 +389,7 @@ fn volume_answers() -> impl Strategy<Value = Answer> {
         bytes(2000).prop_map(Answer::Part),
         cursor().prop_map(Answer::Cursor),
         vec(task(), 0..4).prop_map(Answer::Tasks),
+        (vec(incoming(), 0..4), any::<u64>()).prop_map(|(trees, base)| Answer::Incoming { trees, base }),
     ]
 }
 

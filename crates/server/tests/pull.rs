@@ -279,7 +279,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
         let Ok(Answer::Part(part)) = first.try_ask(changes(cursor)) else { panic!("no part") };
         let mut bad = part.to_vec();
         bad[100] ^= 1;
-        let apply = |part| VolumeCall::Apply { partition, tree, part };
+        let apply = |part| VolumeCall::Apply { partition, tree, part, over: false };
         assert_eq!(second.try_ask(apply(bad.into())), Err(Fault::Invalid));
         let Ok(Answer::Cursor(next)) = second.try_ask(apply(part)) else { panic!("not applied") };
         assert!(next > cursor);
@@ -295,7 +295,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
     // Given up, nothing of it stays.
     let Ok(Answer::Part(part)) = first.try_ask(changes(StreamCursor::START)) else { panic!("no part") };
     let tree = VolumeId(4712);
-    assert!(second.try_ask(VolumeCall::Apply { partition, tree, part }).is_ok());
+    assert!(second.try_ask(VolumeCall::Apply { partition, tree, part, over: false }).is_ok());
     let nothing = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
     assert_eq!(second.try_ask(nothing.clone()), Ok(Answer::Volumes { volumes: vec![], end: true }));
     assert_eq!(second.try_ask(nothing), Err(Fault::NoVolume));

@@ -21,6 +21,9 @@ use crate::trunk::{Trunk, put_header};
 use crate::volume::Result;
 use crate::{NewRoot, Partition, StoreError, Update, Usage, Vnode, Volume, record};
 
+/// Why a volume is neither sealed nor moved.
+pub(crate) const FROZEN: StoreError = StoreError::Busy("a dump is restored over the volume");
+
 impl Partition {
     /// A volume by number; `None`: there is none.
     ///
@@ -65,7 +68,8 @@ impl Partition {
         Ok(found)
     }
 
-    /// All vnodes that are marked as orphans, with their volumes.
+    /// All vnodes that are marked as orphans, with their volumes; but of volumes that are copies and nobody ever changed: whoever had them open did so elsewhere, and
+    /// to remove them would be a change.
     ///
     /// # Errors
     /// `Medium`.
@@ -78,6 +82,14 @@ impl Partition {
             }
             ControlFlow::Continue(())
         })?;
+        let mut trees: Vec<VolumeId> = orphans.iter().map(|(tree, _)| *tree).collect();
+        trees.dedup();
+        for tree in trees {
+            // What cannot be read is reported by who uses it.
+            if matches!(self.base_epoch(tree), Ok(Some(_))) {
+                orphans.retain(|(of, _)| *of != tree);
+            }
+        }
         Ok(orphans)
     }
 
@@ -127,6 +139,8 @@ impl Partition {
             next_slot: 1,
             epoch: FIRST_EPOCH,
             sealed: Vec::new(),
+            frozen: false,
+            base: None,
         };
         put_header(id, &header, &mut batch);
         if let Some(wrapped) = cipher {
@@ -179,6 +193,9 @@ impl Partition {
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
         let mut header = volume.trunk.header.lock();
+        if header.stored.frozen {
+            return Err(FROZEN);
+        }
         let new = TreeHeader { held, ..header.stored.clone() };
         volume.trunk.change(&mut header, new, Batch::default())?;
         volume.trunk.follow(&header.stored);
@@ -278,8 +295,9 @@ impl Partition {
     /// What writes the head of a tree, whether a volume shows it or it comes in.
     pub(crate) fn writer(&self, tree: VolumeId) -> Result<Option<Arc<Volume>>> {
         let Some(trunk) = self.tree_of(tree)? else { return Ok(None) };
-        let comes_in = trunk.header.lock().stored.incoming;
-        if comes_in { Ok(Some(Arc::new(Volume::head(trunk)))) } else { self.volume(tree) }
+        // Also what is taken back is written by nobody else.
+        let comes_in = trunk.header.lock().stored.incoming || trunk.is_frozen();
+        if comes_in { Ok(Some(Arc::new(Volume::incoming(trunk)))) } else { self.volume(tree) }
     }
 
     /// The tree with this number, whatever shows it.

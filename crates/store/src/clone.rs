@@ -10,7 +10,7 @@ use std::sync::Arc;
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::aside::Aside;
-use crate::catalog::put_view;
+use crate::catalog::{FROZEN, put_view};
 use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
@@ -82,6 +82,9 @@ impl Partition {
         let mut batch = Batch::default();
         let in_place = replaced.as_ref().is_some_and(|replaced| new.id == Some(replaced.id()));
         let mut header = trunk.header.lock();
+        if of.is_frozen() {
+            return Err(FROZEN);
+        }
         let mut tree = header.stored.clone();
         let epoch = match of.view_header() {
             Some(view) => view.lock().epoch,

@@ -11,6 +11,8 @@ use crate::volume::{Quota, Usage};
 
 /// The layout of trees' headers now.
 const TREE_VERSION: u8 = 2;
+/// With a base behind it: of what was restored and not changed since.
+const TREE_VERSION_BASED: u8 = 3;
 /// Without flags and the time of the last change.
 const TREE_VERSION_FIRST: u8 = 1;
 /// The epoch that a new tree writes.
@@ -21,6 +23,7 @@ const HEADLESS: u8 = 2;
 const INCOMING: u8 = 4;
 const ARRIVING: u8 = 8;
 const HELD: u8 = 16;
+const FROZEN: u8 = 32;
 
 /// What a tree is, as `V` keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,19 @@ pub(crate) struct TreeHeader {
     pub(crate) epoch: u64,
     /// Epochs that volumes show, ascending.
     pub(crate) sealed: Vec<Sealed>,
+    /// The read-write volume shows the newest of them, and counts as one that does, while something comes in over it, or is taken back (`stream/over.rs`).
+    pub(crate) frozen: bool,
+    /// What the read-write volume, when it is not frozen, is a copy of still.
+    pub(crate) base: Option<Base>,
+}
+
+/// What a volume is a copy of: nobody changed it since it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    /// The epoch, as it is numbered where it comes from.
+    pub(crate) epoch: u64,
+    /// By so much versions are higher here.
+    pub(crate) shift: u64,
 }
 
 /// A sealed epoch of a tree.
@@ -83,7 +99,7 @@ impl TreeHeader {
 
     /// Whether the head is somebody's: what it has stays.
     pub(crate) fn has_head(&self) -> bool {
-        !self.headless || self.incoming
+        (!self.headless && !self.frozen) || self.incoming
     }
 
     /// One volume more shows the epoch.
@@ -106,7 +122,8 @@ impl TreeHeader {
     }
 
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let mut out = Out::with_version(120 + self.name.as_bytes().len(), TREE_VERSION);
+        let version = if self.base.is_some() { TREE_VERSION_BASED } else { TREE_VERSION };
+        let mut out = Out::with_version(140 + self.name.as_bytes().len(), version);
         out.name(&self.name);
         out.0.extend_from_slice(&self.hash_key.to_le_bytes());
         out.time(self.created);
@@ -117,7 +134,8 @@ impl TreeHeader {
             | flag(self.headless, HEADLESS)
             | flag(self.incoming, INCOMING)
             | flag(self.held, HELD)
-            | flag(self.arriving, ARRIVING));
+            | flag(self.arriving, ARRIVING)
+            | flag(self.frozen, FROZEN));
         out.u64(self.next_slot);
         out.u64(self.epoch);
         out.u32(u32::try_from(self.sealed.len()).expect("sealed epochs are far below 2^32"));
@@ -125,20 +143,24 @@ impl TreeHeader {
             out.u64(sealed.epoch);
             out.u32(sealed.volumes);
         }
+        if let Some(base) = self.base {
+            out.u64(base.epoch);
+            out.u64(base.shift);
+        }
         out.seal(key)
     }
 
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<TreeHeader> {
         In::open_any(key, value)
             .and_then(|(version, fields)| match version {
-                TREE_VERSION_FIRST => TreeHeader::fields(fields, false),
-                TREE_VERSION => TreeHeader::fields(fields, true),
+                TREE_VERSION_FIRST..=TREE_VERSION_BASED => TreeHeader::fields(fields, version),
                 _ => None,
             })
             .ok_or_else(|| damaged("volume", key))
     }
 
-    fn fields(mut fields: In<'_>, now: bool) -> Option<TreeHeader> {
+    fn fields(mut fields: In<'_>, version: u8) -> Option<TreeHeader> {
+        let now = version > TREE_VERSION_FIRST;
         let name = fields.name()?;
         let hash_key = fields.u128()?;
         let created = fields.time()?;
@@ -156,6 +178,8 @@ impl TreeHeader {
             incoming: flags & INCOMING != 0,
             arriving: flags & ARRIVING != 0,
             held: flags & HELD != 0,
+            frozen: flags & FROZEN != 0,
+            base: None,
             next_slot: fields.u64()?,
             epoch: fields.u64()?,
             sealed: Vec::new(),
@@ -163,11 +187,15 @@ impl TreeHeader {
         for _ in 0..fields.u32()? {
             header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
-        let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING | HELD) == 0;
+        if version == TREE_VERSION_BASED {
+            header.base = Some(Base { epoch: fields.u64()?, shift: fields.u64()? });
+        }
+        let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING | HELD | FROZEN) == 0;
         let rising = header.sealed.windows(2).all(|pair| pair[0].epoch < pair[1].epoch);
         let older = header.sealed.last().is_none_or(|last| last.epoch < header.epoch);
         let shown = header.sealed.iter().all(|sealed| sealed.volumes > 0);
-        fields.end(header).filter(|_| known && rising && older && shown)
+        let frozen = !header.frozen || (!header.headless && header.floor() > 0);
+        fields.end(header).filter(|_| known && rising && older && shown && frozen)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct VolumeInfo {
     pub held: bool,
     /// It came from elsewhere and serves nobody yet.
     pub arriving: bool,
+    /// It takes no changes, and shows what it had before something began to come in over it.
+    pub frozen: bool,
 }
 
 /// What of a volume [`crate::Partition::set_fields`] changes; `None` stays.
@@ -47,14 +49,15 @@ pub struct VolumeFields {
 
 impl VolumeInfo {
     pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
-        let TreeHeader { name, epoch, created, updated, quota, offline, arriving, held, .. } = header;
+        let epoch = if header.frozen { header.floor() } else { header.epoch };
+        let TreeHeader { name, created, updated, quota, offline, arriving, held, frozen, .. } = header;
         let (kind, tree) = (VolumeKind::ReadWrite, id);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held }
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held, frozen }
     }
 
     pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
         let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline } = header;
-        let (quota, arriving, held) = (Quota::default(), false, false);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held }
+        let (quota, arriving, held, frozen) = (Quota::default(), false, false, false);
+        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held, frozen }
     }
 }

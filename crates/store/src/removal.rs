@@ -18,6 +18,7 @@ use crate::header::TreeHeader;
 use crate::key::{self, kind};
 use crate::pack::note_epoch;
 use crate::settle::body_of_key;
+use crate::tree::Tree;
 use crate::trunk::{Header, Trunk, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
@@ -37,6 +38,8 @@ enum Held {
     Volume(Weak<Volume>),
     /// Of a tree that nothing shows any more: whoever has any volume of it.
     Tree(Weak<Trunk>),
+    /// Of a volume that goes on: whoever reads what it showed.
+    Shown(Weak<Tree>),
 }
 
 impl Held {
@@ -44,7 +47,15 @@ impl Held {
         match self {
             Held::Volume(volume) => volume.strong_count() > 0,
             Held::Tree(trunk) => trunk.strong_count() > 0,
+            Held::Shown(tree) => tree.strong_count() > 0,
         }
+    }
+}
+
+impl Removals {
+    /// There is a removal to sweep.
+    pub(crate) fn wake(&mut self) {
+        self.waiting = true;
     }
 }
 
@@ -111,11 +122,17 @@ impl Partition {
     /// `NoVolume`, `Medium`.
     pub fn remove_volume(&self, id: VolumeId) -> Result<()> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
+        if volume.is_frozen() && self.incoming(id)?.is_some() {
+            self.abandon_incoming(id)?;
+        }
         let trunk = &volume.trunk;
         let nobody_writes = trunk.writers.write();
         let catalog = self.0.catalog.lock();
         volume.is_there()?;
         let mut header = trunk.header.lock();
+        if volume.is_writable() && header.stored.incoming {
+            return Err(StoreError::Busy("something has just begun to come in over it"));
+        }
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
         self.hide(&volume, &mut tree, false, &mut batch);
@@ -196,7 +213,11 @@ impl Partition {
             }
             None => {
                 batch.delete(&key::name(tree.name.as_bytes()));
-                (tree.headless, tree.held, tree.arriving) = (true, false, false);
+                if tree.frozen {
+                    self.thaw(&volume.trunk, tree, batch);
+                }
+                (tree.headless, tree.held, tree.arriving, tree.frozen) = (true, false, false, false);
+                tree.base = None;
                 // Nobody writes what its snapshots show from now on.
                 let mut base = 0;
                 for sealed in &tree.sealed {
@@ -206,6 +227,18 @@ impl Partition {
                 removal(tree.epoch).put(batch);
             }
         }
+    }
+
+    /// What `batch` does when the read-write volume does not show this epoch any more, which nobody else does.
+    pub(crate) fn put_hidden(&self, tree: VolumeId, epoch: u64, batch: &mut Batch) {
+        Removal { volume: tree, stays: true, tree, epoch }.put(batch);
+    }
+
+    /// That batch is applied; `shown`: what readers may have still.
+    pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<Tree>) {
+        let mut removals = self.0.removals.lock();
+        removals.waiting = true;
+        removals.held.push((tree, Held::Shown(shown)));
     }
 
     /// The batch of [`Partition::hide`] is applied; `whole`: nothing shows the tree any more. Whoever calls holds the catalog.
@@ -327,9 +360,14 @@ impl Partition {
             self.forget_changes(&trunk, &mut batch);
         }
         if !header.has_head() {
-            self.drop_leavings(&trunk, &mut batch)?;
+            self.drop_leavings(&trunk, header.frozen, &mut batch)?;
         }
-        self.end_removal(removal, batch)?;
+        if header.frozen && !header.incoming && removal.epoch == header.epoch {
+            batch.delete(&removal.key());
+            self.unfreeze(&trunk, batch)?;
+        } else {
+            self.end_removal(removal, batch)?;
+        }
         Ok(changes.len() + 1)
     }
 
@@ -349,10 +387,12 @@ impl Partition {
     }
 
     /// What only the head knew of: files of updates that a crash cut off, and orphans.
-    fn drop_leavings(&self, trunk: &Trunk, batch: &mut Batch) -> Result<()> {
+    fn drop_leavings(&self, trunk: &Trunk, frozen: bool, batch: &mut Batch) -> Result<()> {
         let media = &self.0.media;
-        let orphans = key::of_volume(kind::ORPHAN, trunk.id);
-        batch.delete_range(&orphans, &prefix_end(&orphans));
+        if !frozen {
+            let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+            batch.delete_range(&orphans, &prefix_end(&orphans));
+        }
         let marks = key::of_volume(kind::UNSTABLE, trunk.id);
         let mut marked = Vec::new();
         media.engine.scan(&marks, &prefix_end(&marks), &mut |key, _| {

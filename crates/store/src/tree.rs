@@ -90,7 +90,7 @@ impl Tree {
 
     /// Whether it is what is written.
     pub(crate) fn is_head(&self) -> bool {
-        self.shown == self.id
+        self.shown == self.id && self.epoch > self.floor
     }
 
     /// Puts a vnode's record.

@@ -17,7 +17,7 @@ use crate::header::TreeHeader;
 use crate::key;
 use crate::media::Media;
 use crate::tree::Tree;
-use crate::volume::{Result, Usage};
+use crate::volume::{Quota, Result, Usage};
 
 /// Held by who writes.
 pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
@@ -32,10 +32,16 @@ pub(crate) struct Trunk {
     pub(crate) id: VolumeId,
     pub(crate) writers: Arc<RwLock<()>>,
     head: RwLock<Arc<Tree>>,
+    /// What the read-write volume shows: the head, unless it is frozen.
+    shown: RwLock<Arc<Tree>>,
     pub(crate) header: Mutex<Header>,
     pub(crate) usage: Mutex<[i64; 2]>,
     /// The head takes no changes: the volume is being moved away.
     held: AtomicBool,
+    /// The read-write volume shows a sealed epoch while something comes in over it.
+    frozen: AtomicBool,
+    /// The first change of the read-write volume has to say that it is no copy any more.
+    based: AtomicBool,
     /// No vnode has a slot above this one.
     slots_used: AtomicU64,
 }
@@ -48,14 +54,18 @@ pub(crate) struct Header {
 
 impl Trunk {
     pub(crate) fn new(media: Arc<Media>, id: VolumeId, header: TreeHeader, usage: [i64; 2]) -> Arc<Trunk> {
-        let head = RwLock::new(Arc::new(head_of(&media, id, &header)));
+        let head = Arc::new(head_of(&media, id, &header));
+        let shown = shown_of(&head, &header);
         let next_slot = header.next_slot;
         Arc::new(Trunk {
             media,
             id,
             writers: Arc::default(),
-            head,
+            head: RwLock::new(head),
+            shown: RwLock::new(shown),
             held: AtomicBool::new(header.held),
+            frozen: AtomicBool::new(header.frozen),
+            based: AtomicBool::new(header.base.is_some()),
             header: Mutex::new(Header { stored: header, next_slot }),
             usage: Mutex::new(usage),
             // Whatever was set aside in an earlier life may be in use.
@@ -68,10 +78,40 @@ impl Trunk {
         Arc::clone(&self.head.read())
     }
 
+    /// What the read-write volume shows now.
+    pub(crate) fn shown(&self) -> Arc<Tree> {
+        Arc::clone(&self.shown.read())
+    }
+
     /// The header has other epochs now: the head follows. Nobody writes.
     pub(crate) fn follow(&self, header: &TreeHeader) {
-        *self.head.write() = Arc::new(head_of(&self.media, self.id, header));
+        let head = Arc::new(head_of(&self.media, self.id, header));
+        *self.shown.write() = shown_of(&head, header);
+        *self.head.write() = head;
         self.held.store(header.held, Ordering::SeqCst);
+        self.frozen.store(header.frozen, Ordering::SeqCst);
+        self.based.store(header.base.is_some(), Ordering::SeqCst);
+    }
+
+    /// Whether the read-write volume shows a sealed epoch, and takes no changes. It stays so while the caller writes.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst)
+    }
+
+    /// Whether the header says what the read-write volume is a copy of. It stays so while the caller writes, unless he ends it.
+    pub(crate) fn is_based(&self) -> bool {
+        self.based.load(Ordering::SeqCst)
+    }
+
+    /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they are given.
+    pub(crate) fn change_fields(&self, quota: Option<Quota>, changes: bool, batch: Batch) -> Result<()> {
+        let mut header = self.header.lock();
+        let stored = &header.stored;
+        let base = stored.base.filter(|_| !changes);
+        let new = TreeHeader { quota: quota.unwrap_or(stored.quota), base, ..stored.clone() };
+        self.change(&mut header, new, batch)?;
+        self.based.store(base.is_some(), Ordering::SeqCst);
+        Ok(())
     }
 
     /// Whether the head takes no changes. It stays so while the caller writes.
@@ -137,6 +177,11 @@ impl Trunk {
 
 fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader) -> Tree {
     Tree { media: media.clone(), id, shown: id, epoch: header.epoch, floor: header.floor(), hash_key: header.hash_key }
+}
+
+/// Of a frozen volume the newest sealed epoch, in its own name.
+fn shown_of(head: &Arc<Tree>, header: &TreeHeader) -> Arc<Tree> {
+    if header.frozen { Arc::new(head.at(header.floor())) } else { Arc::clone(head) }
 }
 
 pub(crate) fn put_header(id: VolumeId, header: &TreeHeader, batch: &mut Batch) {

@@ -157,6 +157,11 @@ impl Update {
         self.files_delta > 0 || self.bytes_delta > 0
     }
 
+    /// Whether the volume is another one behind it.
+    pub(crate) fn changes(&self) -> bool {
+        !self.vnodes.is_empty() || !self.buckets.is_empty() || !self.xattrs.is_empty()
+    }
+
     pub(crate) fn drop_vnode(&mut self, vnode: &Vnode) {
         self.files_delta -= 1;
         self.bytes_delta -= vnode.status.used as i64;

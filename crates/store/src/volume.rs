@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
 use crate::engine::Batch;
-use crate::header::{TreeHeader, ViewHeader};
+use crate::header::ViewHeader;
 use crate::tree::{Tree, entry};
 use crate::trunk::Trunk;
 use crate::{Entry, StoreError, Target, Update, Vnode, VolumeInfo, bucket, key, record};
@@ -63,7 +63,12 @@ pub struct Volume {
 /// What of its tree a volume shows.
 enum Shows {
     Head,
-    Sealed { tree: Arc<Tree>, header: Mutex<ViewHeader> },
+    /// What is put together where the head is (`stream/`): nobody sees it.
+    Incoming,
+    Sealed {
+        tree: Arc<Tree>,
+        header: Mutex<ViewHeader>,
+    },
 }
 
 impl Volume {
@@ -76,6 +81,11 @@ impl Volume {
     /// The volume that writes the tree.
     pub(crate) fn head(trunk: Arc<Trunk>) -> Volume {
         Volume::new(trunk.id, trunk, Shows::Head)
+    }
+
+    /// What writes the head of a tree that comes in, whether a read-write volume waits for it or not.
+    pub(crate) fn incoming(trunk: Arc<Trunk>) -> Volume {
+        Volume::new(trunk.id, trunk, Shows::Incoming)
     }
 
     /// A volume that shows a sealed epoch of the tree.
@@ -93,7 +103,8 @@ impl Volume {
     /// Its records, as it shows them now.
     pub(crate) fn tree(&self) -> Arc<Tree> {
         match &self.shows {
-            Shows::Head => self.trunk.head(),
+            Shows::Head => self.trunk.shown(),
+            Shows::Incoming => self.trunk.head(),
             Shows::Sealed { tree, .. } => Arc::clone(tree),
         }
     }
@@ -101,7 +112,7 @@ impl Volume {
     /// The header of a volume that shows a sealed epoch.
     pub(crate) fn view_header(&self) -> Option<&Mutex<ViewHeader>> {
         match &self.shows {
-            Shows::Head => None,
+            Shows::Head | Shows::Incoming => None,
             Shows::Sealed { header, .. } => Some(header),
         }
     }
@@ -118,13 +129,16 @@ impl Volume {
     /// Whether it may be changed at all.
     ///
     /// # Errors
-    /// `ReadOnly`; `Busy` while it is held; `NoVolume` if it was removed; `Medium` after a failed sync.
+    /// `ReadOnly`; `Busy` while it is held or frozen; `NoVolume` if it was removed; `Medium` after a failed sync.
     pub(crate) fn writable(&self) -> Result<()> {
         if !self.is_writable() {
             return Err(StoreError::ReadOnly(self.id));
         }
         if self.trunk.is_held() {
             return Err(StoreError::Busy("the volume is being moved"));
+        }
+        if self.is_frozen() {
+            return Err(StoreError::Busy("a dump is restored over the volume"));
         }
         self.is_there()
     }
@@ -157,7 +171,12 @@ impl Volume {
 
     /// Whether it shows the head, and so may be changed.
     pub fn is_writable(&self) -> bool {
-        matches!(self.shows, Shows::Head)
+        matches!(self.shows, Shows::Head | Shows::Incoming)
+    }
+
+    /// Whether it is read-write and takes no changes for now, because something comes in over it: it shows what was there before.
+    pub fn is_frozen(&self) -> bool {
+        matches!(self.shows, Shows::Head) && self.trunk.is_frozen()
     }
 
     /// The epoch that it shows; of the head, the one that is written now.
@@ -408,23 +427,24 @@ impl Volume {
         let tree = self.tree();
         update.fill(&tree, &mut batch)?;
         let delta = [update.bytes_delta, update.files_delta];
+        // What comes in over a volume is counted when it takes its place.
+        let counts = matches!(self.shows, Shows::Head) || !self.trunk.is_frozen();
+        let delta = if counts { delta } else { [0, 0] };
         if delta != [0, 0] {
             batch.add(&key::usage(self.id), &delta);
         }
         self.trunk.use_slot(update.highest_slot());
-        match update.quota {
-            Some(quota) => {
-                let mut header = self.trunk.header.lock();
-                let new = TreeHeader { quota, ..header.stored.clone() };
-                self.trunk.change(&mut header, new, batch)?;
-            }
-            None if batch.is_empty() => {}
-            None => drop(media.apply(&batch)?),
+        let changes = matches!(self.shows, Shows::Head) && self.trunk.is_based() && update.changes();
+        if update.quota.is_some() || changes {
+            self.trunk.change_fields(update.quota, changes, batch)?;
+        } else if !batch.is_empty() {
+            media.apply(&batch)?;
         }
-        let mut usage = self.trunk.usage.lock();
-        usage[0] += delta[0];
-        usage[1] += delta[1];
-        drop(usage);
+        if delta != [0, 0] {
+            let mut usage = self.trunk.usage.lock();
+            usage[0] += delta[0];
+            usage[1] += delta[1];
+        }
         if update.has_garbage() || tree.has_gap() {
             media.garbage.store(true, Ordering::SeqCst);
         }

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fid, Kind, LockConflict, Name, PartitionInfo, Principal, PrincipalId, Revision, Seen,
-    ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, Fid, IncomingTree, Kind, LockConflict, Name, PartitionInfo, Principal, PrincipalId,
+    Revision, Seen, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -102,6 +102,8 @@ pub enum Answer {
     Cursor(StreamCursor),
     /// Tasks of a server.
     Tasks(Vec<TaskInfo>),
+    /// What comes in. `base`: the epoch, numbered as where it comes from, that the volume asked for is a copy of, which nobody changed since; 0: none.
+    Incoming { trees: Vec<IncomingTree>, base: u64 },
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: no more behind the last.

@@ -45,7 +45,7 @@ pub use pts::{
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
-pub use transfer::{Finish, Pull, TaskInfo, TaskState};
+pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use volume::{
     PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,

@@ -14,8 +14,26 @@ pub enum Finish {
     View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
     /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before [`crate::VolumeCall::Serve`].
     ReadWrite { name: Name, quota_bytes: u64, quota_files: u64, created: Timestamp, arriving: bool },
+    /// The read-write volume that it came in over shows it from then on.
+    Over,
     /// Nothing: what came in goes.
     Nothing,
+}
+
+/// A tree that comes in at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IncomingTree {
+    pub partition: PartitionNo,
+    pub tree: VolumeId,
+    /// It comes in over a read-write volume.
+    pub over: bool,
+    /// The epoch that it starts from; 0: all of it comes.
+    pub since: u64,
+    pub epoch: u64,
+    /// Bytes of the stream that are stable.
+    pub bytes: u64,
+    /// What the epoch uses.
+    pub used_bytes: u64,
 }
 
 /// What a server is told to fetch from another one.

@@ -43,13 +43,18 @@ pub enum VolumeState {
     Held = 3,
     /// It came from another server and serves nobody before the cell's database says that it is here.
     Arriving = 4,
+    /// A dump comes in over it, or is taken back: what was there can be read, and not be changed.
+    Restoring = 5,
 }
 
 impl VolumeState {
+    /// Every state.
+    pub const ALL: [VolumeState; 5] =
+        [VolumeState::Online, VolumeState::Offline, VolumeState::Held, VolumeState::Arriving, VolumeState::Restoring];
+
     /// The state with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        let all = [VolumeState::Online, VolumeState::Offline, VolumeState::Held, VolumeState::Arriving];
-        all.into_iter().find(|state| *state as u8 == value)
+        VolumeState::ALL.into_iter().find(|state| *state as u8 == value)
     }
 }
 
@@ -179,9 +184,10 @@ pub enum VolumeCall {
     /// What a volume that shows a sealed epoch has and the epoch `since` of its tree had not (0: all of it), from a place on, in about `bytes_max` bytes
     /// (between 128 KiB and 1 MiB). The superuser's alone, since it asks for no right. Answer: `Part`.
     Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32 },
-    /// A part of a stream comes in for the tree with this number; the first one begins it, or goes on with what came in of the same stream. Answer: `Cursor`,
-    /// where the next part is to begin.
-    Apply { partition: PartitionNo, tree: VolumeId, part: Bytes },
+    /// A part of a stream comes in for the tree with this number; the first one begins it, or goes on with what came in of the same stream. `over`: the read-write
+    /// volume with that number is to become what comes; it goes on showing what it has, and takes no changes meanwhile. Answer: `Cursor`, where the next part
+    /// is to begin.
+    Apply { partition: PartitionNo, tree: VolumeId, part: Bytes, over: bool },
     /// What came in is whole and becomes a volume, or is given up. Answer: `Volumes`, with the new one if there is one.
     Finish { partition: PartitionNo, tree: VolumeId, finish: Finish },
     /// Fetches a stream from another server and finishes it, in the background. Asked for again it goes on where it was. Answer: `Tasks`, with the one that
@@ -189,6 +195,9 @@ pub enum VolumeCall {
     Pull(Box<Pull>),
     /// Pulls of this life of the server, those that ended lately too. The superuser's alone. Answer: `Tasks`.
     Tasks,
+    /// What comes in, or came and was not gone on with: all of it, or that of one tree, and what that one's read-write volume is a copy of. The superuser's
+    /// alone. Answer: `Incoming`.
+    Incoming { tree: Option<VolumeId> },
     /// Everything of the read-write volume that clients have to themselves comes back, and changes wait until it is let go (`millis: 0`), or for so long at most; then
     /// the server asks the cell's database whose the volume is. Answer: `Done`, when all is back.
     Hold { id: VolumeId, millis: u32 },
@@ -219,6 +228,7 @@ impl VolumeCall {
             | VolumeCall::Examine { .. }
             | VolumeCall::Partitions
             | VolumeCall::Changes { .. }
+            | VolumeCall::Incoming { .. }
             | VolumeCall::Tasks => false,
         }
     }

@@ -50,7 +50,9 @@ fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
     while cursor != StreamCursor::END {
         let changes = VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20 };
         let Ok(Answer::Part(part)) = ask(from, changes) else { panic!("no part") };
-        let Ok(Answer::Cursor(next)) = ask(to, VolumeCall::Apply { partition, tree, part }) else { panic!() };
+        let Ok(Answer::Cursor(next)) = ask(to, VolumeCall::Apply { partition, tree, part, over: false }) else {
+            panic!()
+        };
         cursor = next;
     }
     let (name, created) = (name("data"), Timestamp::new(3, 3));

@@ -4,17 +4,26 @@
 //!
 //! Steps of a restore: announced in the database with its number, and claimed; the parts come in at the server; it becomes the volume; the claim goes.
 //! Whoever stops in the middle goes on with the same dump, and what a server refuses leaves nothing.
+//!
+//! Steps of a restore over a volume: claimed; the parts come in over it, while it shows what it had; it shows what came; the claim goes. What is given up leaves
+//! it as it was. An increment is applied to a volume that is exactly what it starts from, which the server knows.
+
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use types::{
-    Answer, Finish, Name, ServerId, StreamCursor, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
-    limits,
+    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Seen, ServerId, StreamCursor, Timestamp, VolumeCall,
+    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
+use crate::claim::Claim;
 use crate::create::announced;
 use crate::{Error, Job, NewVolume, examine, partition_no};
 
 const OPERATION: &str = "restore";
+/// How often, and how long, a volume is asked for that is being swept.
+const SWEPT_WITHIN: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A part, and where it begins and ends.
 #[derive(Clone, Debug)]
@@ -88,16 +97,35 @@ fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: 
     Ok(())
 }
 
-/// Makes a volume of all parts of a full dump; `None` if that was only said. `quota_files` comes from the dump.
+/// What a dump brings.
+#[derive(Clone, Debug)]
+pub struct Dumped {
+    /// The epoch that it brings, and the one that it starts from; 0: none.
+    pub epoch: u64,
+    /// See `epoch`.
+    pub since: u64,
+    /// What people call that one.
+    pub since_name: String,
+    /// Limits of the volume that it is of.
+    pub quota_files: u64,
+    /// When the restored volume was made; `None`: now.
+    pub created: Option<Timestamp>,
+    /// Bytes of all parts.
+    pub total_bytes: u64,
+}
+
+/// Gives the next part of a dump, until there is none.
+pub type Next<'a> = dyn FnMut() -> Result<Option<Part>, Error> + 'a;
+
+/// Makes a volume of all parts of a full dump; `None` if that was only said.
 ///
 /// # Errors
 /// As [`crate::create`]; what `next` says.
 pub fn restore(
     job: &Job<'_>,
     new: &NewVolume,
-    quota_files: u64,
-    total_bytes: u64,
-    next: &mut dyn FnMut() -> Result<Option<Part>, Error>,
+    dump: &Dumped,
+    next: &mut Next<'_>,
 ) -> Result<Option<VolumeInfo>, Error> {
     let partition = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
@@ -107,10 +135,10 @@ pub fn restore(
         claim.done("the volume is there", |_| {})?;
         return Ok(Some(known));
     }
-    let created = Timestamp::new((job.who.now_secs)(), 0);
-    let (name, quota_bytes) = (new.name.clone(), new.quota_bytes);
+    let created = dump.created.unwrap_or_else(|| Timestamp::new((job.who.now_secs)(), 0));
+    let (name, quota_bytes, quota_files) = (new.name.clone(), new.quota_bytes, dump.quota_files);
     let finish = Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving: false };
-    let made = apply(job, new.server, (partition, tree), total_bytes, next).and_then(|()| {
+    let made = apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
         job.call_one("make the volume of what came", new.server, VolumeCall::Finish { partition, tree, finish })
     });
     match made {
@@ -135,9 +163,9 @@ pub fn restore(
 fn apply(
     job: &Job<'_>,
     server: ServerId,
-    (partition, tree): (types::PartitionNo, VolumeId),
-    total_bytes: u64,
-    next: &mut dyn FnMut() -> Result<Option<Part>, Error>,
+    (partition, tree): (PartitionNo, VolumeId),
+    (total_bytes, over): (u64, bool),
+    next: &mut Next<'_>,
 ) -> Result<(), Error> {
     if job.step(format_args!("{}: send the dump", job.servers.name(server)), || Ok(()))?.is_none() {
         return Ok(());
@@ -148,11 +176,140 @@ fn apply(
         bytes += part.bytes.len() as u64;
         // It has those already, from an attempt that was stopped.
         if part.to > cursor {
-            let call = VolumeCall::Apply { partition, tree, part: part.bytes };
+            let call = VolumeCall::Apply { partition, tree, part: part.bytes, over };
             let Answer::Cursor(at) = job.servers.call(server, call)? else { return Err(Error::Odd(name)) };
             cursor = at;
         }
         job.progress(&name, bytes, total_bytes);
     }
     Ok(())
+}
+
+/// Brings the read-write volume of a group into the state that a dump has: from the one that it starts from, or, if it has everything, from any. `None` if that was
+/// only said.
+///
+/// # Errors
+/// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's; what `next` says. Then it is as it was.
+pub fn restore_over(
+    job: &Job<'_>,
+    group: Seen<VolumeGroup>,
+    dump: &Dumped,
+    next: &mut Next<'_>,
+) -> Result<Option<VolumeInfo>, Error> {
+    let here = group.record.read_write_site().cloned();
+    let site = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let (server, tree) = (site.server, group.record.read_write);
+    let partition = partition_no(job.servers, server, &site.partition)?;
+    let operation = format!("restore over {} {}", dump.since, dump.epoch);
+    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let (begun, base) = incoming(job, server, tree)?;
+    let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
+    if resumed && begun.is_none() && base == dump.epoch {
+        // Only the claim was left.
+        Claim::of(job, group, &operation)?.done("the volume is restored", |_| {})?;
+        return the_volume(job, server, tree);
+    }
+    if let (Some(other), None) = (begun, same) {
+        let what = if other.over { "another dump" } else { "something else" };
+        return Err(Error::Unfit(format!("{what} comes in there, up to epoch {}; give that up first", other.epoch)));
+    }
+    if same.is_none() {
+        need_base(dump, base)?;
+    }
+    let claim = Claim::of(job, group, &operation)?;
+    let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
+        let finish = Finish::Over;
+        job.call_one("the volume shows what came", server, VolumeCall::Finish { partition, tree, finish })
+    });
+    match made {
+        Ok(made) => {
+            claim.done("the volume is restored", |_| {})?;
+            Ok(made)
+        }
+        Err(error) if error.is_refusal() => {
+            let error = match error.fault() {
+                Some(Fault::Invalid) => {
+                    Error::Unfit("it is a dump of another volume than the one that is there".to_owned())
+                }
+                _ => error,
+            };
+            let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
+            match job.call("what came is given up", server, given_up) {
+                // Nothing came.
+                Ok(_) | Err(Error::Refused { .. }) => Err(claim.give_up(error)),
+                Err(also) => {
+                    job.note(also);
+                    Err(error)
+                }
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// As `apply`, when nothing of an earlier attempt is in the way any more.
+fn begin_swept(
+    job: &Job<'_>,
+    server: ServerId,
+    place: (PartitionNo, VolumeId),
+    dump: &Dumped,
+    next: &mut Next<'_>,
+) -> Result<(), Error> {
+    let Some(first) = next()? else { return Err(Error::Unfit("it has no parts".to_owned())) };
+    let end = Instant::now() + SWEPT_WITHIN;
+    loop {
+        let mut again = Some(first.clone());
+        let mut parts = || match again.take() {
+            Some(first) => Ok(Some(first)),
+            None => next(),
+        };
+        match apply(job, server, place, (dump.total_bytes, true), &mut parts) {
+            // Of the first part: nothing was read of the others.
+            Err(error)
+                if error.fault() == Some(Fault::Busy) && Instant::now() < end && is_swept(job, server, place)? =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            applied => return applied,
+        }
+    }
+}
+
+/// Whether the volume waits for what an earlier attempt left, and not for people.
+fn is_swept(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<bool, Error> {
+    let (begun, _) = incoming(job, server, tree)?;
+    let volume = the_volume(job, server, tree)?;
+    Ok(begun.is_none() && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring))
+}
+
+fn the_volume(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<Option<VolumeInfo>, Error> {
+    Ok(examine(job.servers, server, WhichVolume::Id(tree))?.and_then(|volumes| volumes.into_iter().next()))
+}
+
+/// What comes in for the tree, and the epoch that its read-write volume is a copy of; 0: none.
+fn incoming(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(Option<IncomingTree>, u64), Error> {
+    match job.servers.call(server, VolumeCall::Incoming { tree: Some(tree) })? {
+        Answer::Incoming { trees, base } => Ok((trees.into_iter().next(), base)),
+        _ => Err(Error::Odd(job.servers.name(server))),
+    }
+}
+
+/// # Errors
+/// `Unfit`, with what is missing.
+fn need_base(dump: &Dumped, base: u64) -> Result<(), Error> {
+    let (since, name) = (dump.since, &dump.since_name);
+    let why = match base {
+        _ if since == 0 || base == since => return Ok(()),
+        0 => format!(
+            "it has what was changed since epoch {since} ({name}), and the volume is not in that state: it was changed since it was restored, or never was restored"
+        ),
+        base if base < since => format!(
+            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch {base}: the dump from {base} to {since} is missing between them"
+        ),
+        base if base >= dump.epoch => format!("the volume is as of epoch {base}, and has what the dump brings"),
+        base => format!(
+            "it has what was changed since epoch {since} ({name}), and the volume is as of epoch {base}: the dump that starts from {base} comes next"
+        ),
+    };
+    Err(Error::Unfit(why))
 }

@@ -36,7 +36,7 @@ mod sync;
 pub use backup::backup;
 pub use copy::copy;
 pub use create::{NewVolume, create};
-pub use dump::{Part, Sink, dump, restore};
+pub use dump::{Dumped, Next, Part, Sink, dump, restore, restore_over};
 pub use error::Error;
 pub use find::{Found, base_name, find};
 pub use job::{Job, Told, Who};

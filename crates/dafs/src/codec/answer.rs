@@ -14,7 +14,7 @@ use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups,
 use super::choice::lock_mode;
 use super::pts::{get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain};
 use super::status::{STATUS_BYTES, get_status, put_status};
-use super::transfer::{get_cursor, get_tasks, put_cursor, put_tasks};
+use super::transfer::{get_cursor, get_incoming, get_tasks, put_cursor, put_incoming, put_tasks};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
@@ -111,6 +111,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             put_cursor(to, *cursor);
         }
         Answer::Tasks(tasks) => put_tasks(to, tasks),
+        Answer::Incoming { trees, base } => put_incoming(to, trees, *base),
         Answer::Groups { groups, end } => put_groups(to, groups, *end),
         Answer::Servers(servers) => put_servers(to, servers),
         Answer::Revision(revision) => {
@@ -253,6 +254,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Part => return Err(WireError::BadPayload),
         AnswerKind::Cursor => Answer::Cursor(get_cursor(from)?),
         AnswerKind::Tasks => get_tasks(from)?,
+        AnswerKind::Incoming => get_incoming(from)?,
         AnswerKind::Groups => get_groups(from)?,
         AnswerKind::Servers => get_servers(from)?,
         AnswerKind::Revision => Answer::Revision(Revision(from.u64()?)),

@@ -234,7 +234,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::VolumePull
         | Procedure::Tasks
         | Procedure::VolumeHold
-        | Procedure::VolumeServe => Call::Volume(get_volume_call(from, procedure)?),
+        | Procedure::VolumeServe
+        | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, procedure)?),
         Procedure::VolumeApply => Call::Volume(get_apply(from, payload)?),
         Procedure::CellGroup
         | Procedure::CellGroups

@@ -83,6 +83,7 @@ wire_numbers! {
         Tasks = 52,
         VolumeHold = 53,
         VolumeServe = 54,
+        VolumeIncoming = 55,
         CellGroup = 64,
         CellGroups = 65,
         CellPutGroup = 66,
@@ -144,6 +145,7 @@ wire_numbers! {
         Part = 24,
         Cursor = 25,
         Tasks = 26,
+        Incoming = 27,
         Groups = 32,
         Servers = 33,
         Revision = 34,
@@ -225,6 +227,7 @@ impl Procedure {
             VolumeCall::Tasks => Procedure::Tasks,
             VolumeCall::Hold { .. } => Procedure::VolumeHold,
             VolumeCall::Serve { .. } => Procedure::VolumeServe,
+            VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
         }
     }
 
@@ -320,6 +323,7 @@ impl Procedure {
             Procedure::VolumeChanges => AnswerKind::Part,
             Procedure::VolumeApply => AnswerKind::Cursor,
             Procedure::VolumePull | Procedure::Tasks => AnswerKind::Tasks,
+            Procedure::VolumeIncoming => AnswerKind::Incoming,
             Procedure::Partitions => AnswerKind::Partitions,
             Procedure::CellGroup | Procedure::CellGroups => AnswerKind::Groups,
             Procedure::CellPutGroup
@@ -374,6 +378,7 @@ impl AnswerKind {
             Answer::Part(_) => AnswerKind::Part,
             Answer::Cursor(_) => AnswerKind::Cursor,
             Answer::Tasks(_) => AnswerKind::Tasks,
+            Answer::Incoming { .. } => AnswerKind::Incoming,
             Answer::Groups { .. } => AnswerKind::Groups,
             Answer::Servers(_) => AnswerKind::Servers,
             Answer::Revision(_) => AnswerKind::Revision,
@@ -414,6 +419,7 @@ impl AnswerKind {
             | AnswerKind::Part
             | AnswerKind::Cursor
             | AnswerKind::Tasks
+            | AnswerKind::Incoming
             | AnswerKind::Groups
             | AnswerKind::Servers
             | AnswerKind::Revision

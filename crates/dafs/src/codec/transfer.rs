@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use types::limits::{ADDRESSES_MAX, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
-    Answer, Finish, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, VnodeNo, VolumeCall, VolumeId, VolumeKind,
+    Answer, Finish, IncomingTree, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, VnodeNo, VolumeCall, VolumeId,
+    VolumeKind,
 };
 
 use super::cell::{get_addresses, get_text, put_addresses, put_text};
@@ -14,8 +15,11 @@ use crate::wire::{Reader, Writer};
 const NOTHING: u8 = 0;
 const VIEW: u8 = 1;
 const READ_WRITE: u8 = 2;
+const OVER: u8 = 3;
 /// Bytes of a task without its text.
 const TASK_BYTES: usize = 51;
+/// Bytes of a tree that comes in.
+const INCOMING_BYTES: usize = 45;
 
 pub(super) fn put_cursor(to: &mut Writer, cursor: StreamCursor) -> &mut Writer {
     to.u64(cursor.vnode.0).u64(cursor.position).u8(cursor.stage)
@@ -29,6 +33,7 @@ pub(super) fn get_cursor(from: &mut Reader<'_>) -> Result<StreamCursor, WireErro
 pub(super) fn put_finish<'w>(to: &'w mut Writer, finish: &Finish) -> &'w mut Writer {
     match finish {
         Finish::Nothing => to.u8(NOTHING),
+        Finish::Over => to.u8(OVER),
         Finish::View { id, name, kind, replace } => {
             to.u8(VIEW).u64(number(*id)).name_length(name).u8(*kind as u8).bool(*replace).name(name)
         }
@@ -46,6 +51,7 @@ pub(super) fn put_finish<'w>(to: &'w mut Writer, finish: &Finish) -> &'w mut Wri
 pub(super) fn get_finish(from: &mut Reader<'_>) -> Result<Finish, WireError> {
     Ok(match from.u8()? {
         NOTHING => Finish::Nothing,
+        OVER => Finish::Over,
         VIEW => {
             let (id, length) = (get_number(from)?, from.length16("name bytes", types::limits::NAME_BYTES_MAX)?);
             let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
@@ -78,11 +84,39 @@ pub(super) fn get_pull(from: &mut Reader<'_>) -> Result<Pull, WireError> {
 }
 
 pub(super) fn get_apply(from: &mut Reader<'_>, part: Bytes) -> Result<VolumeCall, WireError> {
-    let (tree, partition) = (VolumeId(from.u64()?), PartitionNo(from.u32()?));
+    let (tree, partition, over) = (VolumeId(from.u64()?), PartitionNo(from.u32()?), from.bool("over")?);
     if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? != part.len() {
         return Err(WireError::BadPayload);
     }
-    Ok(VolumeCall::Apply { partition, tree, part })
+    Ok(VolumeCall::Apply { partition, tree, part, over })
+}
+
+/// Trees that do not fit are left out.
+pub(super) fn put_incoming(to: &mut Writer, trees: &[IncomingTree], base: u64) {
+    let most = (MESSAGE_BYTES_MAX - 12) / INCOMING_BYTES;
+    let trees = &trees[..trees.len().min(most)];
+    to.u64(base).u32(trees.len() as u32);
+    for tree in trees {
+        to.u64(tree.tree.0)
+            .u64(tree.since)
+            .u64(tree.epoch)
+            .u64(tree.bytes)
+            .u64(tree.used_bytes)
+            .u32(tree.partition.0)
+            .bool(tree.over);
+    }
+}
+
+pub(super) fn get_incoming(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let (base, count) = (from.u64()?, from.u32()? as usize);
+    from.check_room(count, INCOMING_BYTES)?;
+    let tree = |_| {
+        let (tree, since, epoch) = (VolumeId(from.u64()?), from.u64()?, from.u64()?);
+        let (bytes, used_bytes, partition) = (from.u64()?, from.u64()?, PartitionNo(from.u32()?));
+        Ok(IncomingTree { partition, tree, over: from.bool("over")?, since, epoch, bytes, used_bytes })
+    };
+    let trees = (0..count).map(tree).collect::<Result<_, WireError>>()?;
+    Ok(Answer::Incoming { trees, base })
 }
 
 /// Tasks that do not fit are left out, the oldest first.

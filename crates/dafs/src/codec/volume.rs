@@ -51,13 +51,14 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             *bytes_max as usize,
             PAYLOAD_BYTES_MAX,
         ),
-        VolumeCall::Apply { partition, tree, part } => {
-            to.u64(tree.0).u32(partition.0).length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX)
+        VolumeCall::Apply { partition, tree, part, over } => {
+            to.u64(tree.0).u32(partition.0).bool(*over).length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX)
         }
         VolumeCall::Finish { partition, tree, finish } => put_finish(to.u64(tree.0).u32(partition.0), finish),
         VolumeCall::Pull(pull) => put_pull(to, pull),
         VolumeCall::Hold { id, millis } => to.u64(id.0).u32(*millis),
         VolumeCall::Serve { id } => to.u64(id.0),
+        VolumeCall::Incoming { tree } => to.u64(number(*tree)),
     }
 }
 
@@ -110,6 +111,7 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
         Procedure::Tasks => VolumeCall::Tasks,
         Procedure::VolumeHold => VolumeCall::Hold { id: id(from.u64()?), millis: from.u32()? },
         Procedure::VolumeServe => VolumeCall::Serve { id: id(from.u64()?) },
+        Procedure::VolumeIncoming => VolumeCall::Incoming { tree: get_number(from)? },
         other => return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 }),
     })
 }

@@ -3,7 +3,8 @@
 //! A body that is in the same file as in `since` is *patched*: the first change gives the sealed epochs a copy (`aside.rs`), and what is said to be the same
 //! is there already. Any other is *rebuilt* in a new file, into which blocks that are the same are copied from `since`; so whatever an earlier stream
 //! left of it counts for nothing. After a restart in the middle of a body nobody knows which it was: then what is the same is copied, and holes are made
-//! where there are some already.
+//! where there are some already. What comes in over a volume patches nothing: a body of which only the attributes changed stays in the file that the
+//! volume shows, and the first other block makes it one that is rebuilt.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(super) struct Building<'a> {
     pub(super) volume: &'a Volume,
     pub(super) before: Option<&'a Tree>,
     pub(super) mode: Mode,
+    /// It comes in over a volume, which shows `before`.
+    pub(super) over: bool,
 }
 
 impl Building<'_> {
@@ -45,26 +48,50 @@ impl Building<'_> {
         match form {
             Form::None => {
                 if vnode.place != Place::None {
-                    volume.truncate(vnode, 0, update)?;
+                    self.empty(vnode, update)?;
                 }
             }
             Form::Inline(bytes) => {
-                volume.truncate(vnode, 0, update)?;
+                self.empty(vnode, update)?;
                 volume.write(vnode, 0, bytes, update)?;
             }
             Form::File => {
-                if size > 0 && self.shares_file(vnode)? {
+                if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size) {
+                    if self.over {
+                        return Ok(Mode::Patch);
+                    }
                     volume.truncate(vnode, size, update)?;
                     return Ok(Mode::Patch);
                 }
-                volume.truncate(vnode, 0, update)?;
-                volume.make_file(vnode, update)?;
-                if size > 0 {
-                    volume.truncate(vnode, size, update)?;
-                }
+                self.empty(vnode, update)?;
+                self.make_file(vnode, size, update)?;
             }
         }
         Ok(Mode::Rebuild)
+    }
+
+    /// The vnode has no body. A file that is shown under another record stays.
+    fn empty(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        // Who has that file open goes on with it; the volume's clients are told to ask again.
+        vnode.handed = false;
+        self.volume.truncate(vnode, 0, update)
+    }
+
+    fn make_file(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+        self.volume.make_file(vnode, update)?;
+        if size > 0 { self.volume.truncate(vnode, size, update) } else { Ok(()) }
+    }
+
+    /// Before something that differs: the body, of which all blocks up to this one are the same, gets a file of its own if the volume shows the one it has.
+    fn leave_shown(&mut self, vnode: &mut Vnode, first: u64, update: &mut Update) -> Result<()> {
+        if !self.over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
+            return Ok(());
+        }
+        let size = vnode.status.size;
+        self.empty(vnode, update)?;
+        self.make_file(vnode, size, update)?;
+        self.mode = Mode::Rebuild;
+        self.copy(vnode, 0, first, update)
     }
 
     /// Whether the head's body is what `since` shows.
@@ -76,7 +103,7 @@ impl Building<'_> {
     }
 
     pub(super) fn blocks(
-        &self,
+        &mut self,
         vnode: &mut Vnode,
         run: Run,
         first: u64,
@@ -84,6 +111,12 @@ impl Building<'_> {
         update: &mut Update,
     ) -> Result<()> {
         need_file(vnode)?;
+        if run == Run::Same && self.over && self.mode == Mode::Unknown && self.shares_file(vnode)? {
+            self.mode = Mode::Patch;
+        }
+        if run != Run::Same {
+            self.leave_shown(vnode, first, update)?;
+        }
         match (run, self.mode) {
             (Run::Same, Mode::Patch) | (Run::Hole, Mode::Rebuild) => Ok(()),
             (Run::Same, Mode::Rebuild) => self.copy(vnode, first, count, update),
@@ -96,12 +129,13 @@ impl Building<'_> {
         }
     }
 
-    pub(super) fn data(&self, vnode: &mut Vnode, first: u64, data: &[u8], update: &mut Update) -> Result<()> {
+    pub(super) fn data(&mut self, vnode: &mut Vnode, first: u64, data: &[u8], update: &mut Update) -> Result<()> {
         need_file(vnode)?;
         let inside = first.checked_mul(BLOCK_BYTES).and_then(|at| at.checked_add(data.len() as u64));
         if inside.is_none_or(|end| end > vnode.status.size) {
             return Err(StoreError::NoStream("a body has bytes behind its end"));
         }
+        self.leave_shown(vnode, first, update)?;
         self.volume.write(vnode, first * BLOCK_BYTES, data, update)
     }
 

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use types::{Fid, Name, StreamCursor, Timestamp, VnodeNo, VolumeId};
 
+use super::Under;
 use super::body::{Building, Mode};
 use super::codec::{Item, StreamHead, StreamPart, get_cursor, get_head, put_cursor, put_head};
 use super::outgoing::stage;
 use crate::engine::{Batch, Engine};
-use crate::header::TreeHeader;
+use crate::header::{Base, TreeHeader};
 use crate::key::{self, kind};
 use crate::media::Gathering;
 use crate::record::{self, BucketEntry, In, Out};
@@ -61,22 +62,26 @@ pub struct IncomingInfo {
     pub cursor: StreamCursor,
     /// Bytes of parts up to there.
     pub bytes: u64,
+    /// It comes in over a read-write volume.
+    pub over: bool,
 }
 
 /// A tree that comes in, while this process knows of it.
 pub(crate) struct Incoming {
-    volume: Arc<Volume>,
-    state: Mutex<State>,
+    pub(super) volume: Arc<Volume>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
-    stable: IncomingInfo,
+pub(super) struct State {
+    pub(super) stable: IncomingInfo,
+    /// Of what comes in over a volume.
+    pub(super) under: Option<Under>,
     /// Where the next part begins; at or behind what is stable.
-    cursor: StreamCursor,
+    pub(super) cursor: StreamCursor,
     bytes: u64,
     mode: Mode,
     /// It was finished or given up.
-    over: bool,
+    pub(super) over: bool,
 }
 
 impl Partition {
@@ -98,9 +103,9 @@ impl Partition {
         if self.incoming(tree)?.is_some() {
             return Err(StoreError::Busy("another stream has just begun"));
         }
-        let info = IncomingInfo { tree, head: *head, cursor: StreamCursor::START, bytes: 0 };
+        let info = IncomingInfo { tree, head: *head, cursor: StreamCursor::START, bytes: 0, over: false };
         let mut batch = Batch::default();
-        put_progress(&info, &mut batch);
+        put_progress(&info, None, &mut batch);
         match self.tree_of(tree)? {
             Some(trunk) => self.open_head(&trunk, head, batch)?,
             None => {
@@ -125,8 +130,10 @@ impl Partition {
     /// The same stream goes on; another one takes its place.
     fn go_on(&self, incoming: &Incoming, state: &mut State, head: &StreamHead) -> Result<StreamCursor> {
         let known = &state.stable.head;
-        if (known.tree, known.epoch, known.since, known.hash_key) == (head.tree, head.epoch, head.since, head.hash_key)
-        {
+        if state.under.is_some() {
+            return Err(StoreError::Taken("number"));
+        }
+        if is_same_stream(known, head) {
             return Ok(state.cursor);
         }
         if head.epoch < known.epoch {
@@ -134,10 +141,10 @@ impl Partition {
         }
         let info = IncomingInfo { head: *head, cursor: StreamCursor::START, bytes: 0, ..state.stable };
         let mut batch = Batch::default();
-        put_progress(&info, &mut batch);
+        put_progress(&info, None, &mut batch);
         self.change_head(&incoming.volume.trunk, head, batch)?;
         self.0.media.sync()?;
-        *state = State { stable: info, cursor: info.cursor, bytes: 0, mode: Mode::Unknown, over: false };
+        *state = State { stable: info, under: None, cursor: info.cursor, bytes: 0, mode: Mode::Unknown, over: false };
         Ok(state.cursor)
     }
 
@@ -188,10 +195,7 @@ impl Partition {
         if state.over {
             return Err(StoreError::NoVolume(tree));
         }
-        let known = &state.stable.head;
-        let head = &part.head;
-        if (known.tree, known.epoch, known.since, known.hash_key) != (head.tree, head.epoch, head.since, head.hash_key)
-        {
+        if !is_same_stream(&state.stable.head, &part.head) {
             return Err(StoreError::NoStream("a part of another stream"));
         }
         if part.from > state.cursor {
@@ -211,12 +215,12 @@ impl Partition {
         Ok(state.cursor)
     }
 
-    fn settle_incoming(&self, incoming: &Incoming, state: &mut State) -> Result<()> {
+    pub(super) fn settle_incoming(&self, incoming: &Incoming, state: &mut State) -> Result<()> {
         let volume = &incoming.volume;
         settle_tree(&volume.trunk, &|no| volume.resum(no))?;
         let info = IncomingInfo { cursor: state.cursor, bytes: state.bytes, ..state.stable };
         let mut batch = Batch::default();
-        put_progress(&info, &mut batch);
+        put_progress(&info, state.under.as_ref(), &mut batch);
         self.0.media.apply(&batch)?;
         self.0.media.sync()?;
         state.stable = info;
@@ -237,6 +241,9 @@ impl Partition {
         if state.cursor != StreamCursor::END {
             return Err(StoreError::NoStream("it is not whole"));
         }
+        if state.under.is_some() {
+            return Err(StoreError::Misuse("it comes in over a volume"));
+        }
         let usage = state.stable.head.usage;
         let trunk = &incoming.volume.trunk;
         let afresh = trunk.header.lock().stored.sealed.is_empty() && state.stable.head.since == 0;
@@ -252,6 +259,7 @@ impl Partition {
                     header.name = name.clone();
                     header.arriving = *arriving;
                     (header.quota, header.created, header.updated) = (*quota, *created, *now);
+                    header.base = Some(Base { epoch: header.epoch, shift: 0 });
                 };
                 self.give_head(trunk, usage, &fields)?
             }
@@ -279,7 +287,8 @@ impl Partition {
         self.volume(trunk.id)?.ok_or(StoreError::NoVolume(trunk.id))
     }
 
-    /// What came in goes, and the views of the tree stay. What it took is given back in the background.
+    /// What came in goes, and the views of the tree stay. What it took is given back in the background; a volume that it came in over takes changes again
+    /// when that is through.
     ///
     /// # Errors
     /// `NoVolume` if nothing comes in there; `Medium`.
@@ -296,7 +305,15 @@ impl Partition {
         batch.delete(&key::progress(tree));
         let mut header = trunk.header.lock();
         let new = TreeHeader { incoming: false, ..header.stored.clone() };
-        self.drop_head(trunk, &mut header, new, batch)?;
+        if let Some(under) = &state.under {
+            self.take_back(trunk, under, &new, &mut batch);
+            trunk.change(&mut header, new, batch)?;
+            trunk.follow(&header.stored);
+            self.0.media.bodies.forget(trunk.id);
+            self.0.removals.lock().wake();
+        } else {
+            self.drop_head(trunk, &mut header, new, batch)?;
+        }
         drop((header, catalog, nobody_writes));
         state.over = true;
         self.0.incomings.lock().remove(&tree);
@@ -329,25 +346,25 @@ impl Partition {
     pub fn incomings(&self) -> Result<Vec<IncomingInfo>> {
         let mut found = Vec::new();
         self.each(&[kind::PROGRESS], &mut |key, value| {
-            found.push(get_progress(key, value)?);
+            found.push(get_progress(key, value)?.0);
             Ok(())
         })?;
         Ok(found)
     }
 
     /// What comes in under this number, as this process knows it.
-    fn incoming(&self, tree: VolumeId) -> Result<Option<Arc<Incoming>>> {
+    pub(crate) fn incoming(&self, tree: VolumeId) -> Result<Option<Arc<Incoming>>> {
         let mut incomings = self.0.incomings.lock();
         if let Some(incoming) = incomings.get(&tree) {
             return Ok(Some(Arc::clone(incoming)));
         }
         let key = key::progress(tree);
         let Some(value) = self.0.media.engine.get(&key)? else { return Ok(None) };
-        let stable = get_progress(&key, &value)?;
+        let (stable, under) = get_progress(&key, &value)?;
         let trunk = self.tree_of(tree)?.ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
         let (cursor, bytes) = (stable.cursor, stable.bytes);
-        let state = State { stable, cursor, bytes, mode: Mode::Unknown, over: false };
-        let volume = Arc::new(Volume::head(trunk));
+        let state = State { stable, under, cursor, bytes, mode: Mode::Unknown, over: false };
+        let volume = Arc::new(Volume::incoming(trunk));
         let incoming = Arc::new(Incoming { volume, state: Mutex::new(state) });
         incomings.insert(tree, Arc::clone(&incoming));
         Ok(Some(incoming))
@@ -371,6 +388,8 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         next_slot: head.next_slot,
         epoch: head.epoch,
         sealed: Vec::new(),
+        frozen: false,
+        base: None,
     }
 }
 
@@ -383,21 +402,43 @@ pub(crate) fn end_progress(trunk: &Trunk, header: &mut TreeHeader, usage: Usage,
     batch.add(&key::usage(trunk.id), &numbers);
 }
 
-fn put_progress(info: &IncomingInfo, batch: &mut Batch) {
+/// Whether parts of the one belong to the other.
+pub(super) fn is_same_stream(one: &StreamHead, other: &StreamHead) -> bool {
+    (one.tree, one.epoch, one.since, one.hash_key) == (other.tree, other.epoch, other.since, other.hash_key)
+}
+
+/// The layout of what comes in over a volume.
+const PROGRESS_OVER: u8 = 2;
+
+pub(super) fn put_progress(info: &IncomingInfo, under: Option<&Under>, batch: &mut Batch) {
     let key = key::progress(info.tree);
-    let mut out = Out::new(120);
+    let mut out = if under.is_some() { Out::with_version(160, PROGRESS_OVER) } else { Out::new(120) };
     put_head(&mut out, &info.head);
     put_cursor(&mut out, info.cursor);
     out.u64(info.bytes);
+    if let Some(under) = under {
+        out.u64(under.since);
+        out.u64(under.shift);
+        out.u32(u32::try_from(under.orphans.len()).expect("open files are far below 2^32"));
+        under.orphans.iter().for_each(|no| out.u64(no.0));
+    }
     batch.put(&key, &out.seal(&key));
 }
 
-pub(crate) fn get_progress(key: &[u8], value: &[u8]) -> Result<IncomingInfo> {
+fn get_progress(key: &[u8], value: &[u8]) -> Result<(IncomingInfo, Option<Under>)> {
     let decode = || {
         let tree = VolumeId(key::number_at(key, 0)?);
-        let mut fields = In::open(key, value)?;
+        let (version, mut fields) =
+            In::open_any(key, value).filter(|(version, _)| (1..=PROGRESS_OVER).contains(version))?;
         let (head, cursor, bytes) = (get_head(&mut fields)?, get_cursor(&mut fields)?, fields.u64()?);
-        fields.end(IncomingInfo { tree, head, cursor, bytes })
+        let mut under = None;
+        if version == PROGRESS_OVER {
+            let (since, shift, count) = (fields.u64()?, fields.u64()?, fields.u32()?);
+            let orphans: Option<Vec<VnodeNo>> = (0..count).map(|_| fields.u64().map(VnodeNo)).collect();
+            under = Some(Under { since, shift, orphans: orphans? });
+        }
+        let over = under.is_some();
+        fields.end((IncomingInfo { tree, head, cursor, bytes, over }, under))
     };
     decode().ok_or_else(|| record::damaged("progress", key))
 }
@@ -411,9 +452,12 @@ struct Current {
 impl Incoming {
     fn apply(&self, state: &mut State, part: &StreamPart) -> Result<()> {
         let tree = self.volume.tree();
-        let before = (part.head.since != 0).then(|| tree.at(part.head.since));
-        let building = Building { volume: &self.volume, before: before.as_ref(), mode: state.mode };
-        let mut applying = Applying { building, current: None, next: part.from.vnode };
+        let since = state.under.as_ref().map_or(part.head.since, |under| under.since);
+        let before = (since != 0).then(|| tree.at(since));
+        let over = state.under.is_some();
+        let building = Building { volume: &self.volume, before: before.as_ref(), mode: state.mode, over };
+        let shift = state.under.as_ref().map_or(0, |under| under.shift);
+        let mut applying = Applying { building, shift, current: None, next: part.from.vnode };
         if part.from.stage != stage::VNODE {
             applying.resume(part.from.vnode)?;
         }
@@ -432,6 +476,8 @@ impl Incoming {
 
 struct Applying<'a> {
     building: Building<'a>,
+    /// By so much versions are higher here.
+    shift: u64,
     current: Option<Current>,
     /// Vnodes below are as the stream says.
     next: VnodeNo,
@@ -514,6 +560,8 @@ impl Applying<'_> {
         let mut vnode = wanted;
         vnode.status.fid = fid;
         vnode.has_xattr = false;
+        vnode.status.data_version = vnode.status.data_version.saturating_add(self.shift);
+        vnode.status.status_version = vnode.status.status_version.saturating_add(self.shift);
         match old {
             None => {
                 let directory = vnode.status.kind == types::Kind::Directory;
@@ -528,6 +576,7 @@ impl Applying<'_> {
                 }
                 (vnode.status.size, vnode.status.used) = (old.status.size, old.status.used);
                 (vnode.place, vnode.generations, vnode.own_since) = (old.place, old.generations, old.own_since);
+                vnode.handed = old.handed && self.building.over;
                 if old.status.links == 0 && vnode.status.links > 0 {
                     update.remove_orphan(no);
                 }

@@ -8,16 +8,18 @@
 //! the end, not as a difference to what is there, but for blocks that are *the same as in `since`*, which are taken from that epoch. So to apply a part
 //! twice does nothing more, and parts up to an epoch T1, given up somewhere in the middle, leave nothing that parts up to a later T2 do not set right:
 //! whatever was changed up to T1 was changed up to T2. Where everything is sent, what lies between the things of a part is gone.
-//! `body.rs` puts bodies together.
+//! `body.rs` puts bodies together. What comes in over a volume that people use is `over.rs`.
 
 mod body;
 mod codec;
 mod incoming;
 mod outgoing;
+mod over;
 
 pub use codec::{PART_BYTES_MIN, StreamHead, StreamPart};
 pub use incoming::{FinishAs, IncomingInfo};
 pub(crate) use incoming::{Incoming, end_progress};
+pub(crate) use over::Under;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use codec::{rewritten, sealed};

@@ -154,6 +154,8 @@ fn header() -> TreeHeader {
         next_slot: 5,
         epoch: 9,
         sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
+        frozen: false,
+        base: None,
     }
 }
 

@@ -8,6 +8,7 @@ mod damage;
 mod epochs;
 pub(crate) mod golden;
 mod lent;
+mod over;
 mod pack;
 pub(crate) mod stream;
 mod world;

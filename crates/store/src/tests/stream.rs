@@ -17,8 +17,8 @@ use crate::{
 
 /// All that can be seen of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    status: Status,
+pub(crate) struct Seen {
+    pub(crate) status: Status,
     parent: VnodeNo,
     exclusive: u64,
     entries: Vec<Entry>,
@@ -28,11 +28,11 @@ struct Seen {
     charged: u64,
 }
 
-type Whole = (BTreeMap<VnodeNo, Seen>, Usage);
+pub(crate) type Whole = (BTreeMap<VnodeNo, Seen>, Usage);
 
 const VNODES: u64 = 300;
 
-fn whole(volume: &Volume) -> Whole {
+pub(crate) fn whole(volume: &Volume) -> Whole {
     let mut found = BTreeMap::new();
     for no in (1..VNODES).map(VnodeNo) {
         let Some(vnode) = volume.vnode(no).unwrap() else { continue };
@@ -62,7 +62,7 @@ fn whole(volume: &Volume) -> Whole {
     (found, volume.usage())
 }
 
-fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
@@ -104,12 +104,12 @@ fn scrubbed(partition: &Partition) {
     assert_eq!(findings(partition), []);
 }
 
-fn findings(partition: &Partition) -> Vec<Finding> {
+pub(crate) fn findings(partition: &Partition) -> Vec<Finding> {
     while partition.sweep(100).unwrap() > 0 {}
     partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
 }
 
-fn open(machine: &MemMachine) -> Partition {
+pub(crate) fn open(machine: &MemMachine) -> Partition {
     Partition::open_memory(machine, options()).unwrap()
 }
 
@@ -243,7 +243,7 @@ impl Pair {
     }
 }
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
     ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() }
 }

@@ -39,7 +39,7 @@ impl Vice {
 
     pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
-        if !volume.store.is_writable() {
+        if volume.need_writable().is_err() {
             // As for kernels: see `lend_body`.
             return Err(Fault::Unsupported);
         }

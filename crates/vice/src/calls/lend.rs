@@ -71,7 +71,7 @@ impl Vice {
     pub(super) fn lend_body(&self, ask: &mut Ask<'_>, fid: Fid, how: Lending) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         // A sealed body may be in one file with the head's, which kernels write into.
-        if !volume.hands_out_bodies() || !volume.store.is_writable() {
+        if !volume.hands_out_bodies() || volume.need_writable().is_err() {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);

@@ -48,6 +48,7 @@ impl Vice {
             | VolumeCall::Apply { .. }
             | VolumeCall::Finish { .. }
             | VolumeCall::Pull(_)
+            | VolumeCall::Incoming { .. }
             | VolumeCall::Tasks => return self.transfer(ask, call),
             VolumeCall::Hold { id, millis } => return self.hold_volume(ask, *id, *millis),
             VolumeCall::Serve { id } => return self.serve_volume(ask, *id),
@@ -219,9 +220,10 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeI
         id: volume.id,
         tree: volume.tree,
         kind: volume.kind,
-        state: match (volume.arriving, volume.offline, volume.held) {
+        state: match (volume.arriving, volume.offline, volume.held || volume.frozen) {
             (true, ..) => VolumeState::Arriving,
             (_, true, _) => VolumeState::Offline,
+            (_, _, true) if volume.frozen => VolumeState::Restoring,
             (_, _, true) => VolumeState::Held,
             _ => VolumeState::Online,
         },

@@ -68,6 +68,9 @@ enum Whose {
 impl Vice {
     pub(super) fn hold_volume(&self, ask: &mut Ask<'_>, id: VolumeId, millis: u32) -> Result<Outcome, Fault> {
         let volume = self.any_volume(id)?;
+        if volume.store.is_frozen() {
+            return Err(Fault::Busy);
+        }
         volume.need_writable()?;
         if volume.store.is_arriving() || volume.is_away() {
             return Err(Fault::Offline);

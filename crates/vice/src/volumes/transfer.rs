@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, StreamPart};
+use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, StreamHead, StreamPart};
 use types::{
-    Answer, Fault, Finish, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall, VolumeId,
-    VolumeInfo, VolumeKind, is_volume_name, limits,
+    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall,
+    VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
 };
 
 use super::admin::info;
@@ -44,7 +44,10 @@ impl Vice {
             VolumeCall::Changes { id, since, cursor, bytes_max } => {
                 self.changes_part(*id, *since, *cursor, *bytes_max)?
             }
-            VolumeCall::Apply { partition, tree, part } => self.apply_part(*partition, *tree, part)?,
+            VolumeCall::Apply { partition, tree, part, over } => {
+                self.apply_part(ask, *partition, *tree, part, *over)?
+            }
+            VolumeCall::Incoming { tree } => self.incoming_trees(*tree)?,
             VolumeCall::Finish { partition, tree, finish } => {
                 let (made, replaced) = self.finish_stored(*partition, *tree, finish, None, ask.wall)?;
                 let answer = Answer::Volumes { volumes: made.into_iter().collect(), end: true };
@@ -67,17 +70,64 @@ impl Vice {
     }
 
     /// The first part begins, or says where the same stream goes on.
-    fn apply_part(&self, no: PartitionNo, tree: VolumeId, bytes: &Bytes) -> Result<Answer, Fault> {
+    fn apply_part(
+        &self,
+        ask: &mut Ask<'_>,
+        no: PartitionNo,
+        tree: VolumeId,
+        bytes: &Bytes,
+        over: bool,
+    ) -> Result<Answer, Fault> {
         let partition = self.partitions.get(no)?;
         let part = StreamPart::open(bytes)?;
         if part.from == StreamCursor::START {
             self.need_tree_nowhere_else(no, tree)?;
-            let cursor = partition.begin_incoming(tree, &part.head)?;
+            let cursor = if over {
+                self.begin_over(ask, tree, &part.head)?
+            } else {
+                partition.begin_incoming(tree, &part.head)?
+            };
             if cursor > StreamCursor::START {
                 return Ok(Answer::Cursor(cursor));
             }
         }
         Ok(Answer::Cursor(partition.apply_part(tree, bytes)?))
+    }
+
+    /// Everything that clients have of the volume to themselves comes back before it is frozen.
+    fn begin_over(&self, ask: &mut Ask<'_>, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor, Fault> {
+        let volume = self.any_volume(tree)?;
+        if volume.store.is_arriving() || volume.is_away() {
+            return Err(Fault::Offline);
+        }
+        if !volume.store.is_frozen() {
+            volume.need_writable()?;
+            self.bring_in(ask, &volume)?;
+            self.end_idle_lends(&volume)?;
+        }
+        let begun = volume.partition.begin_over(tree, head);
+        volume.hush(Time::ZERO);
+        Ok(begun?)
+    }
+
+    fn incoming_trees(&self, wanted: Option<VolumeId>) -> Result<Answer, Fault> {
+        let (mut trees, mut base) = (Vec::new(), None);
+        for (partition, store) in self.partitions.numbered() {
+            let found = store.incomings()?.into_iter().filter(|one| wanted.is_none_or(|wanted| one.tree == wanted));
+            trees.extend(found.map(|one| IncomingTree {
+                partition,
+                tree: one.tree,
+                over: one.over,
+                since: one.head.since,
+                epoch: one.head.epoch,
+                bytes: one.bytes,
+                used_bytes: one.head.usage.bytes,
+            }));
+            if let Some(wanted) = wanted {
+                base = base.or(store.base_epoch(wanted)?);
+            }
+        }
+        Ok(Answer::Incoming { trees, base: base.unwrap_or(0) })
     }
 
     /// # Errors
@@ -141,6 +191,10 @@ impl Vice {
             Finish::Nothing => {
                 partition.abandon_incoming(tree)?;
                 return Ok((None, None));
+            }
+            Finish::Over => {
+                let volume = partition.finish_over(tree, wall)?;
+                return Ok((Some(info(no, volume.info())), Some(tree)));
             }
             Finish::View { id, name, kind, replace } => {
                 if *kind == VolumeKind::ReadWrite || !is_volume_name(name.as_bytes(), *kind) {

@@ -51,9 +51,9 @@ impl ViceVolume {
     /// What a change asks first. (A volume that is removed meanwhile refuses the commit.)
     ///
     /// # Errors
-    /// `ReadOnly`.
+    /// `ReadOnly`; also while something comes in over it.
     pub fn need_writable(&self) -> Result<(), Fault> {
-        if self.store.is_writable() { Ok(()) } else { Err(Fault::ReadOnly) }
+        if self.store.is_writable() && !self.store.is_frozen() { Ok(()) } else { Err(Fault::ReadOnly) }
     }
 
     /// Whether kernels on this machine may be given its bodies.
@@ -91,7 +91,11 @@ impl ViceVolume {
     /// # Errors
     /// `Busy`.
     pub fn need_unhushed(&self, now: Time) -> Result<(), Fault> {
-        if now < *self.hushed.lock() || self.store.is_held() { Err(Fault::Busy) } else { Ok(()) }
+        if now < *self.hushed.lock() || self.store.is_held() || self.store.is_frozen() {
+            Err(Fault::Busy)
+        } else {
+            Ok(())
+        }
     }
 
     /// The vnode of `fid`.

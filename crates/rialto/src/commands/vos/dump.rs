@@ -8,8 +8,8 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use store::StreamPart;
-use types::{StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
-use vos::{NewVolume, Sink};
+use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
+use vos::{Dumped, NewVolume, Next, Sink};
 
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
@@ -25,18 +25,39 @@ EXAMPLES
     rialto vos dump home.alice.backup -file yesterday.dump
     rialto vos snapshot create home.alice monday
     rialto vos dump home.alice --since home.alice.snapshot.monday -file tuesday.dump
+    rialto vos dump home.alice -time '2026-11-22 03:00' -file sunday.dump
 
 A read-write volume is dumped as it is at that moment; whoever works in it goes on. With --since only
-what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.";
+what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.
+With -time the dump starts from the newest snapshot or backup volume that was made at or before
+that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026 03:00'); so it may
+have a little more than what was changed since. Where there is none that old everything is
+dumped, which is said.
+
+'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump that
+ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the dump of
+monday, then of tuesday --since monday, and so on.";
 
 const AFTER_RESTORE: &str = "\
 EXAMPLES
     rialto vos restore -name home.alice.old -file alice.dump
     rialto vos restore afs2 a home.alice alice.dump
     zstd -d < alice.dump.zst | rialto vos restore -name home.alice
+    rialto vos restore -name home.alice.old -file tuesday.dump -overwrite incremental
+    rialto vos restore -name home.alice -file alice.dump -overwrite full
 
 The dump is read to its end before anything is done: one that is damaged, cut off or of another
-program changes nothing. Stopped in the middle it is finished by the same command.";
+program changes nothing. Stopped in the middle it is finished by the same command.
+
+A volume that has the name is left alone, unless '-overwrite' says otherwise:
+    incremental   a dump that was made with --since is applied, in the order in which they were
+                  made. It must start from what the volume is, and nobody may have changed that
+                  since it was restored; otherwise it is refused, and it is said what is missing
+    full          the volume holds what the full dump has, and nothing else. The dump must be of
+                  this volume, or of one that was restored from one of its dumps. Its snapshots and
+                  read-only sites keep what they show, its number and quota stay
+Until all is there people see what the volume had, and changes are refused (EROFS); then, in one
+moment, what came. It is not done while files of it are open for writing on the server's machine.";
 
 /// Writes what a volume holds to a file or to the standard output.
 #[derive(Args, Debug)]
@@ -53,7 +74,7 @@ pub struct Dump {
     /// Only what was changed since this snapshot of the volume.
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
-    /// 0: everything. (A date is not taken: name a snapshot with --since.)
+    /// Only what was changed since about then; 0: everything. See below.
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     time: Option<String>,
     /// Taken for OpenAFS's sake: a dump of a read-write volume is always of a clone.
@@ -72,15 +93,15 @@ impl Dump {
         }
         let wanted = last_word(&mut Site::default(), self.words, self.id, "a volume")?;
         let what = format!("dumping the volume {wanted}");
-        if self.time.as_ref().is_some_and(|time| time != "0") {
-            let why = "a date says nothing about what was changed";
-            return Err(Failure::new(what, why).mend("name a snapshot with --since, or '-time 0' for everything"));
-        }
         if self.file.is_none() && !office.common.dry_run && io::stdout().is_terminal() {
             return Err(Failure::new(what, "the dump would go to the terminal").mend("name a file with -file"));
         }
         let group = office.group(&wanted, &self.site)?;
-        let since = self.since.as_ref().map(|since| snapshot(&what, &group, since)).transpose()?;
+        let since = match (&self.since, self.time.as_deref()) {
+            (Some(since), _) => Some(snapshot(&what, &group, since)?),
+            (None, None | Some("0")) => None,
+            (None, Some(time)) => made_by(&what, &group, time)?,
+        };
         let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
         let header = Header {
             cell: office.cell_name().to_owned(),
@@ -91,6 +112,7 @@ impl Dump {
             since: since.map_or(0, |since| since.epoch),
             since_name: since.map(|since| text(&since.name)),
             sealed: 0,
+            created: quota.map(|one| one.created.secs),
             quota_bytes: quota.map_or(0, |one| one.quota_bytes),
             quota_files: quota.map_or(0, |one| one.quota_files),
             used_bytes: 0,
@@ -121,6 +143,23 @@ fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g Ther
         Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it"))
             .mend(format!("'rialto vos snapshot list {}' shows which there are", text(&group[0].name)))
     })
+}
+
+/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of then. `None`: there is none, which is said.
+fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
+    let Some(then) = show::typed(time) else {
+        let why = format!("{time} is no time");
+        return Err(
+            Failure::new(what.to_owned(), why).mend("write it as '2026-11-22 03:00' (UTC), or 0 for everything")
+        );
+    };
+    let sealed = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite && one.created.secs <= then.secs);
+    let found = sealed.filter(|one| one.epoch < group[0].epoch).max_by_key(|one| one.epoch);
+    match found {
+        Some(one) => eprintln!("rialto vos: it starts from {}, of {}", text(&one.name), show::date(one.created)),
+        None => eprintln!("rialto vos: no snapshot was made by {}, so everything is dumped", show::date(then)),
+    }
+    Ok(found)
 }
 
 /// A file that has its name only when it is whole; or the standard output.
@@ -219,7 +258,16 @@ enum Overwrite {
     Incremental,
 }
 
-/// Makes a volume of a dump.
+/// Which date a new volume gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Creation {
+    #[value(alias = "n")]
+    New,
+    #[value(alias = "d")]
+    Dump,
+}
+
+/// Makes a volume of a dump, or brings one into its state.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_RESTORE)]
 pub struct Restore {
@@ -234,9 +282,12 @@ pub struct Restore {
     /// Its number, which nobody else may have [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
-    /// A volume of that name is never overwritten: only 'abort' is taken.
+    /// What is done about a volume that has the name: abort, full, incremental. See below [default: abort]
     #[arg(long, value_name = "HOW", ignore_case = true)]
     overwrite: Option<Overwrite>,
+    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is overwritten keeps its date.)
+    #[arg(long, value_name = "DATE", ignore_case = true)]
+    creation: Option<Creation>,
     /// [SERVER PARTITION NAME [FILE]], instead of the options.
     #[arg(value_name = "NAME", num_args = 0..=4)]
     words: Vec<String>,
@@ -257,11 +308,6 @@ impl Restore {
         let mut dump = input(self.file.as_deref()).map_err(|error| failed(error.into()))?;
         let (header, total_bytes) =
             DumpReader::new(BufReader::new(&mut dump)).and_then(DumpReader::verify).map_err(failed)?;
-        if header.since != 0 {
-            let from = header.since_name.clone().unwrap_or_default();
-            let why = format!("it has only what was changed since {from}, and there is no volume in that state");
-            return Err(Failure::new(what, why).mend("restore a full dump"));
-        }
         let wanted = self.name.clone().unwrap_or_else(|| header.name.clone());
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
@@ -269,35 +315,95 @@ impl Restore {
                 Failure::new(what, format!("a volume cannot be called {wanted}")).mend("choose another with -name")
             );
         }
-        if matches!(self.overwrite, Some(Overwrite::Full | Overwrite::Incremental)) {
-            let why = "a volume that is there is not overwritten";
-            return Err(Failure::new(what, why).mend("remove or rename it, or restore under another name"));
-        }
-        let spot = office.roomiest(&self.site)?;
-        let new = NewVolume {
-            name: valid,
-            id: self.id.map(VolumeId),
-            server: spot.server,
-            partition: spot.partition.name.clone(),
-            quota_bytes: header.quota_bytes,
-            owner: (0, 0),
-        };
         dump.seek(SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
         let mut reader = DumpReader::new(BufReader::new(dump)).map_err(failed)?;
         let mut next = || reader.next().map_err(unfit);
-        let made = office.lead(&what, |job| vos::restore(job, &new, header.quota_files, total_bytes, &mut next))?;
-        let Some(info) = made else { return Ok(()) };
-        let made = There { server: spot.server, info };
+        let dumped = self.dumped(&header, total_bytes);
+        let made = match self.overwrite {
+            None | Some(Overwrite::Abort) => self.make(office, &what, (&header, valid), &dumped, &mut next)?,
+            Some(how) => self.overwrite(office, &what, (&wanted, how), &dumped, &mut next)?,
+        };
+        let Some(made) = made else { return Ok(()) };
         if office.common.json {
             crate::show::json(&show::volume_json(office, &made));
         } else {
             let (server, sealed) = (office.server_name(made.server), show::date(Timestamp::new(header.sealed, 0)));
             println!(
                 "Restored volume {wanted} ({}) on partition {} of {server}, as {} was on {sealed}",
-                made.id.0, spot.partition.name, header.name
+                made.id.0,
+                office.name_of(made.server, made.partition),
+                header.name
             );
         }
         Ok(())
+    }
+
+    fn dumped(&self, header: &Header, total_bytes: u64) -> Dumped {
+        let created = header.created.filter(|_| self.creation == Some(Creation::Dump));
+        Dumped {
+            epoch: header.epoch,
+            since: header.since,
+            since_name: header.since_name.clone().unwrap_or_default(),
+            quota_files: header.quota_files,
+            created: created.map(|secs| Timestamp::new(secs, 0)),
+            total_bytes,
+        }
+    }
+
+    fn make(
+        &self,
+        office: &Office,
+        what: &str,
+        (header, name): (&Header, Name),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        if dumped.since != 0 {
+            let why = format!("it has only what was changed since {}", dumped.since_name);
+            return Err(Failure::new(what.to_owned(), why)
+                .mend("restore a full dump first, then this one over it with '-overwrite incremental'"));
+        }
+        let spot = office.roomiest(&self.site)?;
+        let new = NewVolume {
+            name,
+            id: self.id.map(VolumeId),
+            server: spot.server,
+            partition: spot.partition.name.clone(),
+            quota_bytes: header.quota_bytes,
+            owner: (0, 0),
+        };
+        let made = office.lead(what, |job| vos::restore(job, &new, dumped, next))?;
+        Ok(made.map(|info| There { server: spot.server, info }))
+    }
+
+    fn overwrite(
+        &self,
+        office: &Office,
+        what: &str,
+        (wanted, how): (&str, Overwrite),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        let refused = |why: &str, mend: &str| Err(Failure::new(what.to_owned(), why).mend(mend));
+        match (how, dumped.since) {
+            (Overwrite::Incremental, 0) => {
+                return refused("it is a full dump", "'-overwrite full' replaces all that the volume has");
+            }
+            (Overwrite::Full, since) if since != 0 => {
+                return refused("it has only what was changed since another one", "use '-overwrite incremental'");
+            }
+            _ => {}
+        }
+        if self.creation == Some(Creation::Dump) {
+            return refused("a volume that is overwritten keeps its date", "leave -creation out");
+        }
+        let there = office.volume(wanted, &self.site)?;
+        if self.id.is_some_and(|id| id != there.id.0) {
+            return refused("the volume of that name has another number", "leave -id out, or -name");
+        }
+        let group = office.known(wanted)?;
+        let made = office.lead(what, |job| vos::restore_over(job, group, dumped, next))?;
+        Ok(made.map(|info| There { server: there.server, info }))
     }
 }
 

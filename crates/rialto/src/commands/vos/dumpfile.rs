@@ -40,6 +40,9 @@ pub struct Header {
     pub since_name: Option<String>,
     /// When the volume was sealed, in seconds since 1970.
     pub sealed: i64,
+    /// When the read-write volume was made, in seconds since 1970. Older programs do not say.
+    #[serde(default)]
+    pub created: Option<i64>,
     /// Quota of the read-write volume; 0: none.
     pub quota_bytes: u64,
     pub quota_files: u64,
@@ -283,6 +286,7 @@ mod tests {
             since: 0,
             since_name: None,
             sealed: 1,
+            created: Some(5),
             quota_bytes: 0,
             quota_files: 0,
             used_bytes: 4096,

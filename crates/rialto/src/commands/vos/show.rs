@@ -23,6 +23,7 @@ pub fn state(state: VolumeState) -> &'static str {
         VolumeState::Online => "On-line",
         VolumeState::Offline => "Off-line",
         VolumeState::Held => "On-line, held",
+        VolumeState::Restoring => "On-line, being restored",
         VolumeState::Arriving => "Off-line, arriving",
     }
 }
@@ -78,6 +79,42 @@ pub fn stamp(time: Timestamp) -> String {
     iso(time).replace(['-', ':'], "")
 }
 
+/// The time that somebody typed: seconds since 1970, `2026-11-22`, `2026-11-22 10:05`, with seconds or a `T` or a `Z`, or as `vos` of OpenAFS takes it,
+/// `11/22/2026 10:05`. UTC, as all times that are shown.
+pub fn typed(text: &str) -> Option<Timestamp> {
+    if let Ok(secs) = text.parse() {
+        return Some(Timestamp::new(secs, 0));
+    }
+    let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
+    let (date, clock) = text.split_once(['T', 't', ' ']).unwrap_or((text, "0:0"));
+    let number = |text: &str| text.trim().parse::<i64>().ok().filter(|number| *number >= 0);
+    let numbers = |text: &str, by: char| text.split(by).map(number).collect::<Option<Vec<i64>>>();
+    let (year, month, day) =
+        match (date.contains('/'), numbers(date, if date.contains('/') { '/' } else { '-' })?.as_slice()) {
+            (true, [month, day, year]) | (false, [year, month, day]) => (*year, *month, *day),
+            _ => return None,
+        };
+    let (hour, minute, second) = match numbers(clock, ':')?.as_slice() {
+        [hour, minute] => (*hour, *minute, 0),
+        [hour, minute, second] => (*hour, *minute, *second),
+        _ => return None,
+    };
+    let time = Timestamp::new(days_of(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second, 0);
+    let back = civil(time);
+    // Or it is no day of the calendar, or no time of the day.
+    let is_it = (back.year, back.month, back.day) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
+    is_it.then_some(time)
+}
+
+/// Source: as `civil`, `days_from_civil`.
+fn days_of(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let shifted_month = if month > 2 { month - 3 } else { month + 9 };
+    let of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year - 719_468
+}
+
 struct Civil {
     days: i64,
     year: i64,
@@ -107,6 +144,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_are_taken_as_people_type_them() {
+        let at = |text: &str| typed(text).map(iso);
+        for text in ["2026-11-22 10:05", "2026-11-22T10:05:00", "11/22/2026 10:05", "11/22/2026 10:05:00"] {
+            assert_eq!(at(text).as_deref(), Some("2026-11-22T10:05:00Z"), "{text}");
+        }
+        assert_eq!(at("2026-11-22").as_deref(), Some("2026-11-22T00:00:00Z"));
+        for text in ["", "today", "2026-02-30", "2026-13-01", "2026-11-22 24:00", "22/11/2026", "1-2", "2026-11-22 1"] {
+            assert_eq!(at(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn times_are_those_of_the_calendar() {
         // As `date -u` shows them.
         for (secs, shown, stamped) in [
@@ -118,6 +167,10 @@ mod tests {
         ] {
             let time = Timestamp::new(secs, 0);
             assert_eq!((date(time).as_str(), stamp(time).as_str()), (shown, stamped));
+            if secs >= 0 {
+                assert_eq!(typed(&iso(time)), Some(time));
+                assert_eq!(typed(&secs.to_string()), Some(time));
+            }
         }
     }
 }

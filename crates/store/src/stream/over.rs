@@ -1,0 +1,209 @@
+//! A dump that comes in over a read-write volume: its next state (an increment), or another one instead (all of it).
+//!
+//! Model. The volume is *frozen* first, in one batch: its head is sealed, the volume shows that epoch from then on and counts as one that does, takes no
+//! changes, and what comes in is put together where its head was. Readers see what was there. *Finishing* is one batch too: the volume shows the new
+//! head, and what the old one alone had is swept like that of a removed snapshot. *Taking it back* is one batch and a sweep: what came in goes,
+//! then the volume goes on in the epoch that was sealed, as if nothing had been. After a crash it is frozen, with what came in, or one of the two.
+//!
+//! An increment fits a volume that is exactly what it starts from. That is known by the *base* in the tree's header: a volume that came in whole is a copy
+//! of the epoch that was sent, until its first change takes the note away, in the same batch. Epochs may have other numbers here
+//! than where the dump comes from, since snapshots may be made of what was restored.
+//!
+//! All of a dump may be older than the volume, and clients know files by their fids and versions. So versions are shifted then, above all that
+//! the volume ever had (its root tells how far that is), and those of increments behind it by as much.
+//!
+//! No body file that the volume shows is changed, though the head has it too: programs may have it open.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::{StreamCursor, Timestamp, VnodeNo, VolumeId};
+
+use super::codec::StreamHead;
+use super::incoming::{IncomingInfo, end_progress, is_same_stream, put_progress};
+use crate::catalog::FROZEN;
+use crate::engine::{Batch, Engine, prefix_end};
+use crate::header::{Base, TreeHeader};
+use crate::key::{self, kind};
+use crate::settle::settle_tree;
+use crate::trunk::Trunk;
+use crate::volume::Result;
+use crate::{Partition, StoreError, Volume, record};
+
+/// Versions of a volume differ by less than this between two shifts.
+const SHIFT: u64 = 1 << 40;
+
+/// What lies under a stream that comes in over a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Under {
+    /// The epoch that the stream starts from, as it is numbered here; 0: all of it comes.
+    pub(crate) since: u64,
+    /// By so much versions are higher here.
+    pub(crate) shift: u64,
+    /// Files without names that somebody had open.
+    pub(crate) orphans: Vec<VnodeNo>,
+}
+
+impl Partition {
+    /// As [`Partition::begin_incoming`], over the read-write volume of that number, which must be what the stream starts from; or may be anything, if all of it
+    /// is sent. The volume shows what it has until [`Partition::finish_over`], and takes no changes.
+    ///
+    /// # Errors
+    /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from what is there; `Busy` while bodies are lent, the volume is moved,
+    /// something else comes in, or is swept; `NoSpace`, `Medium`.
+    pub fn begin_over(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
+        self.0.media.room_for_records()?;
+        if let Some(incoming) = self.incoming(tree)? {
+            let state = incoming.state.lock();
+            if !state.over {
+                let same = state.under.is_some() && is_same_stream(&state.stable.head, head);
+                return if same { Ok(state.cursor) } else { Err(StoreError::Busy("something else comes in already")) };
+            }
+        }
+        let volume = self.volume(tree)?.filter(|volume| volume.is_writable()).ok_or(StoreError::NoVolume(tree))?;
+        settle_tree(&volume.trunk, &|no| volume.resum(no))?;
+        let nobody_writes = volume.trunk.writers.write();
+        settle_tree(&volume.trunk, &|no| volume.resum_quietly(no))?;
+        self.freeze(&volume, head)?;
+        drop(nobody_writes);
+        self.0.media.sync()?;
+        Ok(StreamCursor::START)
+    }
+
+    /// The batch. Nobody writes the tree.
+    fn freeze(&self, volume: &Volume, head: &StreamHead) -> Result<()> {
+        let trunk = &volume.trunk;
+        let catalog = self.0.catalog.lock();
+        volume.is_there()?;
+        if self.lent().iter().any(|(tree, _)| *tree == trunk.id) {
+            return Err(StoreError::Busy("programs have files of it open for writing"));
+        }
+        let mut header = trunk.header.lock();
+        let stored = &header.stored;
+        if stored.frozen || stored.held || stored.arriving {
+            return Err(FROZEN);
+        }
+        if stored.hash_key != head.hash_key {
+            return Err(StoreError::NoStream("it is of another volume than what is here"));
+        }
+        if head.encrypted && !volume.is_encrypted() {
+            return Err(StoreError::NoStream("its files are encrypted where it comes from, and are not here"));
+        }
+        let under = self.under(volume, stored, head)?;
+        let epoch = head.epoch.max(stored.epoch + 1);
+        if self.is_swept_still(trunk.id, epoch)? {
+            return Err(StoreError::Busy("what was removed of it is being swept"));
+        }
+        let next_slot = stored.next_slot.max(head.next_slot);
+        let mut new = TreeHeader { incoming: true, frozen: true, epoch, next_slot, ..stored.clone() };
+        new.show(stored.epoch);
+        let info = IncomingInfo { tree: trunk.id, head: *head, cursor: StreamCursor::START, bytes: 0, over: true };
+        let mut batch = Batch::default();
+        put_progress(&info, Some(&under), &mut batch);
+        trunk.change(&mut header, new, batch)?;
+        trunk.skip_slots(&mut header);
+        trunk.follow(&header.stored);
+        drop((header, catalog));
+        Ok(())
+    }
+
+    fn under(&self, volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Under> {
+        let orphans = orphans_of(&volume.trunk)?;
+        if head.since != 0 {
+            let base = stored.base.filter(|base| base.epoch == head.since);
+            let base = base.ok_or(StoreError::NoStream("the volume is not what it starts from"))?;
+            return Ok(Under { since: stored.epoch, shift: base.shift, orphans });
+        }
+        let root = volume.vnode(VnodeNo::ROOT)?.ok_or_else(|| StoreError::Damaged("the root".to_owned()))?;
+        let highest = root.status.data_version.max(root.status.status_version);
+        Ok(Under { since: 0, shift: (highest / SHIFT + 1).saturating_mul(SHIFT), orphans })
+    }
+
+    /// What came in over the read-write volume takes its place, in one batch; stable when it returns.
+    ///
+    /// # Errors
+    /// `NoVolume` if nothing comes in there over a volume; `NoStream` if it is not whole; `Medium`.
+    pub fn finish_over(&self, tree: VolumeId, now: Timestamp) -> Result<Arc<Volume>> {
+        let incoming = self.incoming(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut state = incoming.state.lock();
+        let Some(under) = state.under.clone().filter(|_| !state.over) else {
+            return Err(StoreError::NoVolume(tree));
+        };
+        if state.cursor != StreamCursor::END {
+            return Err(StoreError::NoStream("it is not whole"));
+        }
+        self.settle_incoming(&incoming, &mut state)?;
+        let stream = state.stable.head;
+        let trunk = &incoming.volume.trunk;
+        let nobody_writes = trunk.writers.write();
+        let catalog = self.0.catalog.lock();
+        let mut header = trunk.header.lock();
+        let base = Some(Base { epoch: stream.epoch, shift: under.shift });
+        let mut new = TreeHeader { frozen: false, updated: now, base, ..header.stored.clone() };
+        let mut batch = Batch::default();
+        self.thaw(trunk, &mut new, &mut batch);
+        end_progress(trunk, &mut new, stream.usage, &mut batch);
+        let shown = trunk.shown();
+        trunk.change(&mut header, new, batch)?;
+        trunk.follow(&header.stored);
+        drop(header);
+        trunk.set_used(stream.usage);
+        self.is_hidden(trunk.id, Arc::downgrade(&shown));
+        drop((catalog, nobody_writes, shown));
+        state.over = true;
+        self.0.incomings.lock().remove(&tree);
+        self.0.media.wake_packer();
+        self.0.media.sync()?;
+        self.volume(tree)?.ok_or(StoreError::NoVolume(tree))
+    }
+
+    /// The volume does not show the sealed epoch any more, and nobody else ever did.
+    pub(crate) fn thaw(&self, trunk: &Trunk, new: &mut TreeHeader, batch: &mut Batch) {
+        let frozen = new.floor();
+        if new.hide(frozen) {
+            self.put_hidden(trunk.id, frozen, batch);
+        }
+    }
+
+    /// What the batch does to take back what came in over the volume; the volume stays frozen until that is swept.
+    pub(crate) fn take_back(&self, trunk: &Trunk, under: &Under, new: &TreeHeader, batch: &mut Batch) {
+        let orphans = key::of_volume(kind::ORPHAN, trunk.id);
+        batch.delete_range(&orphans, &prefix_end(&orphans));
+        for no in &under.orphans {
+            let key = key::of_vnode(kind::ORPHAN, trunk.id, *no);
+            batch.put(&key, &record::encode_numbers(&key, &[]));
+        }
+        self.put_hidden(trunk.id, new.epoch, batch);
+    }
+
+    /// What was taken back is swept: the volume goes on where it was.
+    pub(crate) fn unfreeze(&self, trunk: &Trunk, batch: Batch) -> Result<()> {
+        let nobody_writes = trunk.writers.write();
+        let mut header = trunk.header.lock();
+        let mut new = TreeHeader { frozen: false, epoch: header.stored.floor(), ..header.stored.clone() };
+        new.hide(new.epoch);
+        trunk.change(&mut header, new, batch)?;
+        trunk.follow(&header.stored);
+        drop((header, nobody_writes));
+        Ok(())
+    }
+
+    /// The epoch that the read-write volume of the tree is a copy of, if nobody changed it since.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn base_epoch(&self, tree: VolumeId) -> Result<Option<u64>> {
+        let base = |trunk: Arc<Trunk>| trunk.header.lock().stored.base.map(|base| base.epoch);
+        Ok(self.tree_of(tree)?.and_then(base))
+    }
+}
+
+fn orphans_of(trunk: &Trunk) -> Result<Vec<VnodeNo>> {
+    let prefix = key::of_volume(kind::ORPHAN, trunk.id);
+    let mut found = Vec::new();
+    trunk.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
+        found.extend(key::number_at(key, 1).map(VnodeNo));
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}

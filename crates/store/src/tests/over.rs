@@ -1,0 +1,320 @@
+//! Dumps over a volume: it shows what it had until all is there, then what the dump had; whatever was given up, cut off, or done to it between.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
+
+use super::stream::{Whole, config, findings, name, open, whole};
+use super::world::{Op, World, make_file, op};
+use crate::{FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, Quota, StoreError, StreamPart, Update, Volume};
+
+const TREE: VolumeId = VolumeId(77);
+/// As in `stream/over.rs`.
+const SHIFT: u64 = 1 << 40;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Source(Op),
+    /// The clone under this number is sent: all of it, or since what the volume is a copy of; and given up after so many parts, if that many are needed.
+    Restore {
+        clone: u8,
+        full: bool,
+        stop: Option<u8>,
+    },
+    Abandon,
+    /// A file of the restored volume is changed, and some are made.
+    Change(u8),
+    /// A snapshot of the restored volume is made, or removed.
+    Snapshot(u8),
+    Forget(u8),
+    Sweep,
+    Kill,
+    PowerLoss(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stop = || prop_oneof![2 => Just(None), 1 => (0..4_u8).prop_map(Some)];
+    prop_oneof![
+        16 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::Source),
+        4 => (0..4_u8).prop_map(|number| Step::Source(Op::Clone(number))),
+        8 => (0..4_u8, prop::bool::weighted(0.2), stop()).prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
+        1 => Just(Step::Abandon),
+        1 => any::<u8>().prop_map(Step::Change),
+        2 => (0..3_u8).prop_map(Step::Snapshot),
+        1 => (0..3_u8).prop_map(Step::Forget),
+        4 => Just(Step::Sweep),
+        1 => Just(Step::Kill),
+        1 => any::<u64>().prop_map(Step::PowerLoss),
+    ]
+}
+
+/// Versions as they are where it comes from.
+fn unshifted((mut vnodes, usage): Whole) -> Whole {
+    for seen in vnodes.values_mut() {
+        seen.status.data_version %= SHIFT;
+        seen.status.status_version %= SHIFT;
+    }
+    (vnodes, usage)
+}
+
+struct Desk {
+    source: World,
+    machine: MemMachine,
+    copy: Partition,
+    shows: Whole,
+    /// The epoch of the source that the volume is a copy of.
+    base: Option<u64>,
+    snapshots: Vec<(VolumeId, Whole)>,
+}
+
+fn finish() -> FinishAs {
+    FinishAs::ReadWrite {
+        name: name("restored"),
+        quota: Quota::default(),
+        created: Timestamp::new(4, 4),
+        now: Timestamp::new(5, 5),
+        arriving: false,
+    }
+}
+
+/// Sends parts until `stop` says so; whether all are through.
+fn send(
+    source: &Volume,
+    since: u64,
+    to: &Partition,
+    mut cursor: StreamCursor,
+    stop: &mut dyn FnMut(&Bytes) -> bool,
+) -> Result<bool, StoreError> {
+    while cursor != StreamCursor::END {
+        let part = source.changes_part(since, cursor, PART_BYTES_MIN)?;
+        if stop(&part) {
+            return Ok(false);
+        }
+        cursor = to.apply_part(TREE, &part)?;
+    }
+    Ok(true)
+}
+
+fn begin(source: &Volume, since: u64, to: &Partition) -> Result<StreamCursor, StoreError> {
+    let first = source.changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
+    to.begin_over(TREE, &StreamPart::open(&first)?.head)
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let source = World::new();
+        let machine = MemMachine::new();
+        let copy = open(&machine);
+        let sealed = sealed(&source, "first");
+        let first = sealed.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+        let cursor = copy.begin_incoming(TREE, &StreamPart::open(&first).unwrap().head).unwrap();
+        assert!(send(&sealed, 0, &copy, cursor, &mut |_| false).unwrap());
+        copy.finish_incoming(TREE, &finish()).unwrap();
+        let (shows, base) = (whole(&sealed), Some(sealed.epoch()));
+        Desk { source, machine, copy, shows, base, snapshots: Vec::new() }
+    }
+
+    fn volume(&self) -> std::sync::Arc<Volume> {
+        self.copy.volume(TREE).unwrap().unwrap()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Source(op) => {
+                let source = &mut self.source;
+                let made =
+                    if matches!(op, Op::Create(_)) { source.volume.allocate(false).unwrap().0 } else { VnodeNo(0) };
+                let earlier = source.model.clone();
+                source.apply_model(op, made);
+                source.apply_store(op, &earlier, made);
+                if let Op::Abandon { .. } = op {
+                    source.model = source.found();
+                }
+            }
+            Step::Restore { clone, full, stop } => self.restore(*clone, *full, *stop),
+            Step::Abandon => drop(self.copy.abandon_incoming(TREE)),
+            Step::Change(number) => self.change(*number),
+            Step::Snapshot(number) => self.snapshot(*number),
+            Step::Forget(number) => {
+                if !self.snapshots.is_empty() {
+                    let (id, _) = self.snapshots.remove(usize::from(*number) % self.snapshots.len());
+                    self.copy.remove_volume(id).unwrap();
+                }
+            }
+            Step::Sweep => self.copy.sweep(100).map(drop).unwrap(),
+            Step::Kill => self.copy = open(&self.machine),
+            Step::PowerLoss(seed) => {
+                self.copy.sync_all().unwrap();
+                let machine = self.machine.power_loss(*seed);
+                self.machine = machine;
+                self.copy = open(&self.machine);
+            }
+        }
+        self.check(&self.copy);
+    }
+
+    fn restore(&mut self, clone: u8, full: bool, stop: Option<u8>) {
+        let Some(id) = self.source.clone_id(clone) else { return };
+        let source = self.source.partition.volume(id).unwrap().unwrap();
+        let since = if full { 0 } else { self.base.unwrap_or(source.epoch()) };
+        if source.changes_part(since, StreamCursor::START, PART_BYTES_MIN).is_err() {
+            return;
+        }
+        let cursor = match begin(&source, since, &self.copy) {
+            Ok(cursor) => cursor,
+            // An earlier one comes in still, or is being swept.
+            Err(StoreError::Busy(_)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let mut left = stop.map_or(usize::MAX, usize::from);
+        let mut stops = |_: &Bytes| {
+            left = left.wrapping_sub(1);
+            left == usize::MAX
+        };
+        if send(&source, since, &self.copy, cursor, &mut stops).unwrap() {
+            self.finish(&source);
+        }
+    }
+
+    /// The old or the new, at whatever moment the power goes.
+    fn finish(&mut self, source: &Volume) {
+        let new = unshifted(whole(source));
+        self.machine.keep_images();
+        self.copy.finish_over(TREE, Timestamp::new(8, 8)).unwrap();
+        for (seed, image) in self.machine.images().into_iter().enumerate() {
+            let copy = open(&image.power_loss(seed as u64));
+            let shows = unshifted(whole(&copy.volume(TREE).unwrap().unwrap()));
+            assert!(shows == new || shows == self.shows, "image {seed} shows something else");
+        }
+        (self.shows, self.base) = (new, Some(source.epoch()));
+        assert!(matches!(self.copy.finish_over(TREE, Timestamp::default()), Err(StoreError::NoVolume(_))));
+    }
+
+    fn change(&mut self, number: u8) {
+        let volume = self.volume();
+        if volume.is_frozen() {
+            assert!(matches!(volume.allocate(false), Err(StoreError::Busy(_))));
+            return;
+        }
+        make_file(&volume, &name(&format!("new{number}.{}", volume.allocate(false).unwrap().0.0)), |vnode, update| {
+            volume.write(vnode, 0, &[number; 9000], update).unwrap();
+        });
+        let mut old = (2..200).map(VnodeNo).filter_map(|no| volume.vnode(no).unwrap());
+        if let Some(mut vnode) = old.rfind(|old| old.status.kind == types::Kind::File) {
+            let mut update = Update::new();
+            volume.write(&mut vnode, 0, b"changed", &mut update).unwrap();
+            update.put_vnode(&vnode);
+            volume.commit(update).unwrap();
+        }
+        self.copy.sync_all().unwrap();
+        (self.shows, self.base) = (unshifted(whole(&volume)), None);
+    }
+
+    fn snapshot(&mut self, number: u8) {
+        let name = name(&format!("snapshot{number}.{}", self.copy.next_volume().unwrap().0));
+        let kind = VolumeKind::Snapshot;
+        let new = NewClone { id: None, name, kind, now: Timestamp::new(3, 3), replaces: None };
+        match self.copy.clone_volume(TREE, &new) {
+            Ok(made) => self.snapshots.push((made.id(), unshifted(whole(&made)))),
+            Err(StoreError::Busy(_)) => assert!(self.volume().is_frozen()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn check(&self, copy: &Partition) {
+        assert_eq!(unshifted(whole(&copy.volume(TREE).unwrap().unwrap())), self.shows);
+        assert_eq!(copy.base_epoch(TREE).unwrap(), self.base);
+        for (id, shows) in &self.snapshots {
+            assert_eq!(unshifted(whole(&copy.volume(*id).unwrap().unwrap())), *shows, "snapshot {id:?}");
+        }
+    }
+}
+
+fn sealed(world: &World, text: &str) -> std::sync::Arc<Volume> {
+    let kind = VolumeKind::Snapshot;
+    let new = NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
+    world.partition.clone_volume(world.volume.id(), &new).unwrap()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_volume_shows_what_it_had_or_what_was_restored(steps in prop::collection::vec(step(), 1..80)) {
+        let mut desk = Desk::new();
+        steps.iter().for_each(|step| desk.step(step));
+        let _ = desk.copy.abandon_incoming(TREE);
+        desk.copy.sync_all().unwrap();
+        let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
+        let mut found = findings(&desk.copy);
+        found.retain(|found| !(powerless && matches!(found, crate::Finding::StrayBody { .. })));
+        prop_assert_eq!(found, []);
+        desk.check(&desk.copy);
+        prop_assert!(!desk.volume().is_frozen());
+        for (id, _) in &desk.snapshots {
+            desk.copy.remove_volume(*id).unwrap();
+        }
+        desk.copy.remove_volume(TREE).unwrap();
+        while desk.copy.sweep(100).unwrap() > 0 {}
+        let machine = desk.machine.0.lock();
+        let left: Vec<_> = machine.log.keys().filter(|key| key[0] != crate::key::kind::PARTITION).map(|key| key.escape_ascii().to_string()).collect();
+        prop_assert_eq!(left, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
+    let mut desk = Desk::new();
+    let source = desk.source.volume.clone();
+    let make = |text: &str| {
+        make_file(&source, &name(text), |vnode, update| source.write(vnode, 0, &[7; 70_000], update).unwrap());
+    };
+    make("f");
+    let second = sealed(&desk.source, "second");
+    make("g");
+    let third = sealed(&desk.source, "third");
+    let first = desk.base.unwrap();
+    let refused = |begun: Result<StreamCursor, StoreError>| assert!(matches!(begun, Err(StoreError::NoStream(_))));
+    refused(begin(&third, second.epoch(), &desk.copy));
+    let cursor = begin(&second, first, &desk.copy).unwrap();
+    assert!(desk.volume().is_frozen());
+    assert!(send(&second, first, &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&second);
+    refused(begin(&second, first, &desk.copy));
+    desk.change(1);
+    refused(begin(&third, second.epoch(), &desk.copy));
+    // Of another volume.
+    let part = second.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+    let head = StreamPart::open(&part).unwrap().head;
+    refused(desk.copy.begin_over(TREE, &crate::StreamHead { hash_key: !head.hash_key, ..head }));
+    // All of it fits anything, and versions rise.
+    let before = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    let cursor = begin(&second, 0, &desk.copy).unwrap();
+    assert!(send(&second, 0, &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&second);
+    let after = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    assert!(after.data_version > before.data_version && after.status_version > before.status_version);
+    // And what follows it fits again.
+    let cursor = begin(&third, second.epoch(), &desk.copy).unwrap();
+    assert!(send(&third, second.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&third);
+    desk.check(&desk.copy);
+    let last = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
+    assert!(last.data_version >= after.data_version);
+}
+
+#[test]
+fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
+    let desk = Desk::new();
+    make_file(&desk.source.volume, &name("f"), |_, _| {});
+    let second = sealed(&desk.source, "second");
+    begin(&second, desk.base.unwrap(), &desk.copy).unwrap();
+    let kind = VolumeKind::Snapshot;
+    let new = NewClone { id: None, name: name("s"), kind, now: Timestamp::new(3, 3), replaces: None };
+    assert!(matches!(desk.copy.clone_volume(TREE, &new), Err(StoreError::Busy(_))));
+    assert!(matches!(desk.copy.hold_volume(TREE, true), Err(StoreError::Busy(_))));
+    desk.copy.remove_volume(TREE).unwrap();
+    while desk.copy.sweep(100).unwrap() > 0 {}
+    assert!(desk.copy.volume(TREE).unwrap().is_none() && !desk.copy.has_tree(TREE).unwrap());
+    assert_eq!(desk.copy.incomings().unwrap(), []);
+}

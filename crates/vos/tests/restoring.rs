@@ -1,0 +1,140 @@
+//! Restores: a dump makes a volume, or brings one into its state, whoever is stopped and wherever.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use common::{Cell, Files, by_name, lead, name, stop_everywhere};
+use store::StreamPart;
+use types::{StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
+use vos::{Dumped, Error, Part, Servers, Sink};
+
+mod common;
+
+/// A dump in memory.
+struct Dump {
+    what: Dumped,
+    parts: Vec<Part>,
+}
+
+impl Sink for Dump {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error> {
+        self.what.epoch = volume.epoch;
+        Ok(())
+    }
+
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, Error> {
+        let opened = StreamPart::open(&part).unwrap();
+        let (from, to) = (opened.from, opened.to);
+        self.parts.push(Part { from, to, bytes: part });
+        Ok(to)
+    }
+}
+
+fn dump(cell: &Cell, volume: &str, since: u64) -> Dump {
+    let found = vos::find(&cell.reach, &by_name(volume), None).unwrap();
+    let what =
+        Dumped { epoch: 0, since, since_name: "the one before".into(), quota_files: 0, created: None, total_bytes: 0 };
+    let mut dump = Dump { what, parts: Vec::new() };
+    lead(&cell.reach, |job| vos::dump(job, found.server, found.volume(), since, &mut dump)).unwrap();
+    dump
+}
+
+fn snapshot(cell: &Cell, called: &str) -> u64 {
+    let of = cell.group("home").unwrap().record.read_write;
+    let clone = VolumeCall::Clone { id: None, of, name: name(called), kind: VolumeKind::Snapshot, replace: false };
+    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[0], clone).unwrap() else { panic!() };
+    volumes[0].epoch
+}
+
+/// Dumps of three states, each since the one before; the first is restored as `twin`.
+fn prepare(cell: &mut Cell) -> (Vec<Dump>, Vec<Files>) {
+    cell.make("home", 0);
+    let (mut dumps, mut files, mut since) = (Vec::new(), Vec::new(), 0);
+    for number in 1..4_u8 {
+        cell.write(0, "home", "one", &[number; 100]);
+        cell.write(0, "home", &format!("new{number}"), &vec![number; 300_000]);
+        let called = format!("s{number}");
+        let epoch = snapshot(cell, &called);
+        dumps.push(dump(cell, &called, since));
+        files.push(cell.files(0, &called).unwrap());
+        since = epoch;
+    }
+    let mut parts = dumps[0].parts.clone().into_iter();
+    let new = cell.new_volume("twin", 1);
+    lead(&cell.reach, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next()))).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    (dumps, files)
+}
+
+fn over(cell: &Cell, servers: &dyn Servers, dump: &Dump) -> Result<(), Error> {
+    let mut parts = dump.parts.clone().into_iter();
+    let group = cell.group("twin").unwrap();
+    lead(servers, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next()))).map(drop)
+}
+
+#[test]
+fn increments_are_applied_in_their_order_or_refused() {
+    let mut cell = Cell::new(2);
+    let (dumps, files) = prepare(&mut cell);
+    let refused = |dump: &Dump, says: &str| {
+        let error = over(&cell, &cell.reach, dump).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(cell.group("twin").unwrap().record.busy, None);
+    };
+    refused(&dumps[2], "is missing between them");
+    over(&cell, &cell.reach, &dumps[1]).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
+    refused(&dumps[1], "has what the dump brings");
+    over(&cell, &cell.reach, &dumps[2]).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[2]));
+    // Everything of one goes over anything; then increments go on from there.
+    cell.write(1, "twin", "mine", b"mine");
+    refused(&dumps[1], "was changed since");
+    over(&cell, &cell.reach, &dumps[0]).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    over(&cell, &cell.reach, &dumps[1]).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
+    // Of another volume.
+    cell.make("other", 1);
+    let (mut parts, group) = (dumps[0].parts.clone().into_iter(), cell.group("other").unwrap());
+    let refused =
+        lead(&cell.reach, |job| vos::restore_over(job, group, &dumps[0].what, &mut || Ok(parts.next()))).unwrap_err();
+    assert!(refused.to_string().contains("another volume"), "{refused}");
+    cell.write(1, "other", "still", b"mine");
+}
+
+#[test]
+fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
+    for (which, becomes) in [(1, 1), (0, 0)] {
+        let prepared = std::cell::RefCell::new(None);
+        stop_everywhere(
+            2,
+            |cell| {
+                let made = prepare(cell);
+                if which == 0 {
+                    cell.write(1, "twin", "one", b"changed");
+                }
+                *prepared.borrow_mut() = Some(made);
+            },
+            |cell, servers| over(cell, servers, &prepared.borrow().as_ref().unwrap().0[which]),
+            |cell, why| {
+                let prepared = prepared.borrow();
+                let (dumps, files) = prepared.as_ref().unwrap();
+                let shows = cell.files(1, "twin").unwrap();
+                let mut before = files[0].clone();
+                if which == 0 {
+                    before.get_mut("one").unwrap()[..7].copy_from_slice(b"changed");
+                }
+                assert!(shows == before || shows == files[becomes], "{why}");
+                match over(cell, &cell.reach, &dumps[which]) {
+                    Ok(()) => {}
+                    // It was through.
+                    Err(Error::Unfit(said)) if said.contains("has what the dump brings") => {}
+                    Err(error) => panic!("{error}: {why}"),
+                }
+                assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[becomes]), "{why}");
+                assert_eq!(cell.group("twin").unwrap().record.busy, None, "{why}");
+                cell.write(1, "twin", "goes on", b"x");
+            },
+        );
+    }
+}
