@@ -34,8 +34,8 @@ mod wire;
 
 pub use client::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, Role};
 pub use codec::{
-    EncodedAnswer, EncodedCall, decode_answer, decode_answer_record, decode_call, encode_answer, encode_answer_record,
-    encode_call,
+    EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call, encode_answer,
+    encode_answer_record, encode_call,
 };
 pub use error::{PeerError, WireError};
 pub use frame::{Flags, Frame, FrameKind, Header, Region};

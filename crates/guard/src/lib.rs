@@ -9,6 +9,7 @@ mod cps;
 mod names;
 mod pts;
 mod rights;
+mod table;
 
 pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
 pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
@@ -16,3 +17,4 @@ pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
 pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
+pub use table::{Place, Row, Standing, row};

@@ -86,6 +86,14 @@ impl Asking {
         Ok(replied.doing(|| self.what())?.answer)
     }
 
+    /// A call in somebody's name.
+    ///
+    /// # Errors
+    /// Its own, which the caller has words for.
+    pub fn call_as(&self, caller: &Caller, call: Call) -> Result<Answer, CallError> {
+        self.session.call(caller, call, None).map(|reply| reply.answer)
+    }
+
     fn what(&self) -> String {
         format!("asking the server at {}", self.endpoint)
     }

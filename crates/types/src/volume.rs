@@ -206,11 +206,6 @@ pub enum VolumeCall {
 }
 
 impl VolumeCall {
-    /// Whether anybody may ask: it only tells which volumes there are.
-    pub const fn is_anybodys(&self) -> bool {
-        matches!(self, VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions)
-    }
-
     /// Whether success leaves something changed.
     pub const fn changes(&self) -> bool {
         match self {

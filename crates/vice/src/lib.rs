@@ -10,6 +10,7 @@ mod calls;
 mod change;
 mod config;
 mod effect;
+mod gate;
 mod growth;
 mod parked;
 mod room;

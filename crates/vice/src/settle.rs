@@ -32,7 +32,7 @@ impl Vice {
             let (events, waits) = (Vec::new(), Vec::new());
             let mut ask = Ask { now, wall, caller, origin, events, delegated: None, waits };
             let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
-            let outcome = self.execute(&mut ask, call);
+            let outcome = self.need_row(wall, caller, call).and_then(|()| self.execute(&mut ask, call));
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
                 if self.holds_ended.load(Ordering::SeqCst) != ended {

@@ -8,6 +8,7 @@ mod forerunner;
 mod fs;
 mod man;
 mod mount;
+mod pts;
 mod server;
 mod status;
 mod typed;
@@ -31,6 +32,7 @@ EXAMPLES
     rialto down                      unmount, stop the server; the data stays
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
+    rialto pts createuser joe        somebody; 'rialto pts --help' has all verbs
     rialto COMMAND --help            more, with examples
 
 EXIT CODES
@@ -64,6 +66,7 @@ pub enum Command {
     Umount(umount::Umount),
     Vos(vos::Vos),
     Fs(fs::Fs),
+    Pts(pts::Pts),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -84,6 +87,7 @@ impl Command {
             Command::Umount(_) => "umount",
             Command::Vos(_) => "vos",
             Command::Fs(_) => "fs",
+            Command::Pts(_) => "pts",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -103,6 +107,7 @@ impl Command {
             Command::Umount(umount) => umount.run(),
             Command::Vos(vos) => vos.run(),
             Command::Fs(fs) => fs.run(),
+            Command::Pts(pts) => pts.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

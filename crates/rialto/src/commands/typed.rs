@@ -1,11 +1,11 @@
-//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and has programs of their own, `vos` and `fs`.
+//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and has programs of their own, `vos`, `fs` and `pts`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Commands with OpenAFS's options, which are also programs by their links.
-const SUITES: [&str; 2] = ["vos", "fs"];
+const SUITES: [&str; 3] = ["vos", "fs", "pts"];
 
 /// The arguments with the command in its place and two dashes before each of its options.
 pub fn typed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {

@@ -86,10 +86,10 @@ impl Vice {
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),
-            Call::Cell(call) => self.ask_cell(ask, call),
+            Call::Cell(call) => self.ask_cell(call),
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
             Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
-            Call::Scrub { start } => self.scrub_report(ask, *start),
+            Call::Scrub { start } => self.scrub_report(*start),
         }
     }
 }

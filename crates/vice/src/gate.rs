@@ -1,0 +1,39 @@
+//! The one place where it is asked whether somebody may make a call at all (AC-4): before anything of it is looked at, each time that it is executed.
+
+use guard::{Place, Row, Standing, row};
+use types::{Call, Caller, Fault, Timestamp};
+
+use crate::Vice;
+
+impl Vice {
+    /// Nothing has ended what showed who asks, and the table lets him make this call.
+    ///
+    /// # Errors
+    /// `TokenExpired`; `NotPermitted`; `CellAway`.
+    pub(crate) fn need_row(&self, wall: Timestamp, caller: &Caller, call: &Call) -> Result<(), Fault> {
+        if caller.who.ends.is_some_and(|ends| ends <= wall) {
+            return Err(Fault::TokenExpired);
+        }
+        let row = row(call);
+        if row.is_open() || self.stands_for(caller, &row)? { Ok(()) } else { Err(Fault::NotPermitted) }
+    }
+
+    fn stands_for(&self, caller: &Caller, row: &Row) -> Result<bool, Fault> {
+        let nothing = |_: Option<&Place>| false;
+        let mut standing = Standing {
+            proved: caller.who.level.is_proved(),
+            server: caller.is_root() || caller.who.level == types::Level::Server,
+            administrator: false,
+            covers: &nothing,
+        };
+        // Nobody is looked up for what can be said without.
+        if row.allows(&standing) {
+            return Ok(true);
+        }
+        if *row == Row::Server {
+            return Ok(false);
+        }
+        standing.administrator = self.cps(caller)?.is_administrator();
+        Ok(row.allows(&standing))
+    }
+}

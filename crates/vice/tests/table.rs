@@ -1,0 +1,216 @@
+//! Every request of every service, made by everybody, against a table that says in one word for each who may (AC-4).
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use celldb::{CellDb, Embedded};
+use dafs::Procedure;
+use guard::{Asker, Cps};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use types::{
+    Answer, Call, Caller, ClientId, Fault, Level, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall,
+    Time, Timestamp, Who,
+};
+use vice::{Effect, Vice, ViceConfig};
+
+/// Calls of each kind that are tried.
+const TRIED: usize = 4;
+
+/// Who may, in the words of the test: written down a second time, by procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum May {
+    Everybody,
+    /// What the call is about decides.
+    Depends,
+    Proved,
+    Administrators,
+    Servers,
+}
+
+fn may(call: &Call) -> May {
+    use Procedure as P;
+    match (call, Procedure::of(call)) {
+        (Call::Pts { on_behalf: Some(_), .. }, _) | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch) => {
+            May::Servers
+        }
+        (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
+        (_, P::ServerReport | P::PtsCreate) => May::Proved,
+        (
+            _,
+            P::SetQuota
+            | P::VolumeCreate
+            | P::VolumeRemove
+            | P::VolumeRename
+            | P::VolumeClone
+            | P::VolumeSetFields
+            | P::VolumeChanges
+            | P::VolumeApply
+            | P::VolumeFinish
+            | P::VolumePull
+            | P::Tasks
+            | P::VolumeIncoming
+            | P::VolumeHold
+            | P::VolumeServe
+            | P::CellPutGroup
+            | P::CellRemoveGroup
+            | P::CellTakeNumbers
+            | P::CellPutServer
+            | P::CellRemoveServer
+            | P::PtsSetMax,
+        ) => May::Administrators,
+        (
+            _,
+            P::Hold
+            | P::Unhold
+            | P::ReclaimDone
+            | P::Return
+            | P::VolumeStatus
+            | P::VolumeList
+            | P::VolumeExamine
+            | P::Partitions
+            | P::CellGroup
+            | P::CellGroups
+            | P::CellServers
+            | P::CellChanges
+            | P::CellMe
+            | P::PtsNames
+            | P::PtsNumbers
+            | P::PtsMax,
+        ) => May::Everybody,
+        _ => May::Depends,
+    }
+}
+
+/// Everybody, with what he is.
+fn callers(
+    joe: PrincipalId,
+    member: PrincipalId,
+    foreign: PrincipalId,
+    chief: PrincipalId,
+) -> Vec<(&'static str, Caller)> {
+    let with = |who| Caller { uid: 4711, gid: 4711, groups: None, who };
+    let proved = |principal| with(Who { principal, level: Level::Password, ..Who::NOBODY });
+    let ended = Who { ends: Some(Timestamp::new(999, 0)), principal: chief, level: Level::Password, ..Who::NOBODY };
+    vec![
+        ("nobody", with(Who::NOBODY)),
+        ("user", proved(joe)),
+        ("member", proved(member)),
+        ("user of another cell", proved(foreign)),
+        ("administrator", proved(chief)),
+        ("administrator whose token has expired", with(ended)),
+        ("user of a trusted host", with(Who::NAMED)),
+        ("superuser of a trusted host", Caller::ROOT),
+        ("superuser of another host", Caller { uid: 0, ..with(Who::NOBODY) }),
+        ("server", with(Who { level: Level::Server, ..Who::NOBODY })),
+    ]
+}
+
+fn allowed(may: May, who: &str) -> bool {
+    match may {
+        May::Everybody | May::Depends => true,
+        May::Proved => !matches!(who, "nobody" | "superuser of another host"),
+        May::Administrators => matches!(who, "administrator" | "superuser of a trusted host" | "server"),
+        May::Servers => matches!(who, "superuser of a trusted host" | "server"),
+    }
+}
+
+struct House {
+    vice: Vice,
+    clients: u128,
+    _dir: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> (House, Vec<(&'static str, Caller)>) {
+        let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
+        let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
+        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let vice = Vice::open(partition, config, Time::ZERO).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let db = Arc::new(Embedded::open(dir.path()).unwrap());
+        let superuser = Asker {
+            principal: PrincipalId::ANONYMOUS,
+            cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+        };
+        let pts = |call| db.access().pts(&superuser, &call).unwrap();
+        let make = |kind, name: &str| {
+            let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None };
+            match pts(PtsCall::Create { new: Box::new(new) }) {
+                Answer::Principals { principals, .. } => principals[0].0.id,
+                other => panic!("{other:?}"),
+            }
+        };
+        let [joe, member, foreign, chief] =
+            ["joe", "member", "eve@example.org", "chief"].map(|name| make(PrincipalKind::User, name));
+        let staff = make(PrincipalKind::Group, "staff");
+        pts(PtsCall::Join { group: staff, member });
+        pts(PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: chief });
+        vice.has_cell(db);
+        (House { vice, clients: 0, _dir: dir }, callers(joe, member, foreign, chief))
+    }
+
+    /// By a client of its own, so that nothing of earlier calls is in the way. `None`: it waits.
+    fn call(&mut self, caller: &Caller, call: &Call) -> Option<Result<Answer, Fault>> {
+        self.clients += 1;
+        let now = Time::from_start(Duration::from_secs(100));
+        let mut out = Vec::new();
+        let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
+        let origin = Origin { session, slot: 0, request: 1 };
+        self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call.clone(), &mut out);
+        let result = out.into_iter().find_map(|effect| match effect {
+            Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
+            _ => None,
+        });
+        self.vice.detach(now, session, &mut Vec::new());
+        result
+    }
+}
+
+/// A few calls of every kind that the protocol has.
+fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut calls: BTreeMap<(Procedure, bool), Vec<Call>> = BTreeMap::new();
+    for _ in 0..20_000 {
+        let call = dafs::strategies::call().new_tree(&mut runner).unwrap().current();
+        let on_behalf = matches!(call, Call::Pts { on_behalf: Some(_), .. } | Call::Scrub { start: true });
+        let known = calls.entry((Procedure::of(&call), on_behalf)).or_default();
+        if known.len() < TRIED {
+            known.push(call);
+        }
+    }
+    let seen: BTreeSet<Procedure> = calls.keys().map(|(procedure, _)| *procedure).collect();
+    for procedure in Procedure::ALL {
+        assert!(seen.contains(procedure), "no call of {procedure:?} was made");
+    }
+    calls
+}
+
+#[test]
+fn everybody_may_what_the_table_says_and_nothing_else() {
+    let (mut house, callers) = House::new();
+    let mut checked = 0;
+    for call in all_calls().into_values().flatten() {
+        for (who, caller) in &callers {
+            let result = house.call(caller, &call);
+            let refused = result == Some(Err(Fault::NotPermitted));
+            let may = may(&call);
+            if who.contains("expired") {
+                assert_eq!(result, Some(Err(Fault::TokenExpired)), "{who}: {call:?}");
+            } else if !allowed(may, who) {
+                assert!(refused, "{who} got {result:?} for {call:?}");
+            } else if may != May::Depends && !matches!(call, Call::Pts { .. }) {
+                assert!(!refused, "{who} was refused {call:?}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 100 * callers.len(), "{checked}");
+}
