@@ -14,10 +14,10 @@ field() { python3 -c 'import json, sys; found = [json.loads(line) for line in sy
 
 check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test --listen 127.0.0.1:0
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
-check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --server two
-check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --server three
+check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" --server two
+check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" --server three
 check "up again leaves it alone" says "the server of servers.test listens" 0 "$RIALTO" up --dir "$B" --join "$address"
-check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" --join "$address" --server two
+check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" --join "$address" --keys "$A/keys" --server two
 check "all of them are listed" test "$(vos listaddrs --json | wc -l)" -eq 3
 check "the root of the tree was entered by itself" says "root.cell" 0 vos listvldb root.cell
 check "a second server has no root of its own" test "$("$RIALTO" vos --dir "$B" listvol -server two -quiet -fast | wc -l)" -eq 0

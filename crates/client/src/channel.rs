@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dafs::{ChannelId, Features, Frame, Header, Hello, HelloAnswer, Refusal, Role, Terms};
-use fabric::{Connection, Endpoint, Extent, Inbox, Limits, OutFrame, Outbox, Want};
+use fabric::tls::TlsError;
+use fabric::{Connection, Endpoint, Extent, Filled, Inbox, Limits, OutFrame, Outbox, Want};
 use parking_lot::Mutex;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 
@@ -49,6 +50,11 @@ impl ConnectError {
             ConnectError::Refused(_) | ConnectError::NotOurs(_) => true,
         }
     }
+
+    /// Whether the two sides do not trust each other: nothing that passes, but no reason to end what stood before.
+    pub fn is_distrust(&self) -> bool {
+        matches!(self, ConnectError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<TlsError>()))
+    }
 }
 
 impl Channel {
@@ -56,18 +62,23 @@ impl Channel {
     pub fn connect(id: ChannelId, role: Role, config: &SessionConfig) -> Result<(Channel, Terms), ConnectError> {
         let connection = Connection::connect(&config.endpoint, &config.options)?;
         connection.bound_waits(WAIT_MAX)?;
-        let hello = hello(config);
         let until = Some(Instant::now() + HELLO_WITHIN);
-        connection.send_raw(&hello.to_bytes(), until)?;
-        let mut answer = [0; HelloAnswer::BYTES];
-        connection.receive_raw(&mut answer, until)?;
+        let (mut inbox, mut outbox) = boxes(&config.endpoint);
+        let secured = connection.secure(&config.endpoint, &config.options, until)?;
+        let hello = hello(config, secured.is_some());
+        if let Some(secured) = secured {
+            inbox.secure(secured.opener);
+            outbox.secure(secured.sealer);
+        }
+        outbox.push(OutFrame::raw(Bytes::copy_from_slice(&hello.to_bytes())));
+        send_all(&connection, &mut outbox, until)?;
+        let answer = receive_answer(&connection, &mut inbox, until)?;
         let terms = match HelloAnswer::parse(&answer, &hello).map_err(ConnectError::NotOurs)? {
             HelloAnswer::Welcome(terms) => terms,
             HelloAnswer::Refused(refusal) => return Err(ConnectError::Refused(refusal)),
         };
-        let limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
-        let inbox = Mutex::new(Inbox::new(measure, limits, terms.features.has(Features::DESCRIPTORS)));
-        Ok((Channel { id, role, connection, outbox: Mutex::default(), inbox, received: AtomicU64::new(0) }, terms))
+        let (inbox, outbox) = (Mutex::new(inbox), Mutex::new(outbox));
+        Ok((Channel { id, role, connection, outbox, inbox, received: AtomicU64::new(0) }, terms))
     }
 
     /// Frames that have come in.
@@ -114,6 +125,45 @@ impl Channel {
     }
 }
 
+/// What comes and what leaves, with nothing in it.
+fn boxes(endpoint: &Endpoint) -> (Inbox, Outbox) {
+    let limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
+    (Inbox::new(measure, limits, matches!(endpoint, Endpoint::Unix(_))), Outbox::new())
+}
+
+fn send_all(connection: &Connection, outbox: &mut Outbox, until: Option<Instant>) -> io::Result<()> {
+    while !outbox.flush(connection)? {
+        if !connection.wait(Want::Send, until)?.send {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
+fn receive_answer(
+    connection: &Connection,
+    inbox: &mut Inbox,
+    until: Option<Instant>,
+) -> io::Result<[u8; HelloAnswer::BYTES]> {
+    let mut answer = [0; HelloAnswer::BYTES];
+    let mut have = 0;
+    while have < answer.len() {
+        let came = inbox.take_raw(answer.len() - have).map_err(io::Error::other)?;
+        answer[have..have + came.len()].copy_from_slice(came);
+        have += came.len();
+        if !came.is_empty() {
+            continue;
+        }
+        if !connection.wait(Want::Receive, until)?.receive {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if inbox.fill(connection, false)? == Filled::End {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(answer)
+}
+
 /// A received frame in the protocol's form.
 pub(crate) fn to_frame(frame: fabric::Frame<'_>) -> Result<Frame, dafs::WireError> {
     let header = Header::parse(frame.header)?;
@@ -130,12 +180,14 @@ fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
     }
 }
 
-fn hello(config: &SessionConfig) -> Hello {
+/// TLS has better checksums than ours; in clear text they are always there.
+fn hello(config: &SessionConfig, secured: bool) -> Hello {
     let mut features = Features::DELEGATIONS;
-    if matches!(config.endpoint, Endpoint::Unix(_)) {
+    let local = matches!(config.endpoint, Endpoint::Unix(_));
+    if local {
         features = features.with(Features::DESCRIPTORS);
     }
-    if config.checksums {
+    if !secured && (config.checksums || !local) {
         features = features.with(Features::CHECKSUMS).with(Features::PAYLOAD_CHECKSUMS);
     }
     let payload_bytes_max = u32::try_from(PAYLOAD_BYTES_MAX).expect("the limit is a mebibyte");

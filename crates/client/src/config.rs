@@ -21,8 +21,7 @@ pub struct SessionConfig {
     pub attach_within: Option<Duration>,
     /// How long one call may take; `None`: for ever, which is right for a file system whose server comes back.
     pub call_within: Option<Duration>,
-    /// Checksums over headers and messages (and over payloads) on the wire, if the server agrees. TCP has a weak one of its own,
-    /// and bodies carry theirs from end to end.
+    /// Checksums over headers, messages and payloads on a Unix socket, if the server agrees. TCP in clear text always has them, TLS never needs them.
     pub checksums: bool,
 }
 

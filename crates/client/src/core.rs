@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub gate: Gate,
     /// A thread claims what was held; it sees by itself when it must do so again.
     pub reclaiming: bool,
+    /// There was a session: its server was right then.
+    pub attached_once: bool,
     restarts: u64,
     /// Counts sessions and lives of the server: breaks of an earlier one need no acknowledgement, and their numbers come again.
     pub association: u64,
@@ -95,6 +97,7 @@ impl Core {
             phase: Phase::Apart,
             gate: Gate::Open,
             reclaiming: false,
+            attached_once: false,
             restarts: 0,
             association: 0,
             notices: VecDeque::new(),
@@ -186,6 +189,7 @@ impl Core {
                 ClientOutput::Established { resumed, restarted, session, .. } => {
                     tracing::info!(session = session.0, resumed, restarted, "attached");
                     self.become_phase(Phase::Attached, after);
+                    self.attached_once = true;
                     self.association += u64::from(!resumed || restarted);
                     if resumed && restarted {
                         self.begin_reclaim(after);

@@ -136,7 +136,8 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 tracing::debug!(%error, ?role, endpoint = %shared.config.endpoint, "connecting failed");
                 let mut core = shared.core.lock();
                 core.last_error = Some(error.to_string());
-                if error.is_final() && core.phase == Phase::Apart {
+                let never = error.is_final() || error.is_distrust() && !core.attached_once;
+                if never && core.phase == Phase::Apart {
                     core.phase = Phase::Refused(error.to_string());
                     core.finish_all(&CallError::Refused(error.to_string()));
                 }

@@ -674,6 +674,7 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
         ("refused-limits", refused(Refusal::Limits)),
         ("refused-crowded", refused(Refusal::Crowded)),
         ("refused-silent", refused(Refusal::Silent)),
+        ("refused-needs-tls", refused(Refusal::NeedsTls)),
     ]
 }
 

@@ -102,12 +102,22 @@ pub enum Refusal {
     /// Did not say hello, or did not attach, in time.
     #[error("said nothing for too long")]
     Silent = 6,
+    /// Clear text where it is not allowed.
+    #[error("this port speaks TLS only")]
+    NeedsTls = 7,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Refusal; 6] =
-        [Refusal::NotOurs, Refusal::Version, Refusal::ByteOrder, Refusal::Limits, Refusal::Crowded, Refusal::Silent];
+    pub const ALL: [Refusal; 7] = [
+        Refusal::NotOurs,
+        Refusal::Version,
+        Refusal::ByteOrder,
+        Refusal::Limits,
+        Refusal::Crowded,
+        Refusal::Silent,
+        Refusal::NeedsTls,
+    ];
 
     fn from_wire(value: u16) -> Option<Self> {
         Refusal::ALL.into_iter().find(|refusal| *refusal as u16 == value)

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, sockopt};
 
 use crate::Endpoint;
+use crate::tls::{self, ClientTls, Secured};
 
 /// Bytes that a Unix socket takes from its sender (the kernel doubles it for its own overhead).
 const UNIX_BUFFER_BYTES: usize = 1280 << 10;
@@ -32,6 +33,8 @@ pub struct Options {
     pub unacknowledged_max: Duration,
     /// Bytes of the kernel's send and receive buffers; `None` leaves the system's choice.
     pub socket_buffer_bytes: Option<usize>,
+    /// TCP: secured with this when we connect; `None`: in clear text.
+    pub tls: Option<ClientTls>,
 }
 
 impl Default for Options {
@@ -41,6 +44,7 @@ impl Default for Options {
             congestion: None,
             unacknowledged_max: Duration::from_secs(10),
             socket_buffer_bytes: None,
+            tls: None,
         }
     }
 }
@@ -150,6 +154,22 @@ impl Connection {
         Ok(Connection { socket, peer })
     }
 
+    /// Secures a connection that was made to `endpoint`, if these options say so.
+    ///
+    /// # Errors
+    /// See [`tls::secure`].
+    pub fn secure(
+        &self,
+        endpoint: &Endpoint,
+        options: &Options,
+        until: Option<Instant>,
+    ) -> io::Result<Option<Secured>> {
+        match (endpoint, &options.tls) {
+            (Endpoint::Tcp(address), Some(tls)) => tls::secure(self, tls, host_of(address), until).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Who is at the other end; only Unix connections know.
     pub fn peer(&self) -> Option<Peer> {
         self.peer
@@ -255,6 +275,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// Of `host:port`; IPv6 addresses without their brackets.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Whether the other end is on this machine.

@@ -9,6 +9,9 @@
 //! buffer:  [..... used .....|header|message|payload's beginning...]      payload: [copied|received straight .....]
 //!                           ^start                               ^end
 //! ```
+//!
+//! Over TLS a receive brings records, which lie in a buffer of their own. [`Inbox::next_frame`] opens them one after the other, as long as it
+//! has no whole frame: so what is opened goes to its place in the same way, and all that came is looked at before anybody waits for more.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -20,6 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 
+use crate::tls::{self, Opened, Opener, RECORD_BYTES_MAX, TlsError};
 use crate::{Connection, HEADER_BYTES};
 
 /// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large payload at most this much is
@@ -27,6 +31,10 @@ use crate::{Connection, HEADER_BYTES};
 const BUFFER_BYTES: usize = 16 << 10;
 /// Bytes that one receive with descriptors asks for, at least: they must be zeroed each time, and a small read fits.
 const WINDOW_BYTES: usize = 8 << 10;
+/// Bytes of records that one receive asks for while a payload comes in: more does not fit the processor's nearer caches.
+const RECORDS_BYTES: usize = 256 << 10;
+/// Records of a handshake are shorter: certificates are the longest.
+const HANDSHAKE_BYTES_MAX: usize = BUFFER_BYTES;
 /// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a receive behind it.
 const DESCRIPTORS_MAX: usize = 4;
 
@@ -52,7 +60,7 @@ pub struct Limits {
 }
 
 /// Why the bytes are no frame. The connection is of no use any more: nobody knows where the next frame begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The header does not measure.
     #[error("malformed header: {0}")]
@@ -60,6 +68,9 @@ pub enum FrameError {
     /// A part is larger than it may be.
     #[error("frame of {} + {} bytes is too large", .0.message, .0.payload)]
     TooLarge(Extent),
+    /// A record is not what the other end sealed.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
 }
 
 /// A whole frame, lent until the inbox is used again.
@@ -99,6 +110,17 @@ pub struct Inbox {
     lent: usize,
     extent: Option<Extent>,
     payload: Option<Vec<u8>>,
+    sealed: Option<Box<Sealed>>,
+}
+
+/// What has come over TLS and is not opened.
+#[derive(Debug)]
+struct Sealed {
+    opener: Opener,
+    buffer: Vec<u8>,
+    start: usize,
+    /// The other end said that nothing follows.
+    ended: bool,
 }
 
 impl Inbox {
@@ -114,7 +136,38 @@ impl Inbox {
             lent: 0,
             extent: None,
             payload: None,
+            sealed: None,
         }
+    }
+
+    /// From here on records come, beginning with what was received and not taken.
+    pub fn secure(&mut self, opener: Opener) {
+        self.start += std::mem::take(&mut self.lent);
+        let buffer = self.buffer.split_off(self.start);
+        self.buffer.clear();
+        self.start = 0;
+        self.sealed = Some(Box::new(Sealed { opener, buffer, start: 0, ended: false }));
+    }
+
+    /// What the next byte is, if there is one; it stays.
+    pub fn peek(&self) -> Option<u8> {
+        self.buffer.get(self.start + self.lent).copied()
+    }
+
+    /// The next whole record of a handshake, if it is here.
+    ///
+    /// # Errors
+    /// The bytes are no record.
+    pub fn take_record(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        self.start += std::mem::take(&mut self.lent);
+        let there = &self.buffer[self.start..];
+        let Some(whole) = tls::record_bytes(there)? else { return Ok(None) };
+        if whole > HANDSHAKE_BYTES_MAX {
+            return Err(FrameError::TooLarge(Extent { message: whole, payload: 0 }));
+        }
+        let record = there.get(..whole).map(<[u8]>::to_vec);
+        self.lent = record.as_ref().map_or(0, Vec::len);
+        Ok(record)
     }
 
     /// From the next header on, these limits hold.
@@ -129,7 +182,8 @@ impl Inbox {
 
     /// Whether a frame has begun to come in and is not whole.
     pub fn is_partial(&self) -> bool {
-        self.buffer.len() > self.start + self.lent
+        let sealed = self.sealed.as_ref().is_some_and(|sealed| sealed.buffer.len() > sealed.start);
+        sealed || self.buffer.len() > self.start + self.lent
     }
 
     /// The next whole frame, if it is here.
@@ -138,11 +192,25 @@ impl Inbox {
     /// [`FrameError`]: the bytes are no frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
         self.start += std::mem::take(&mut self.lent);
-        let Some(extent) = self.measured()? else { return Ok(None) };
+        while !self.is_whole()? {
+            if !self.open_one()? {
+                return Ok(None);
+            }
+        }
+        let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
+        let extent = self.extent.take().expect("a frame that is whole was measured");
+        let (header, rest) =
+            self.buffer[self.start..].split_first_chunk().expect("the buffer has the whole head, which has a header");
+        Ok(Some(Frame { header, message: &rest[..extent.message], payload }))
+    }
+
+    /// Whether the next frame is here; its payload then lies in its place.
+    fn is_whole(&mut self) -> Result<bool, FrameError> {
+        let Some(extent) = self.measured()? else { return Ok(false) };
         let head = HEADER_BYTES + extent.message;
         let there = self.buffer.len() - self.start;
         if there < head {
-            return Ok(None);
+            return Ok(false);
         }
         let begun = self.payload.is_some();
         let payload = self.payload.get_or_insert_with(|| types::buffer::take(extent.payload));
@@ -154,23 +222,52 @@ impl Inbox {
         if payload.len() < extent.payload {
             // The copied part is dropped from the buffer, so that the lent part is always the head alone.
             self.buffer.truncate(self.start + head);
-            return Ok(None);
+            return Ok(false);
         }
-        let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
-        self.extent = None;
         self.lent = head + copied;
-        let (header, rest) =
-            self.buffer[self.start..].split_first_chunk().expect("the buffer has the whole head, which has a header");
-        Ok(Some(Frame { header, message: &rest[..extent.message], payload }))
+        Ok(true)
+    }
+
+    /// Opens the next record, if a whole one is here, and brings what it holds to its place.
+    fn open_one(&mut self) -> Result<bool, FrameError> {
+        let Some(sealed) = &mut self.sealed else { return Ok(false) };
+        let Some(record) = sealed.next_record()? else { return Ok(false) };
+        match sealed.opener.open(&mut sealed.buffer[record])? {
+            Opened::Nothing => {}
+            Opened::End => {
+                sealed.ended = true;
+                return Ok(false);
+            }
+            Opened::Content(content) => {
+                let missing = match (self.extent, &self.payload) {
+                    (Some(extent), Some(payload)) => extent.payload - payload.len(),
+                    _ => 0,
+                };
+                let (first, rest) = content.split_at(missing.min(content.len()));
+                if let Some(payload) = &mut self.payload {
+                    payload.extend_from_slice(first);
+                }
+                if self.start > 0 && self.payload.is_none() {
+                    self.buffer.drain(..self.start);
+                    self.start = 0;
+                }
+                self.buffer.extend_from_slice(rest);
+            }
+        }
+        Ok(true)
     }
 
     /// Up to `count` bytes that are no part of a frame, such as a greeting before the first one.
-    pub fn take_raw(&mut self, count: usize) -> &[u8] {
+    ///
+    /// # Errors
+    /// A record is not what the other end sealed.
+    pub fn take_raw(&mut self, count: usize) -> Result<&[u8], FrameError> {
         self.start += std::mem::take(&mut self.lent);
+        while self.buffer.len() == self.start && self.open_one()? {}
         let there = &self.buffer[self.start..];
         let taken = &there[..count.min(there.len())];
         self.lent = taken.len();
-        taken
+        Ok(taken)
     }
 
     fn measured(&mut self) -> Result<Option<Extent>, FrameError> {
@@ -193,6 +290,9 @@ impl Inbox {
     pub fn fill(&mut self, connection: &Connection, wait: bool) -> io::Result<Filled> {
         self.start += std::mem::take(&mut self.lent);
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        if self.sealed.is_some() {
+            return self.fill_sealed(connection, flags);
+        }
         loop {
             let received = match (self.extent, self.payload.as_mut()) {
                 (Some(extent), Some(payload)) if payload.len() < extent.payload => {
@@ -222,8 +322,32 @@ impl Inbox {
         }
     }
 
+    fn fill_sealed(&mut self, connection: &Connection, flags: RecvFlags) -> io::Result<Filled> {
+        let missing = match (self.extent, &self.payload) {
+            (Some(extent), Some(payload)) => extent.payload - payload.len(),
+            _ => 0,
+        };
+        let sealed = self.sealed.as_mut().expect("asked for where there is one");
+        if sealed.ended {
+            return Ok(Filled::End);
+        }
+        sealed.make_room(missing);
+        loop {
+            match recv(connection, spare_capacity(&mut sealed.buffer), flags) {
+                Ok((0, _)) => return Ok(Filled::End),
+                Ok(_) => return Ok(Filled::Some),
+                Err(Errno::AGAIN) => return Ok(Filled::Nothing),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Whether the last receive left room in the buffer: there was no more, so asking again at once is of no use.
     pub fn has_room(&self) -> bool {
+        if let Some(sealed) = &self.sealed {
+            return sealed.buffer.len() < sealed.buffer.capacity();
+        }
         self.payload.is_none() && self.buffer.len() < self.buffer.capacity()
     }
 
@@ -245,6 +369,31 @@ impl Inbox {
             self.buffer.truncate(there);
             self.start = 0;
             self.buffer.reserve_exact(wanted.saturating_sub(there).max(1));
+        }
+    }
+}
+
+impl Sealed {
+    /// Where the next whole record lies; it counts as used.
+    fn next_record(&mut self) -> Result<Option<std::ops::Range<usize>>, TlsError> {
+        let there = &self.buffer[self.start..];
+        let Some(whole) = tls::record_bytes(there)?.filter(|whole| *whole <= there.len()) else { return Ok(None) };
+        let begin = self.start;
+        self.start += whole;
+        Ok(Some(begin..self.start))
+    }
+
+    /// Room for a record at least, and for many while much is `missing`. Nobody who is idle keeps much.
+    fn make_room(&mut self, missing: usize) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        let wanted = (missing + missing / 512 + RECORD_BYTES_MAX).min(RECORDS_BYTES);
+        if self.buffer.capacity() < wanted || self.buffer.is_empty() && self.buffer.capacity() > 2 * wanted {
+            let mut buffer = Vec::with_capacity(wanted.max(self.buffer.len()));
+            buffer.extend_from_slice(&self.buffer);
+            self.buffer = buffer;
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod fuzzing;
 mod inbox;
 mod listener;
 mod outbox;
+pub mod tls;
 
 pub use connection::{Connection, Options, Peer, Ready, Want};
 pub use endpoint::{Endpoint, EndpointError};

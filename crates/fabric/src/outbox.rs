@@ -2,6 +2,9 @@
 //!
 //! [`Outbox::flush`] hands as many parts as fit to one `sendmsg`: a frame costs one system call, a queue of small frames costs
 //! one together. A descriptor goes with the first byte of its own frame, so it is at the other end not later than the frame.
+//!
+//! Over TLS frames are sealed when they are about to leave, a few records at a time, small frames together in one record. A payload
+//! that fills records begins with one of its own, so that the other end opens it beside its place.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,11 +14,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use smallvec::SmallVec;
 
+use crate::tls::{CONTENT_BYTES_MAX, Sealer, TlsError};
 use crate::{Connection, HEADER_BYTES};
 
 /// Parts that one system call takes: enough for 21 frames, far below the system's 1,024.
 const PARTS_MAX: usize = 64;
+
+/// Records that are sealed before any of them is sent: what is sealed should still be near when the kernel copies it.
+const RECORDS: usize = 16;
+/// Parts of one record at most: of many small frames.
+const RECORD_PARTS_MAX: usize = 64;
 
 /// A frame on its way out. Message and payload are shared, never copied.
 #[derive(Debug)]
@@ -52,7 +62,18 @@ pub struct Outbox {
     queue: VecDeque<OutFrame>,
     /// Bytes of the first frame that are out already.
     sent: usize,
-    /// Bytes of all queued frames that are not out.
+    /// Bytes of all queued frames that are not out, or not sealed.
+    bytes: usize,
+    sealed: Option<Box<Sealed>>,
+}
+
+/// What is sealed and not out.
+#[derive(Debug)]
+struct Sealed {
+    sealer: Sealer,
+    records: VecDeque<Vec<u8>>,
+    /// Bytes of the first record that are out.
+    sent: usize,
     bytes: usize,
 }
 
@@ -71,17 +92,26 @@ impl Outbox {
 
     /// Bytes that wait.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes)
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.records.is_empty())
     }
 
-    /// Forgets all that waits.
+    /// Forgets all that waits. The connection is of no use any more.
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// What is queued from here on is sealed; what waits leaves before it as it is.
+    pub fn secure(&mut self, sealer: Sealer) {
+        let mut waiting: Vec<u8> = self.queue.drain(..).flat_map(|frame| frame.parts().concat()).collect();
+        waiting.drain(..std::mem::take(&mut self.sent));
+        let bytes = std::mem::take(&mut self.bytes);
+        let records = if waiting.is_empty() { VecDeque::new() } else { VecDeque::from([waiting]) };
+        self.sealed = Some(Box::new(Sealed { sealer, records, sent: 0, bytes }));
     }
 
     /// Sends what the socket takes without waiting. `true`: everything is out.
@@ -89,6 +119,9 @@ impl Outbox {
     /// # Errors
     /// The connection's end, however it came. It is of no use any more.
     pub fn flush(&mut self, connection: &Connection) -> io::Result<bool> {
+        if self.sealed.is_some() {
+            return self.flush_sealed(connection);
+        }
         while !self.queue.is_empty() {
             match self.send_some(connection) {
                 Ok(count) => self.advance(count),
@@ -139,6 +172,113 @@ impl Outbox {
         {
             self.sent -= first.len();
             self.queue.pop_front();
+        }
+    }
+
+    fn flush_sealed(&mut self, connection: &Connection) -> io::Result<bool> {
+        loop {
+            self.seal_some()?;
+            let sealed = self.sealed.as_mut().expect("asked for where there is one");
+            if sealed.records.is_empty() {
+                return Ok(true);
+            }
+            match sealed.send_some(connection) {
+                Ok(count) => sealed.advance(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Seals the next records, if those before are out.
+    fn seal_some(&mut self) -> Result<(), TlsError> {
+        let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.records.is_empty()) else { return Ok(()) };
+        let mut taken = 0;
+        let mut records = 0;
+        let mut parts = Record::default();
+        let mut skip = self.sent;
+        for frame in &self.queue {
+            for mut rest in frame.parts() {
+                let skipped = skip.min(rest.len());
+                skip -= skipped;
+                rest = &rest[skipped..];
+                if rest.len() >= CONTENT_BYTES_MAX && parts.bytes > 0 {
+                    taken += parts.seal(sealed)?;
+                    records += 1;
+                }
+                while !rest.is_empty() && records < RECORDS {
+                    rest = parts.take(rest);
+                    if parts.is_full() {
+                        taken += parts.seal(sealed)?;
+                        records += 1;
+                    }
+                }
+            }
+            if records >= RECORDS {
+                break;
+            }
+        }
+        if parts.bytes > 0 {
+            taken += parts.seal(sealed)?;
+        }
+        drop(parts);
+        self.advance(taken);
+        Ok(())
+    }
+}
+
+/// The record that is being filled.
+#[derive(Default)]
+struct Record<'a> {
+    parts: SmallVec<[&'a [u8]; 8]>,
+    bytes: usize,
+}
+
+impl<'a> Record<'a> {
+    /// Takes what fits; the rest comes back.
+    fn take(&mut self, part: &'a [u8]) -> &'a [u8] {
+        let (first, rest) = part.split_at(part.len().min(CONTENT_BYTES_MAX - self.bytes));
+        self.parts.push(first);
+        self.bytes += first.len();
+        rest
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes == CONTENT_BYTES_MAX || self.parts.len() == RECORD_PARTS_MAX
+    }
+
+    /// How many bytes it took; it is empty then.
+    fn seal(&mut self, sealed: &mut Sealed) -> Result<usize, TlsError> {
+        let before = sealed.records.len();
+        sealed.sealer.seal(&self.parts, &mut sealed.records)?;
+        sealed.bytes += sealed.records.iter().skip(before).map(Vec::len).sum::<usize>();
+        self.parts.clear();
+        Ok(std::mem::take(&mut self.bytes))
+    }
+}
+
+impl Sealed {
+    fn send_some(&self, connection: &Connection) -> Result<usize, Errno> {
+        let mut skip = self.sent;
+        let rest = |record| {
+            let record: &Vec<u8> = record;
+            IoSlice::new(&record[std::mem::take(&mut skip)..])
+        };
+        let parts: SmallVec<[IoSlice<'_>; 32]> = self.records.iter().take(PARTS_MAX).map(rest).collect();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(connection, &parts, &mut SendAncillaryBuffer::default(), flags)
+    }
+
+    fn advance(&mut self, count: usize) {
+        assert!(count <= self.bytes, "the socket took {count} of {} bytes", self.bytes);
+        self.bytes -= count;
+        self.sent += count;
+        while let Some(first) = self.records.front()
+            && self.sent >= first.len()
+        {
+            self.sent -= first.len();
+            self.records.pop_front();
         }
     }
 }

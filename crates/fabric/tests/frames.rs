@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Identity, Opener, Sealer, Secured, ServerTls, Trust};
 use fabric::{
     Connection, Endpoint, Extent, Filled, FrameError, HEADER_BYTES, Inbox, Limits, Listener, Options, OutFrame, Outbox,
     Want,
@@ -67,7 +69,8 @@ fn tcp_pair() -> (Connection, Connection) {
     }
 }
 
-fn round(seed: u64, sender: &Connection, receiver: &Connection) {
+fn round(seed: u64, sender: &Connection, receiver: &Connection, keys: Option<(Sealer, Opener)>) {
+    let (sealer, opener) = keys.unzip();
     let mut random = StdRng::seed_from_u64(seed);
     let sent: Vec<(Vec<u8>, Vec<u8>)> = (0..60).map(|_| random_parts(&mut random)).collect();
     let with_descriptor: Vec<bool> = sent.iter().map(|_| random.random_bool(0.2)).collect();
@@ -76,6 +79,9 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection) {
         scope.spawn(|| {
             let mut random = StdRng::seed_from_u64(!seed);
             let mut outbox = Outbox::new();
+            if let Some(sealer) = sealer {
+                outbox.secure(sealer);
+            }
             for (index, (message, payload)) in sent.iter().enumerate() {
                 let descriptor = (passes && with_descriptor[index]).then(|| {
                     let mut file = tempfile::tempfile().unwrap();
@@ -92,6 +98,9 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection) {
             assert!(outbox.is_empty() && outbox.bytes() == 0);
         });
         let mut inbox = Inbox::new(measure, LIMITS, true);
+        if let Some(opener) = opener {
+            inbox.secure(opener);
+        }
         for (index, (message, payload)) in sent.iter().enumerate() {
             loop {
                 if let Some(frame) = inbox.next_frame().unwrap() {
@@ -120,8 +129,8 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection) {
 fn frames_of_every_shape_over_unix() {
     let (one, other) = Connection::pair().unwrap();
     for seed in 0..8 {
-        round(seed, &one, &other);
-        round(seed + 100, &other, &one);
+        round(seed, &one, &other, None);
+        round(seed + 100, &other, &one, None);
     }
 }
 
@@ -129,9 +138,92 @@ fn frames_of_every_shape_over_unix() {
 fn frames_of_every_shape_over_tcp() {
     let (one, other) = tcp_pair();
     for seed in 0..8 {
-        round(seed, &one, &other);
-        round(seed + 100, &other, &one);
+        round(seed, &one, &other, None);
+        round(seed + 100, &other, &one, None);
     }
+}
+
+/// A server's side of a handshake, as its worker does it: records come through the inbox.
+fn answer(connection: &Connection, tls: &ServerTls) -> Secured {
+    let mut handshake = Handshake::server(tls).unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    loop {
+        let Some(record) = inbox.take_record().unwrap() else {
+            assert_eq!(inbox.fill(connection, true).unwrap(), Filled::Some);
+            continue;
+        };
+        let mut out = Vec::new();
+        let done = handshake.step(&record, &mut out).unwrap();
+        connection.send_raw(&out, None).unwrap();
+        if done {
+            return handshake.finish().unwrap();
+        }
+    }
+}
+
+fn server_identity() -> Identity {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![CELL_SERVER.to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Identity { chain: vec![certificate.der().clone()], key }
+}
+
+#[test]
+fn frames_of_every_shape_over_tls() {
+    let identity = server_identity();
+    let trust = Trust::Authorities(identity.chain.clone());
+    let (server, client) = (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
+    for seed in 0..8 {
+        let (one, other) = tcp_pair();
+        let (ours, theirs) = std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| answer(&other, &server));
+            (tls::secure(&one, &client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
+        });
+        round(seed, &one, &other, Some((ours.sealer, theirs.opener)));
+        round(seed + 100, &other, &one, Some((theirs.sealer, ours.opener)));
+    }
+}
+
+#[test]
+fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() {
+    let identity = server_identity();
+    let trust = Trust::Authorities(identity.chain.clone());
+    let (server, client) = (ServerTls::new(identity, &[]).unwrap(), ClientTls::new(trust, None).unwrap());
+    let (one, other) = tcp_pair();
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| answer(&other, &server));
+        (tls::secure(&one, &client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
+    });
+    let mut outbox = Outbox::new();
+    outbox.secure(ours.sealer);
+    outbox.push(OutFrame::raw(Bytes::from_static(b"hello")));
+    outbox.push(frame(b"m", b"p"));
+    outbox.push(frame(b"n", &[]));
+    outbox.flush(&one).unwrap();
+    let mut inbox = Inbox::new(measure, LIMITS, false);
+    // As if it had come with the last record of the handshake.
+    inbox.fill(&other, true).unwrap();
+    inbox.secure(theirs.opener);
+    assert_eq!(inbox.take_raw(5).unwrap(), b"hello");
+    assert_eq!(inbox.next_frame().unwrap().unwrap().message, b"m");
+    assert_eq!(inbox.next_frame().unwrap().unwrap().message, b"n");
+    assert!(inbox.next_frame().unwrap().is_none() && !inbox.is_partial());
+    let mut forged = vec![23, 3, 3, 0, 40];
+    forged.resize(45, 9);
+    one.send_raw(&forged, None).unwrap();
+    inbox.fill(&other, true).unwrap();
+    assert!(matches!(inbox.next_frame(), Err(FrameError::Tls(_))));
+}
+
+#[test]
+fn who_expects_tls_is_told_of_clear_text() {
+    let trust = Trust::Authorities(server_identity().chain);
+    let client = ClientTls::new(trust, None).unwrap();
+    let (one, other) = tcp_pair();
+    other.send_raw(b"RIALTO-DAFS and more", None).unwrap();
+    let error = tls::secure(&one, &client, "127.0.0.1", None).unwrap_err();
+    assert!(error.to_string().contains("clear text only"), "{error}");
 }
 
 #[test]
@@ -214,10 +306,10 @@ fn a_greeting_is_taken_as_it_comes_and_frames_follow() {
     outbox.flush(&one).unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
     inbox.fill(&other, true).unwrap();
-    assert_eq!(inbox.take_raw(5), b"hello");
-    assert_eq!(inbox.take_raw(6), b" there");
+    assert_eq!(inbox.take_raw(5).unwrap(), b"hello");
+    assert_eq!(inbox.take_raw(6).unwrap(), b" there");
     assert_eq!(inbox.next_frame().unwrap().unwrap().message, b"m");
-    assert_eq!(inbox.take_raw(6), b"");
+    assert_eq!(inbox.take_raw(6).unwrap(), b"");
     let until = Some(Instant::now() + Duration::from_secs(10));
     one.send_raw(b"and back", until).unwrap();
     let mut back = [0; 8];

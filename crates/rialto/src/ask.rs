@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
 use serde_json::Value;
 use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatus};
 
@@ -19,11 +19,17 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Connects to the server at `endpoint`.
+    /// Connects to the server at `endpoint`, on this machine.
     pub fn connect(endpoint: Endpoint) -> Result<Asking, Failure> {
+        Self::reach(endpoint, Options::default())
+    }
+
+    /// Connects to the server at `endpoint`, with these options.
+    pub fn reach(endpoint: Endpoint, options: Options) -> Result<Asking, Failure> {
         let config = SessionConfig {
             attach_within: Some(PATIENCE),
             call_within: Some(PATIENCE),
+            options,
             display: format!("rialto, process {}", std::process::id()),
             ..SessionConfig::new(endpoint.clone(), Identity::fleeting())
         };

@@ -4,6 +4,8 @@
 //! <dir>/
 //!   cell.toml      name, partitions, socket, address, and who has the cell's database; written once, meant to be edited
 //!   celldb/        the cell's database, unless cell.toml says that another server has it
+//!   keys/          what its server keeps secret, and what clients know it by (crate keys)
+//!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
@@ -23,6 +25,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use keys::CellKeys;
 use serde::{Deserialize, Serialize};
 use server::CellPlace;
 
@@ -47,6 +50,10 @@ pub struct Where {
     /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or ~/.local/share]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Talk to other machines in clear text, if their servers allow it ('clear' in cell.toml); a new cell's server does [default: TLS, unless
+    /// $RIALTO_CLEAR is set]
+    #[arg(long)]
+    pub clear: bool,
 }
 
 impl Where {
@@ -57,6 +64,11 @@ impl Where {
             None => default_dir()?,
         };
         std::path::absolute(&path).doing(|| format!("finding {}", path.display()))
+    }
+
+    /// Whether clear text is asked for.
+    pub fn is_clear(&self) -> bool {
+        self.clear || crate::security::clear_by_environment()
     }
 
     /// The cell there.
@@ -92,8 +104,7 @@ fn default_dir() -> Result<PathBuf, Failure> {
 pub struct CellConfig {
     /// The cell's name.
     pub name: String,
-    /// Where the server listens for TCP. Nowhere unless asked for: without authentication whoever connects there is
-    /// trusted to say who asks, while the Unix socket belongs to the server's user alone.
+    /// Where the server listens for TCP. Nowhere unless asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// The only partition, relative to the cell's directory or absolute.
@@ -116,6 +127,24 @@ pub struct CellConfig {
     /// Whether the server compresses snapshots and copies on its partitions, where the file system below does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compress>,
+    /// Whether the server speaks clear text too, with clients that ask for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clear: bool,
+    /// Instead of a certificate by the cell's own authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Given>,
+}
+
+/// A given certificate. Paths are relative to the cell's directory, or absolute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// With those of its authorities behind it, in PEM.
+    pub chain: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Whose certificates other servers of the cell have.
+    pub authority: PathBuf,
 }
 
 /// How.
@@ -202,7 +231,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database and compress")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, clear and certificate")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -210,16 +239,22 @@ impl CellDir {
     }
 
     /// Makes a new cell in `dir`. Port 0 in `listen` means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
-    pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>) -> Result<CellDir, Failure> {
-        Self::make(dir, name, listen, None)
+    pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>, clear: bool) -> Result<CellDir, Failure> {
+        Self::make(dir, name, listen, None, clear)
     }
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
     pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
-        Self::make(dir, name, Some(listen), Some(joins))
+        Self::make(dir, name, Some(listen), Some(joins), false)
     }
 
-    fn make(dir: &Path, name: &str, listen: Option<SocketAddr>, joins: Option<Joins>) -> Result<CellDir, Failure> {
+    fn make(
+        dir: &Path,
+        name: &str,
+        listen: Option<SocketAddr>,
+        joins: Option<Joins>,
+        clear: bool,
+    ) -> Result<CellDir, Failure> {
         check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -242,10 +277,12 @@ impl CellDir {
             addresses: Vec::new(),
             database: joins.map(|joins| joins.database),
             compress: None,
+            clear,
+            certificate: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
-             # listen = \"ADDRESS:PORT\" serves other machines; whoever can connect there is trusted to say who asks.\n\
+             # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
@@ -304,6 +341,11 @@ impl CellDir {
     pub fn database(&self) -> CellPlace {
         let elsewhere = self.config.database.as_deref().and_then(|text| crate::ask::endpoint(text).ok());
         elsewhere.map_or_else(|| CellPlace::Here(self.dir.join("celldb")), CellPlace::At)
+    }
+
+    /// What the server keeps secret, and what it is known by.
+    pub fn keys(&self) -> CellKeys {
+        CellKeys::of(self.dir.join("keys"))
     }
 
     /// The running server's pid file.
@@ -464,7 +506,8 @@ mod tests {
     fn cells_that_are_down_do_not_wait_for_the_same_port() {
         let dir = tempfile::tempdir().unwrap();
         let any = |name: &str| {
-            let made = CellDir::create(&dir.path().join(name), "x", Some("127.0.0.1:0".parse().unwrap())).unwrap();
+            let made =
+                CellDir::create(&dir.path().join(name), "x", Some("127.0.0.1:0".parse().unwrap()), false).unwrap();
             made.config.listen.unwrap().port()
         };
         let ports: std::collections::HashSet<u16> = ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
@@ -477,11 +520,11 @@ mod tests {
         let place = dir.path().join("cell");
         assert!(CellDir::find(&place).unwrap().is_none());
         let listen = "127.0.0.1:7000".parse().unwrap();
-        let made = CellDir::create(&place, "some.cell", Some(listen)).unwrap();
+        let made = CellDir::create(&place, "some.cell", Some(listen), false).unwrap();
         let found = CellDir::find(&place).unwrap().unwrap();
         assert_eq!(found.config, made.config);
         assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", Some(listen)));
-        let local = CellDir::create(&dir.path().join("local"), "some.cell", None).unwrap();
+        let local = CellDir::create(&dir.path().join("local"), "some.cell", None, false).unwrap();
         assert_eq!(
             CellDir::find(local.dir()).unwrap().unwrap().config.listen,
             None,
@@ -496,7 +539,7 @@ mod tests {
         fs::write(dir.path().join("cell.toml"), "name = \"x\"\nlisten = 5\n").unwrap();
         let message = CellDir::find(dir.path()).unwrap_err().to_string();
         assert!(message.contains("cell.toml") && message.contains("mend that line"), "{message}");
-        let message = CellDir::create(&dir.path().join("new"), "two\nlines", None).unwrap_err().to_string();
+        let message = CellDir::create(&dir.path().join("new"), "two\nlines", None, false).unwrap_err().to_string();
         assert!(message.contains("cannot name a cell") && message.contains("--cell"), "{message}");
         assert!(!dir.path().join("new").exists());
     }

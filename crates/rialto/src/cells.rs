@@ -4,6 +4,7 @@
 //! ```toml
 //! ["example.org"]
 //! servers = ["afs1.example.org:7620", "192.0.2.7:7620"]
+//! fingerprint = "sha256:..."   # or ca = "FILE"; neither: as it is seen first
 //! ```
 
 use std::collections::HashMap;
@@ -13,11 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Cell, Endpoint, Identity, Session, SessionConfig, dial_addresses};
+use fabric::tls::Trust;
 use serde::Deserialize;
 use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
 
 use crate::ask::endpoint;
+use crate::cell::Where;
+use crate::failure::Failure;
+use crate::security;
 use crate::srv::CellsOfDns;
 
 /// For all mounts of a machine.
@@ -30,11 +35,24 @@ const DIAL_WITHIN: Duration = Duration::from_secs(3);
 struct Entry {
     /// As `HOST:PORT` or `unix:PATH`, the best first.
     servers: Vec<String>,
+    /// The certificates of its authority, in PEM.
+    ca: Option<PathBuf>,
+    /// Instead: what its certificate has.
+    fingerprint: Option<String>,
+}
+
+/// What is known of a cell.
+#[derive(Clone, Debug)]
+struct Known {
+    servers: Vec<Endpoint>,
+    trust: Option<Trust>,
 }
 
 /// How a mount reaches other cells.
 pub struct Cells {
     files: Vec<PathBuf>,
+    dir: PathBuf,
+    clear: bool,
     /// For cells that no file names.
     dns: CellsOfDns,
     /// Where each has a directory for its cache and identity.
@@ -46,13 +64,20 @@ pub struct Cells {
 
 impl Cells {
     /// By this file, or else by those of the directory and of the machine.
-    pub fn new(file: Option<&Path>, dir: &Path, cache: &Path, cache_bytes_max: u64, display: String) -> Self {
+    pub fn new(
+        file: Option<&Path>,
+        place: &Where,
+        cache: &Path,
+        cache_bytes_max: u64,
+        display: String,
+    ) -> Result<Self, Failure> {
+        let (dir, clear) = (place.path()?, place.is_clear());
         let files = match file {
             Some(file) => vec![file.to_owned()],
             None => vec![dir.join("cells.toml"), PathBuf::from(OF_MACHINE)],
         };
         let dns = CellsOfDns::new(None);
-        Cells { files, dns, cache: cache.to_owned(), cache_bytes_max, display }
+        Ok(Cells { files, dir, clear, dns, cache: cache.to_owned(), cache_bytes_max, display })
     }
 
     /// Asks these name servers instead of the machine's.
@@ -61,9 +86,15 @@ impl Cells {
         if servers.is_empty() { self } else { Cells { dns: CellsOfDns::new(Some(servers)), ..self } }
     }
 
-    /// The servers of a cell, as the first file says that knows it, or else DNS.
-    pub fn servers(&self, cell: &str) -> Option<Vec<Endpoint>> {
-        self.each_file().find_map(|known| known.get(cell).cloned()).or_else(|| self.dns.servers_of(cell))
+    /// Whether there is such a cell, as the files or DNS say.
+    pub fn knows(&self, cell: &str) -> bool {
+        self.known(cell).is_some()
+    }
+
+    /// A cell, as the first file says that knows it, or else DNS.
+    fn known(&self, cell: &str) -> Option<Known> {
+        let by_dns = || self.dns.servers_of(cell).map(|servers| Known { servers, trust: None });
+        self.each_file().find_map(|mut known| known.remove(cell)).or_else(by_dns)
     }
 
     /// The cells that the files name.
@@ -71,7 +102,7 @@ impl Cells {
         self.each_file().flat_map(HashMap::into_keys).collect()
     }
 
-    fn each_file(&self) -> impl Iterator<Item = HashMap<String, Vec<Endpoint>>> {
+    fn each_file(&self) -> impl Iterator<Item = HashMap<String, Known>> {
         self.files.iter().filter_map(|file| {
             let text = std::fs::read_to_string(file).ok()?;
             parse(&text).inspect_err(|why| tracing::error!(file = %file.display(), why, "not used")).ok()
@@ -83,15 +114,23 @@ impl Cells {
     /// # Errors
     /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be reached.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
-        let servers = self.servers(cell).ok_or(Fault::NoVolume)?;
+        let Known { servers, trust } = self.known(cell).ok_or(Fault::NoVolume)?;
+        let options = match trust.filter(|_| !self.clear) {
+            Some(trust) => security::with(Some(trust)),
+            None => security::options(&self.dir, cell, self.clear),
+        };
+        let options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
         // The name has a place of its own whatever it is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
         let identity = identity.and_then(|()| Identity::load(&dir.join("identity")).map_err(|error| error.to_string()));
         let identity = identity.map_err(Error::NoCache)?;
         let (again, display) = (identity.again(), self.display.clone());
-        let config =
-            move |endpoint| SessionConfig { display: display.clone(), ..SessionConfig::new(endpoint, again.again()) };
+        let config = move |endpoint| SessionConfig {
+            display: display.clone(),
+            options: options.clone(),
+            ..SessionConfig::new(endpoint, again.again())
+        };
         let mut why = Error::Closed(format!("no server of {cell} is known"));
         for server in servers {
             let within = SessionConfig { attach_within: Some(DIAL_WITHIN), ..config(server.clone()) };
@@ -117,11 +156,12 @@ impl Cells {
     }
 }
 
-fn parse(text: &str) -> Result<HashMap<String, Vec<Endpoint>>, String> {
+fn parse(text: &str) -> Result<HashMap<String, Known>, String> {
     let entries: HashMap<String, Entry> = toml::from_str(text).map_err(|error| error.to_string())?;
     let each = entries.into_iter().map(|(cell, entry)| {
         let servers: Result<Vec<_>, _> = entry.servers.iter().map(|server| endpoint(server)).collect();
-        Ok((cell, servers?))
+        let trust = security::stated(entry.ca.as_deref(), entry.fingerprint.as_deref())?;
+        Ok((cell, Known { servers: servers?, trust }))
     });
     each.collect()
 }
@@ -133,9 +173,11 @@ mod tests {
     #[test]
     fn a_file_names_cells_with_their_servers() {
         let known = parse("[\"a.org\"]\nservers = [\"x:1\", \"unix:/y\"]\n[b]\nservers = []\n").unwrap();
-        assert_eq!(known["a.org"], [Endpoint::Tcp("x:1".into()), Endpoint::Unix("/y".into())]);
-        assert_eq!(known["b"], []);
-        for bad in ["[a]\nserver = []", "[a]\nservers = [\"x\"]", "a = 1", "["] {
+        assert_eq!(known["a.org"].servers, [Endpoint::Tcp("x:1".into()), Endpoint::Unix("/y".into())]);
+        assert_eq!(known["b"].servers, []);
+        for bad in
+            ["[a]\nservers = []\nfingerprint = \"md5\"", "[a]\nserver = []", "[a]\nservers = [\"x\"]", "a = 1", "["]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }
@@ -143,12 +185,14 @@ mod tests {
     #[test]
     fn the_directorys_file_comes_before_the_machines_and_an_unknown_cell_is_no_volume() {
         let dir = tempfile::tempdir().unwrap();
-        let cells = Cells::new(None, dir.path(), dir.path(), 0, String::new());
+        let cells =
+            Cells::new(None, &Where { dir: Some(dir.path().to_owned()), clear: false }, dir.path(), 0, String::new())
+                .unwrap();
         assert_eq!(cells.files[1], Path::new(OF_MACHINE));
-        assert_eq!(cells.servers("far"), None);
+        assert!(cells.known("far").is_none());
         assert_eq!(cells.reach("far").err(), Some(Error::Fault(Fault::NoVolume)));
         std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]").unwrap();
-        assert_eq!(cells.servers("far"), Some(vec![Endpoint::Unix("/absent".into())]));
+        assert_eq!(cells.known("far").unwrap().servers, [Endpoint::Unix("/absent".into())]);
         assert!(cells.reach("far").is_err());
     }
 }

@@ -29,7 +29,7 @@ impl KnownCells for Known {
     }
 
     fn finds(&self, cell: &str) -> bool {
-        self.cells.servers(cell).is_some()
+        self.cells.knows(cell)
     }
 
     fn is_released(&self, cell: &str) -> Option<bool> {

@@ -4,20 +4,29 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
 use client::Endpoint;
+use fabric::tls::Trust;
 use types::ServerInfo;
 
 use crate::ask::{self, Asking};
 use crate::cell::{CellDir, Joins};
 use crate::failure::{Doing, Failure};
+use crate::security;
 
 /// Makes the directory of a server that joins the cell whose database the server at `database` has.
 ///
 /// # Errors
-/// If that server cannot be asked, or has no database; if the name is another server's.
-pub fn join(dir: &Path, database: &str, listen: Option<SocketAddr>, server: Option<&str>) -> Result<CellDir, Failure> {
+/// If that server cannot be asked, or has no database; if the name is another server's; if `keys` are not those of the cell.
+pub fn join(
+    dir: &Path,
+    database: &str,
+    keys: &Path,
+    listen: Option<SocketAddr>,
+    server: Option<&str>,
+) -> Result<CellDir, Failure> {
     let what = || format!("joining the cell of {database}");
     let endpoint = ask::endpoint(database).doing(what)?;
-    let asking = Asking::connect(endpoint.clone())?;
+    let authorities = keys::authorities_in(&keys.join("ca.pem")).doing(what)?;
+    let asking = Asking::reach(endpoint.clone(), security::with(Some(Trust::Authorities(authorities)))?)?;
     let report = asking.report()?;
     let cell = report["server"]["cell"].as_str().ok_or_else(|| {
         Failure::new(what(), "that server does not say which cell it serves")
@@ -27,7 +36,9 @@ pub fn join(dir: &Path, database: &str, listen: Option<SocketAddr>, server: Opti
     let server =
         choose_name(&servers, server).map_err(|why| Failure::new(what(), why).mend("choose another with --server"))?;
     let listen = listen.map_or_else(|| reached_from(&endpoint).doing(what), Ok)?;
-    CellDir::join(dir, cell, listen, Joins { database: database.to_owned(), server })
+    let made = CellDir::join(dir, cell, listen, Joins { database: database.to_owned(), server })?;
+    made.keys().bring_authority(keys).doing(what)?;
+    Ok(made)
 }
 
 /// The name that was asked for, or this machine's, with a number where it is another server's.

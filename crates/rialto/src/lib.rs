@@ -20,6 +20,7 @@ mod joining;
 mod logging;
 mod mounts;
 mod scrubbing;
+mod security;
 mod show;
 mod srv;
 mod stopping;

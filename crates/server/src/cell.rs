@@ -59,16 +59,18 @@ pub(crate) struct Joining {
 
 impl Joining {
     /// The way to another server's database is there at once, since nobody goes it before somebody asks.
-    pub fn new(place: CellPlace, me: ServerInfo, enters: Vec<Name>, vice: &Vice) -> Self {
+    pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
         vice.expects_cell();
         let db = match &place {
             CellPlace::Here(_) => None,
-            CellPlace::At(endpoint) => Some(Arc::new(RemoteCell::at(endpoint.clone())) as Arc<dyn CellDb>),
+            CellPlace::At(endpoint) => {
+                Some(Arc::new(RemoteCell::at(endpoint.clone(), config.options.clone())) as Arc<dyn CellDb>)
+            }
         };
         if let Some(db) = &db {
             vice.has_cell(Arc::clone(db));
         }
-        Joining { place, me, enters, db, pause: PAUSE }
+        Joining { place, me, enters: config.enters.clone(), db, pause: PAUSE }
     }
 
     /// Whether an attempt asks nobody: the database is here.

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fabric::tls::ServerTls;
 use fabric::{Endpoint, Options};
 use store::OpenOptions;
 use types::Name;
@@ -25,8 +27,12 @@ pub struct ServerConfig {
     pub partitions: Vec<(String, PathBuf)>,
     /// Where to listen on this machine. Only the server's own user and the superuser can connect there.
     pub unix_socket: Option<PathBuf>,
-    /// Where to listen in the network, as `host:port`. Everybody who can connect is trusted to say who asks.
+    /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
+    /// Who it is there, and whom it believes to be a server too; `None`: clear text.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Whether it hears clear text too where it has TLS.
+    pub clear: bool,
     /// What the cell is called, for people.
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
@@ -37,7 +43,7 @@ pub struct ServerConfig {
     pub cell: Option<CellPlace>,
     /// Volumes that it enters there by itself, if the database knows none with their names: the root of a new cell's tree.
     pub enters: Vec<Name>,
-    /// How connections are kept.
+    /// How connections are kept, and made to other servers.
     pub options: Options,
     /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
     pub workers: usize,
@@ -71,6 +77,8 @@ impl ServerConfig {
             partitions: vec![("/vicepa".to_owned(), partition.into())],
             unix_socket: None,
             tcp_listen: None,
+            tls: None,
+            clear: false,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

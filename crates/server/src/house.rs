@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use dafs::{ServerInput, ServerOutput};
+use fabric::Options;
+use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
@@ -39,6 +41,12 @@ pub(crate) struct House {
     pub life: u64,
     pub lease: std::time::Duration,
     pub cell_name: Option<String>,
+    /// What it is in the network.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Whether clear text is heard beside it.
+    pub clear: bool,
+    /// How connections to other servers are made.
+    pub options: Options,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
     /// Changes executed; the background sync compares.
     pub changes: AtomicU64,
@@ -105,6 +113,9 @@ impl House {
             life: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
+            tls: config.tls.clone(),
+            clear: config.clear,
+            options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),
         }

@@ -7,13 +7,14 @@
 //! What is queued may tell of changes that a worker is still gathering (`house.rs`), whoever queued it and whoever sends it. So whatever was
 //! gathered is written out before anything is sent (DU-2); if that fails, nobody hears any more.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
 use dafs::{ChannelId, Frame, Header};
-use fabric::{Connection, OutFrame, Outbox};
+use fabric::tls::{Fingerprint, Sealer};
+use fabric::{Connection, OutFrame, Outbox, Peer};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use vice::Partitions;
@@ -24,9 +25,26 @@ use crate::poll::{Interest, Poll};
 /// transfers keep any link busy.
 const IN_FLIGHT_MAX: usize = 8 << 20;
 
+/// What is known of the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Security {
+    /// A process of this machine, as the kernel says.
+    Local(Peer),
+    /// Nobody knows.
+    Clear,
+    /// Nobody reads or changes what goes over it.
+    Tls {
+        /// Of the certificate that we showed.
+        server: Fingerprint,
+        /// It has a certificate of a server of the cell.
+        peer_is_server: bool,
+    },
+}
+
 pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
+    tls: OnceLock<Security>,
     poll: Arc<Poll>,
     partitions: Partitions,
     out: Mutex<Out>,
@@ -52,6 +70,7 @@ impl Link {
         Link {
             id,
             connection,
+            tls: OnceLock::new(),
             poll,
             partitions,
             out: Mutex::default(),
@@ -65,6 +84,19 @@ impl Link {
         let Frame { header, message, payload } = frame;
         let descriptor = if header.flags.has(dafs::Flags::DESCRIPTOR) { descriptor } else { None };
         self.put(OutFrame::new(Header::to_bytes(&header), message, payload, descriptor));
+    }
+
+    /// What is queued from here on is sealed.
+    pub fn secure(&self, sealer: Sealer, security: Security) {
+        self.out.lock().outbox.secure(sealer);
+        let first = self.tls.set(security);
+        debug_assert!(first.is_ok(), "a connection is secured once");
+    }
+
+    /// What is known of the other end.
+    pub fn security(&self) -> Security {
+        let local = || self.connection.peer().map_or(Security::Clear, Security::Local);
+        self.tls.get().copied().unwrap_or_else(local)
     }
 
     /// Queues bytes that are no frame.

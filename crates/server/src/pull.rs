@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig, clock};
+use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig, clock};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
 use vice::{Errands, Fetch, Tasks, Unanswered, Work};
@@ -55,7 +55,7 @@ impl Puller {
     fn run(&self, pull: &Pull, task: TaskInfo) {
         let Some(house) = self.house.lock().upgrade() else { return };
         let mut fetch = Fetch::new(pull.clone(), task);
-        match connect(pull) {
+        match connect(pull, &house.options) {
             Ok(source) => self.go(&house, &source, &mut fetch),
             Err(why) => fetch.give_up(why),
         }
@@ -111,13 +111,13 @@ impl Errands for Pulls {
     }
 }
 
-fn connect(pull: &Pull) -> Result<Session, String> {
+fn connect(pull: &Pull, options: &Options) -> Result<Session, String> {
     let mut last = "no address was given".to_owned();
     for address in &pull.from {
         let mut config = SessionConfig::new(Endpoint::Tcp(address.to_string()), Identity::fleeting());
         config.attach_within = Some(ATTACH_WITHIN);
         config.call_within = Some(CALL_WITHIN);
-        config.checksums = true;
+        config.options = options.clone();
         config.display = format!("server, process {}", std::process::id());
         match Session::connect(config) {
             Ok(session) => return Ok(session),

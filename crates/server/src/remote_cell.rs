@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use celldb::{Access, CellDb, CellError, News};
-use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use types::{
     Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
@@ -31,6 +31,7 @@ const REST: Duration = Duration::from_secs(1);
 /// The database at another server.
 pub struct RemoteCell {
     endpoint: Endpoint,
+    options: Options,
     line: Mutex<Line>,
     told: Told,
 }
@@ -44,8 +45,8 @@ struct Line {
 
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
-    pub fn at(endpoint: Endpoint) -> Self {
-        RemoteCell { endpoint, line: Mutex::default(), told: Told::default() }
+    pub fn at(endpoint: Endpoint, options: Options) -> Self {
+        RemoteCell { endpoint, options, line: Mutex::default(), told: Told::default() }
     }
 
     /// Who finds another at it waits for that one's luck.
@@ -58,6 +59,7 @@ impl RemoteCell {
             return Ok(Arc::clone(session));
         }
         let mut config = SessionConfig::new(self.endpoint.clone(), Identity::fleeting());
+        config.options = self.options.clone();
         config.attach_within = Some(ATTACH_WITHIN);
         config.call_within = Some(CALL_WITHIN);
         config.display = format!("server, process {}", std::process::id());

@@ -8,6 +8,7 @@ use types::Answer;
 use vice::Effect;
 
 use crate::house::House;
+use crate::link::Security;
 
 /// Counts since the start.
 pub(crate) struct Tally {
@@ -17,6 +18,8 @@ pub(crate) struct Tally {
     pub malformed: AtomicU64,
     pub turned_away: AtomicU64,
     pub slow_readers: AtomicU64,
+    pub secured: AtomicU64,
+    pub clear_refused: AtomicU64,
     pub frames: AtomicU64,
     pub replies: AtomicU64,
     pub breaks: AtomicU64,
@@ -33,6 +36,8 @@ impl Default for Tally {
             malformed: zero(),
             turned_away: zero(),
             slow_readers: zero(),
+            secured: zero(),
+            clear_refused: zero(),
             frames: zero(),
             replies: zero(),
             breaks: zero(),
@@ -52,11 +57,17 @@ struct Report {
     /// Open now.
     connections: u64,
     sessions: u64,
+    /// Of these: how they are connected.
+    sessions_local: u64,
+    sessions_tls: u64,
+    sessions_clear: u64,
     /// Since the start.
     connections_accepted: u64,
     connections_malformed: u64,
     connections_turned_away: u64,
     connections_too_slow: u64,
+    connections_secured: u64,
+    connections_clear_refused: u64,
     frames: u64,
     replies: u64,
     breaks: u64,
@@ -78,6 +89,8 @@ pub(crate) fn add_to(house: &House, effects: &mut [Effect]) {
 
 fn counts(house: &House) -> Report {
     let tally = &house.tally;
+    let lines: Vec<Security> = house.seats().iter().filter_map(|seat| seat.security()).collect();
+    let count = |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Report {
         cell: house.cell_name.clone(),
@@ -86,10 +99,15 @@ fn counts(house: &House) -> Report {
         up_secs: tally.started.elapsed().as_secs(),
         connections: read(&tally.connections),
         sessions: house.seat_count() as u64,
+        sessions_local: count(|security| matches!(security, Security::Local(_))),
+        sessions_tls: count(|security| matches!(security, Security::Tls { .. })),
+        sessions_clear: count(|security| matches!(security, Security::Clear)),
         connections_accepted: read(&tally.accepted),
         connections_malformed: read(&tally.malformed),
         connections_turned_away: read(&tally.turned_away),
         connections_too_slow: read(&tally.slow_readers),
+        connections_secured: read(&tally.secured),
+        connections_clear_refused: read(&tally.clear_refused),
         frames: read(&tally.frames),
         replies: read(&tally.replies),
         breaks: read(&tally.breaks),

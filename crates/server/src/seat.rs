@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use types::{Call, Origin, SessionId, Time};
 
-use crate::link::Link;
+use crate::link::{Link, Security};
 use crate::process::Process;
 
 pub(crate) struct Seat {
@@ -92,6 +92,11 @@ impl Seat {
     /// Whether anybody is connected.
     pub fn is_connected(&self) -> bool {
         !self.cell.lock().links.is_empty()
+    }
+
+    /// What is known of the other end; none: nobody is connected.
+    pub fn security(&self) -> Option<Security> {
+        self.cell.lock().links.first().map(|link| link.security())
     }
 
     /// The process at the other end, as it was when it attached.

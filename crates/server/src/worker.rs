@@ -6,6 +6,7 @@
 //!    |                            |                      |
 //!    +-- malformed, silent -------+-- refused -----------+-- end of stream, error -->  gone
 //! ```
+//! In the network the first byte says whether a greeting begins with a TLS handshake; its time limit covers both.
 //! Small requests run here, one after the other, and their replies leave together behind the last one that had come in; what may wait
 //! for the disk goes to the pool. A connection whose replies pile up is not read from until they are out.
 
@@ -17,14 +18,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::clock;
-use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Terms};
+use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, Terms};
+use fabric::tls::{self, Handshake};
 use fabric::{Connection, Extent, Filled, Inbox, Limits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::house::{Agenda, House};
 use crate::join::{self, Wish};
-use crate::link::Link;
+use crate::link::{Link, Security};
 use crate::poll::{Found, Orders, PROCESS, Poll};
 use crate::process::{Life, Process};
 use crate::seat::Seat;
@@ -62,9 +64,25 @@ struct Guest {
 }
 
 enum Stage {
-    Greeting(Greeting, Option<Terms>),
+    Greeting(Box<Arrival>),
     Joining,
     Seated(Arc<Seat>),
+}
+
+/// A connection that is not yet known.
+struct Arrival {
+    greeting: Greeting,
+    terms: Option<Terms>,
+    entry: Entry,
+}
+
+enum Entry {
+    /// Nothing has come.
+    Knocking,
+    /// A handshake is under way.
+    Securing(Handshake),
+    /// What comes is the greeting.
+    In,
 }
 
 /// Whether a connection goes on.
@@ -139,6 +157,8 @@ impl Worker {
     /// A connection came in.
     fn welcome(&mut self, id: ChannelId, connection: Connection) {
         let process = connection.peer().and_then(Process::of);
+        let is_far = connection.peer().is_none();
+        let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };
         let always = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS);
         let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
         if let Err(error) = self.poll.add(&connection, id.0) {
@@ -151,7 +171,7 @@ impl Worker {
             link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll), self.house.vice.partitions().clone())),
             inbox: Inbox::new(measure, STRANGER_LIMITS, false),
             process,
-            stage: Stage::Greeting(greeting, None),
+            stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
         };
         self.guests.insert(id.0, guest);
         self.house.tally.connections.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +357,7 @@ impl Worker {
             match self.guests.get_mut(first).map(|guest| (guest.is_in_time(), &guest.stage)) {
                 Some((true, _)) => break,
                 Some((false, Stage::Seated(_))) | None => {}
-                Some((false, Stage::Greeting(..) | Stage::Joining)) => over.push(*first),
+                Some((false, Stage::Greeting(_) | Stage::Joining)) => over.push(*first),
             }
             self.strangers.pop_front();
         }
@@ -364,9 +384,13 @@ impl Worker {
 impl Guest {
     /// Whether a connection without a seat may still have one; seated ones are never in the way.
     fn is_in_time(&mut self) -> bool {
-        let Stage::Greeting(greeting, _) = &mut self.stage else { return matches!(self.stage, Stage::Joining) };
+        let Stage::Greeting(arrival) = &mut self.stage else { return matches!(self.stage, Stage::Joining) };
         let mut out = Vec::new();
-        let result = greeting.step(clock::now(), GreetingInput::Tick, &mut out);
+        let result = arrival.greeting.step(clock::now(), GreetingInput::Tick, &mut out);
+        if matches!(arrival.entry, Entry::Securing(_)) {
+            // Nobody at the other end would understand what the greeting says.
+            out.clear();
+        }
         for output in out {
             if let GreetingOutput::Send(bytes) = output {
                 self.link.push_raw(bytes);
@@ -379,7 +403,7 @@ impl Guest {
     fn take_in(&mut self, house: &Arc<House>, poll: &Arc<Poll>, agenda: &mut Agenda) -> Goes {
         loop {
             let goes_on = match &mut self.stage {
-                Stage::Greeting(..) => self.greet(house, poll),
+                Stage::Greeting(_) => self.greet(house, poll),
                 Stage::Joining => return Goes::On,
                 Stage::Seated(seat) => {
                     let seat = Arc::clone(seat);
@@ -400,11 +424,15 @@ impl Guest {
 
     /// One piece of a greeting. `false`: more must come first.
     fn greet(&mut self, house: &Arc<House>, poll: &Arc<Poll>) -> Result<bool, String> {
-        let Stage::Greeting(greeting, terms) = &mut self.stage else { return Ok(true) };
+        if !self.enter(house)? {
+            return Ok(false);
+        }
+        let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
+        let Arrival { greeting, terms, .. } = &mut **arrival;
         let mut out = Vec::new();
         let wanted = greeting.bytes_wanted();
         let result = if wanted > 0 {
-            let bytes = self.inbox.take_raw(wanted);
+            let bytes = self.inbox.take_raw(wanted).map_err(|error| error.to_string())?;
             if bytes.is_empty() {
                 return Ok(false);
             }
@@ -445,6 +473,47 @@ impl Guest {
             poll.order(|orders| orders.joined.push((id, seat)));
             agenda.flush();
         });
+        Ok(true)
+    }
+
+    /// Goes on with what comes before the greeting. `false`: more must come first.
+    fn enter(&mut self, house: &House) -> Result<bool, String> {
+        let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
+        if let Entry::Knocking = arrival.entry {
+            arrival.entry = match (self.inbox.peek(), &house.tls) {
+                (None, _) => return Ok(false),
+                (Some(tls::FIRST_BYTE), Some(tls)) => {
+                    Entry::Securing(Handshake::server(tls).map_err(|error| error.to_string())?)
+                }
+                (Some(_), tls) => {
+                    if tls.is_some() && !house.clear {
+                        house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
+                        arrival.greeting.refuse(Refusal::NeedsTls);
+                    }
+                    Entry::In
+                }
+            };
+        }
+        while let Entry::Securing(handshake) = &mut arrival.entry {
+            let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else { return Ok(false) };
+            let mut out = Vec::new();
+            let stepped = handshake.step(&record, &mut out);
+            if !out.is_empty() {
+                self.link.push_raw(Bytes::from(out));
+                self.link.flush();
+            }
+            if stepped.map_err(|error| error.to_string())?
+                && let Entry::Securing(handshake) = std::mem::replace(&mut arrival.entry, Entry::In)
+            {
+                let secured = handshake.finish().map_err(|error| error.to_string())?;
+                house.tally.secured.fetch_add(1, Ordering::Relaxed);
+                self.inbox.secure(secured.opener);
+                self.link.secure(
+                    secured.sealer,
+                    Security::Tls { server: secured.server, peer_is_server: secured.peer_is_server },
+                );
+            }
+        }
         Ok(true)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, Identity, Options, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
 use types::{
@@ -44,8 +44,8 @@ fn main() -> Result<()> {
     }
     let ids: Vec<ServerId> = servers.iter().map(|server| server.vice().me().id).collect();
     let first = servers.first().and_then(|server| server.endpoints().first().cloned()).ok_or("it listens")?;
-    let db = Arc::new(RemoteCell::at(first.clone()));
-    let reach = Reach::new(db, []);
+    let db = Arc::new(RemoteCell::at(first.clone(), Options::default()));
+    let reach = Reach::new(db, [], Options::default());
     while reach.db().servers()?.len() <= sites {
         std::thread::sleep(Duration::from_millis(10));
     }

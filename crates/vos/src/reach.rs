@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::CellDb;
-use client::{CallError, Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, ServerId, ServerInfo, VolumeCall};
 
@@ -23,13 +23,14 @@ pub struct Reach {
     near: HashMap<ServerId, Endpoint>,
     known: Mutex<HashMap<ServerId, ServerInfo>>,
     sessions: Mutex<HashMap<ServerId, Arc<Session>>>,
+    options: Options,
 }
 
 impl Reach {
-    /// Through the database `db`; `near` are servers whose sockets are known.
-    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>) -> Self {
+    /// Through the database `db`; `near` are servers whose sockets are known. The others are reached with these options.
+    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>, options: Options) -> Self {
         let near = near.into_iter().collect();
-        Reach { db, near, known: Mutex::default(), sessions: Mutex::default() }
+        Reach { db, near, known: Mutex::default(), sessions: Mutex::default(), options }
     }
 
     /// What the database says of a server.
@@ -53,6 +54,7 @@ impl Reach {
         let mut why = "the database has no address of it".to_owned();
         for endpoint in self.near.get(&server).cloned().into_iter().chain(far) {
             let mut config = SessionConfig::new(endpoint, Identity::fleeting());
+            config.options = self.options.clone();
             config.attach_within = Some(ATTACH_WITHIN);
             config.call_within = Some(CALL_WITHIN);
             config.display = format!("vos, process {}", std::process::id());

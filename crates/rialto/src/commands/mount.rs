@@ -23,7 +23,7 @@ use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::Progress;
 use crate::transport::{MountFacts, Transport};
-use crate::{logging, stopping};
+use crate::{logging, security, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -162,6 +162,9 @@ impl Mount {
         let name_servers: Vec<String> =
             self.name_server.iter().map(|server| format!("--name-server={server}")).collect();
         arguments.extend(name_servers.iter().map(AsRef::<OsStr>::as_ref));
+        if self.place.is_clear() {
+            arguments.push("--clear".as_ref());
+        }
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
@@ -226,9 +229,14 @@ impl Mount {
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
-        let others =
-            move |endpoint| SessionConfig { display: shown.clone(), ..SessionConfig::new(endpoint, again.again()) };
-        let config = SessionConfig { display, ..SessionConfig::new(server.clone(), identity) };
+        let options = security::options(&self.place.path()?, &whom(server), self.place.is_clear())?;
+        let with = options.clone();
+        let others = move |endpoint| SessionConfig {
+            display: shown.clone(),
+            options: with.clone(),
+            ..SessionConfig::new(endpoint, again.again())
+        };
+        let config = SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
                 .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
@@ -239,7 +247,7 @@ impl Mount {
     /// Those that are mounted, with the way to other cells.
     fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
-        let cells = Cells::new(self.cells.as_deref(), &self.place.path()?, &cache, self.cache_size, display(at));
+        let cells = Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
         let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
@@ -289,6 +297,14 @@ fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
         return None;
     };
     serde_json::from_str::<Value>(&report).ok()?["server"]["cell"].as_str().map(str::to_owned)
+}
+
+/// What a server is known by before it has said which cell it serves.
+fn whom(server: &Endpoint) -> String {
+    match server {
+        Endpoint::Tcp(address) => address.clone(),
+        Endpoint::Unix(_) => "the cell on this machine".to_owned(),
+    }
 }
 
 /// What servers are told of the client.

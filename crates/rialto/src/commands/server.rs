@@ -14,7 +14,7 @@ use super::up::start_server;
 use crate::cell::{CellDir, Compress, VOLUME, Where};
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
-use crate::{logging, stopping};
+use crate::{logging, security, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -70,7 +70,13 @@ impl Server {
         // Before anybody can find the server, and ask it to stop.
         let (stop, stops) = mpsc::channel();
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
-        let serving = Serving::start(&config(cell)).map_err(|error| refusal(cell, &error))?;
+        let mut config = config(cell);
+        let renewal = security::secure_server(cell, &mut config)?;
+        let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
+        if let (Some(renewal), Some(tls)) = (renewal, config.tls.clone()) {
+            let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(tls));
+            keeping.doing(|| "watching over this server's certificate".to_owned())?;
+        }
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }

@@ -28,8 +28,9 @@ EXAMPLES
     rialto up                      the tree appears at mnt/ in the cell's directory
     rialto up --at ~/tree
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
-    rialto up --dir /srv/rialto --join afs1.example.org:7620
-        a further server of the cell that this one serves, on this machine or another
+    rialto up --dir /srv/rialto --join afs1.example.org:7620 --keys /media/keys
+        a further server of the cell that this one serves, on this machine or another, with a copy
+        of that server's keys/
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: what runs is left alone, a server that died is started, a mount that died is
@@ -56,14 +57,16 @@ pub struct Up {
     /// The name of a new cell.
     #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
     cell: String,
-    /// Where the server of a new cell listens for other machines, whose users it trusts; port 0: a free one from 7620 on,
-    /// which it keeps [default: nowhere]
+    /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on, which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
     /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
     join: Option<String>,
+    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
+    #[arg(long, value_name = "DIR", requires = "join")]
+    keys: Option<PathBuf>,
     /// What the new server is called in its cell [default: as this machine, with a number if there is one so called].
     #[arg(long, value_name = "NAME", requires = "join")]
     server: Option<String>,
@@ -118,11 +121,16 @@ impl Up {
             return Ok(cell);
         }
         if let Some(database) = &self.join {
-            let cell = joining::join(dir, database, self.listen, self.server.as_deref())?;
+            let keys = self.keys.as_deref().ok_or_else(|| {
+                let mend =
+                    "copy the directory keys/ of that server's cell over a safe way, and name the copy with --keys";
+                Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
+            })?;
+            let cell = joining::join(dir, database, keys, self.listen, self.server.as_deref())?;
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }
-        let cell = CellDir::create(dir, &self.cell, self.listen)?;
+        let cell = CellDir::create(dir, &self.cell, self.listen, self.place.is_clear())?;
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
         Ok(cell)
     }

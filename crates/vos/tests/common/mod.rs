@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use celldb::{Access, CellDb, CellError};
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, Identity, Options, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
@@ -50,11 +50,11 @@ impl Cell {
             servers.push((dir, config, Some(server)));
         }
         let ids = servers.iter().map(|(_, _, server)| server.as_ref().unwrap().vice().me().id).collect::<Vec<_>>();
-        let db = RemoteCell::at(database.unwrap());
+        let db = RemoteCell::at(database.unwrap(), Options::default());
         while db.servers().unwrap().len() < count {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        Cell { servers, ids, reach: Reach::new(std::sync::Arc::new(db), []) }
+        Cell { servers, ids, reach: Reach::new(std::sync::Arc::new(db), [], Options::default()) }
     }
 
     /// As a crash looks to others.

@@ -24,7 +24,7 @@ pub struct Desk {
 
 impl Desk {
     pub fn open(common: Common) -> Result<Desk, Failure> {
-        let cell = Where { dir: common.dir.clone() }.cell()?;
+        let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
         if let Some(name) = common.cell.as_ref().filter(|name| **name != cell.config.name) {
             let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
             return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));

@@ -23,6 +23,7 @@ use crate::ask::Asking;
 use crate::cell::{CellDir, Where};
 use crate::daemon::Process;
 use crate::failure::Failure;
+use crate::security;
 use crate::show::Fetching;
 
 /// Volumes that one question asks for: about what fits into an answer.
@@ -75,14 +76,15 @@ pub struct Spot {
 
 impl Office {
     pub fn open(common: Common) -> Result<Office, Failure> {
-        let cell = Where { dir: common.dir.clone() }.cell()?;
+        let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
         if let Some(name) = common.cell.as_ref().filter(|name| **name != cell.config.name) {
             let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
             return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
         }
         let endpoint = Endpoint::Unix(cell.socket());
         let me = Asking::connect(endpoint.clone())?.me()?;
-        let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone()));
+        let options = security::options(cell.dir(), &cell.config.name, security::clear_by_environment())?;
+        let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()));
         let servers = match db.servers() {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {
                 servers.into_iter().map(|seen| seen.record).collect()
@@ -93,7 +95,7 @@ impl Office {
                 vec![me.clone()]
             }
         };
-        let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)]);
+        let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)], options);
         Ok(Office { common, cell, me, servers, db, reach, partitions: RefCell::default() })
     }
 

@@ -1,0 +1,131 @@
+//! What the two sides of a handshake bring.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::trust::Verifier;
+use super::{Fingerprint, TlsError, Trust};
+
+/// A certificate, that of its authority behind it, and its key.
+pub struct Identity {
+    /// As they are shown.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The private half.
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Identity { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+// It has a key.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({} certificates)", self.chain.len())
+    }
+}
+
+/// AES-128-GCM first: as good as any here, and the fastest.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    let order = [
+        aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+        aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    provider.cipher_suites = order.to_vec();
+    Arc::new(provider)
+}
+
+/// A client's side.
+#[derive(Clone, Debug)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ClientTls {
+    /// `identity`: of servers among themselves.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none.
+    pub fn new(trust: Trust, identity: Option<Identity>) -> Result<ClientTls, TlsError> {
+        let provider = provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier { trust, algorithms }));
+        let mut config = match identity {
+            Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
+            None => builder.with_no_client_auth(),
+        };
+        config.resumption = Resumption::disabled();
+        config.enable_secret_extraction = true;
+        Ok(ClientTls(Arc::new(config)))
+    }
+
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// A server's side, which can be replaced while it is used.
+#[derive(Debug)]
+pub struct ServerTls(RwLock<Current>);
+
+/// With the fingerprint of the server's own certificate.
+type Current = (Arc<ServerConfig>, Fingerprint);
+
+impl ServerTls {
+    /// A server that is `identity`, and believes other servers that show certificates of these authorities.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none.
+    pub fn new(identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<ServerTls, TlsError> {
+        Ok(ServerTls(RwLock::new(config_of(identity, authorities)?)))
+    }
+
+    /// From the next connection on, it is this.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none; it stays as it was.
+    pub fn replace(&self, identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
+        let config = config_of(identity, authorities)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    pub(super) fn config(&self) -> Current {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn config_of(identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<Current, TlsError> {
+    let leaf = identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
+    let leaf = Fingerprint::of(leaf);
+    let provider = provider();
+    let mut roots = RootCertStore::empty();
+    authorities.iter().try_for_each(|one| roots.add(one.clone()))?;
+    let verifier: Arc<dyn ClientCertVerifier> = if roots.is_empty() {
+        WebPkiClientVerifier::no_client_auth()
+    } else {
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| TlsError(error.to_string()))?
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(identity.chain, identity.key)?;
+    config.send_tls13_tickets = 0;
+    config.enable_secret_extraction = true;
+    Ok((Arc::new(config), leaf))
+}

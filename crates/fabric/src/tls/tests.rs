@@ -1,0 +1,199 @@
+//! Two sides in memory.
+
+use std::sync::{Arc, Mutex};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::*;
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn certificate(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Identity { chain: vec![certificate.der().clone(), self.certificate()], key }
+    }
+}
+
+/// Hands all records over until both sides are done.
+fn shake(client: &ClientTls, server: &ServerTls) -> Result<(Secured, Secured), TlsError> {
+    let (mut client, mut server) = (Handshake::client(client, "192.0.2.1")?, Handshake::server(server)?);
+    let mut bytes = Vec::new();
+    let mut done = [client.step(&[], &mut bytes)?, false];
+    let mut to_server = true;
+    while !bytes.is_empty() {
+        let mut answer = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some(whole) = record_bytes(rest)? {
+            let (record, behind) = rest.split_at(whole);
+            rest = behind;
+            let side = if to_server { &mut server } else { &mut client };
+            done[usize::from(to_server)] = side.step(record, &mut answer)?;
+        }
+        bytes = answer;
+        to_server = !to_server;
+    }
+    assert_eq!(done, [true, true]);
+    Ok((client.finish()?, server.finish()?))
+}
+
+fn pair(authority: &Authority) -> (Secured, Secured) {
+    let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
+    let client = ClientTls::new(Trust::Authorities(vec![authority.certificate()]), None).unwrap();
+    shake(&client, &server).unwrap()
+}
+
+fn sealed(sealer: &mut Sealer, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    sealer.seal(&[bytes], &mut records).unwrap();
+    records
+}
+
+#[test]
+fn both_ends_know_the_server_and_what_one_seals_the_other_opens() {
+    let authority = Authority::new();
+    let (mut client, mut server) = pair(&authority);
+    assert_eq!(client.server, server.server);
+    assert!(!server.peer_is_server);
+    for (from, to) in [(&mut client.sealer, &mut server.opener), (&mut server.sealer, &mut client.opener)] {
+        for text in [&b"first"[..], b"second", &[7; CONTENT_BYTES_MAX]] {
+            let mut records = sealed(from, text);
+            assert_eq!(records.len(), 1);
+            assert_eq!(to.open(&mut records[0]), Ok(Opened::Content(text)));
+        }
+    }
+}
+
+#[test]
+fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
+    let (mut client, mut server) = pair(&Authority::new());
+    client.sealer.renew_after(3);
+    let mut renewed = 0;
+    for number in 0..20_u8 {
+        let mut records = sealed(&mut client.sealer, &[number]);
+        if let [update, _] = &mut records[..] {
+            assert_eq!(server.opener.open(update), Ok(Opened::Nothing));
+            renewed += 1;
+        }
+        assert_eq!(server.opener.open(records.last_mut().unwrap()), Ok(Opened::Content(&[number])));
+    }
+    assert!(renewed >= 5, "{renewed}");
+    // A change that is lost leaves the rest unreadable.
+    client.sealer.renew_after(0);
+    let mut records = sealed(&mut client.sealer, b"x");
+    assert!(server.opener.open(&mut records[1]).is_err());
+}
+
+#[test]
+fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
+    let authority = Authority::new();
+    let spoil: [&dyn Fn(&mut Vec<u8>); 4] = [
+        &|record| *record.last_mut().unwrap() ^= 1,
+        &|record| record[HEAD_BYTES] ^= 0x80,
+        &|record| record[0] = 0x16,
+        &|record| record.truncate(HEAD_BYTES + 3),
+    ];
+    for spoil in spoil {
+        let (mut client, mut server) = pair(&authority);
+        let mut record = sealed(&mut client.sealer, b"precious").pop().unwrap();
+        spoil(&mut record);
+        assert!(server.opener.open(&mut record).is_err());
+    }
+    let (mut client, mut server) = pair(&authority);
+    let record = sealed(&mut client.sealer, b"once").pop().unwrap();
+    assert!(server.opener.open(&mut record.clone()).is_ok());
+    assert!(server.opener.open(&mut record.clone()).is_err(), "a record is opened once");
+    let (mut client, mut server) = pair(&authority);
+    let _lost = sealed(&mut client.sealer, b"first");
+    assert!(server.opener.open(&mut sealed(&mut client.sealer, b"second")[0]).is_err());
+}
+
+#[test]
+fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let server = ServerTls::new(ours.identity(CELL_SERVER), &[]).unwrap();
+    let print = |authority: &Authority| Fingerprint::of(&authority.certificate());
+    let outcome = |trust: Trust| shake(&ClientTls::new(trust, None).unwrap(), &server).map(drop);
+    assert_eq!(outcome(Trust::Authorities(vec![ours.certificate()])), Ok(()));
+    assert!(outcome(Trust::Authorities(vec![other.certificate()])).is_err());
+    assert_eq!(outcome(Trust::Pinned(print(&ours))), Ok(()));
+    let said = outcome(Trust::Pinned(print(&other))).unwrap_err().to_string();
+    assert!(said.contains(&print(&ours).to_string()) && said.contains(&print(&other).to_string()), "{said}");
+    let seen = Arc::new(Mutex::new(None));
+    let remembers = Arc::clone(&seen);
+    let asked = Trust::Asked(Arc::new(move |print| {
+        *remembers.lock().unwrap() = Some(*print);
+        Ok(())
+    }));
+    assert_eq!(outcome(asked), Ok(()));
+    assert_eq!(*seen.lock().unwrap(), Some(print(&ours)));
+    let refuses = Trust::Asked(Arc::new(|_| Err("not that one".to_owned())));
+    assert_eq!(outcome(refuses), Err(TlsError("not that one".to_owned())));
+}
+
+#[test]
+fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let mut identity = other.identity(CELL_SERVER);
+    identity.chain[1] = ours.certificate();
+    let server = ServerTls::new(identity, &[]).unwrap();
+    let asked = Trust::Asked(Arc::new(|_| panic!("asked about an authority that has nothing to do with it")));
+    for trust in [asked, Trust::Pinned(Fingerprint::of(&ours.certificate()))] {
+        assert!(shake(&ClientTls::new(trust, None).unwrap(), &server).is_err());
+    }
+}
+
+#[test]
+fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
+    let authority = Authority::new();
+    let trust = || Trust::Authorities(vec![authority.certificate()]);
+    let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
+    let peer = ClientTls::new(trust(), Some(authority.identity(CELL_SERVER))).unwrap();
+    let (client, before) = shake(&peer, &server).unwrap();
+    assert!(before.peer_is_server && client.peer_is_server);
+    let stranger = ClientTls::new(trust(), Some(Authority::new().identity(CELL_SERVER))).unwrap();
+    assert!(shake(&stranger, &server).is_err(), "a certificate of another authority is none");
+    server.replace(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
+    let after = shake(&peer, &server).unwrap().1;
+    assert_ne!(before.server, after.server);
+    let wrong = ServerTls::new(authority.identity("elsewhere.example"), &[]).unwrap();
+    assert!(shake(&peer, &wrong).is_err(), "neither a server of the cell nor the host that was meant");
+}
+
+#[test]
+fn noise_ends_a_handshake_and_no_debug_form_shows_a_key() {
+    let authority = Authority::new();
+    let server = ServerTls::new(authority.identity(CELL_SERVER), &[]).unwrap();
+    let mut handshake = Handshake::server(&server).unwrap();
+    let record = [22, 3, 1, 0, 5, 1, 0, 0, 1, 5];
+    let mut out = Vec::new();
+    assert!(handshake.step(&record, &mut out).is_err());
+    assert_eq!(out[0], 21, "an alert says so");
+    assert!(record_bytes(b"GET / HTTP").is_err());
+    let shown = format!("{:?} {:?}", pair(&authority).0, authority.identity("x"));
+    assert!(shown.contains("Sealer { next: 0, .. }") && shown.contains("Identity(2 certificates)"), "{shown}");
+}
+
+#[test]
+fn fingerprints_are_read_as_they_are_written() {
+    let print = Fingerprint::of(b"certificate");
+    assert_eq!(print.to_string().parse(), Ok(print));
+    for bad in ["", "sha256:", "sha256:0g", "md5:00", &print.to_string()[1..], &format!("{print}0")] {
+        assert!(bad.parse::<Fingerprint>().is_err(), "{bad}");
+    }
+}

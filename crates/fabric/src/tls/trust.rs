@@ -1,0 +1,170 @@
+//! Whom a client takes for a server of the cell.
+//!
+//! Servers show their certificate and that of the authority that made it. What a client knows of that authority is a file (then the names count too, unless
+//! the certificate says that it is a cell's server), or a fingerprint, or nothing yet: then somebody who remembers fingerprints is asked.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use super::CELL_SERVER;
+
+/// SHA-256 of an authority's certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// Of this certificate.
+    pub fn of(certificate: &[u8]) -> Fingerprint {
+        Fingerprint(digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write sha256: and 64 hexadecimal digits".to_owned();
+        let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        Ok(Fingerprint(bytes))
+    }
+}
+
+/// Says whether the authority with this fingerprint is the right one; if not, why, for people.
+pub type Judge = dyn Fn(&Fingerprint) -> Result<(), String> + Send + Sync;
+
+/// What a client knows of the authority.
+#[derive(Clone)]
+pub enum Trust {
+    /// Its certificates.
+    Authorities(Vec<CertificateDer<'static>>),
+    /// Its fingerprint.
+    Pinned(Fingerprint),
+    /// Somebody is asked.
+    Asked(Arc<Judge>),
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trust::Authorities(all) => write!(f, "Authorities({})", all.len()),
+            Trust::Pinned(print) => write!(f, "Pinned({print})"),
+            Trust::Asked(_) => f.write_str("Asked"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Verifier {
+    pub trust: Trust,
+    pub algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    /// The authority that the server shows, if it is the right one.
+    fn roots(&self, shown: Option<&CertificateDer<'_>>) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        let shown = || shown.ok_or_else(|| Error::General("the server does not show its authority".to_owned()));
+        match &self.trust {
+            Trust::Authorities(all) => all.iter().try_for_each(|one| roots.add(one.clone()))?,
+            Trust::Pinned(pinned) => {
+                let print = Fingerprint::of(shown()?);
+                if print != *pinned {
+                    return Err(Error::General(format!(
+                        "the server's authority is {print}, expected was {pinned}: this is another cell's server, or somebody in between"
+                    )));
+                }
+                roots.add(shown()?.clone().into_owned())?;
+            }
+            Trust::Asked(judge) => {
+                judge(&Fingerprint::of(shown()?)).map_err(Error::General)?;
+                roots.add(shown()?.clone().into_owned())?;
+            }
+        }
+        Ok(roots)
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        // The certificate must be right before anybody is asked about its authority, and so remembers it.
+        if let (Trust::Asked(_), Some(shown)) = (&self.trust, intermediates.last()) {
+            let mut roots = RootCertStore::empty();
+            roots.add(shown.clone().into_owned())?;
+            self.check(&certificate, &roots, intermediates, now)?;
+        }
+        let roots = self.roots(intermediates.last())?;
+        self.check(&certificate, &roots, intermediates, now)?;
+        let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
+        verify_server_name(&certificate, &cells).or_else(|_| verify_server_name(&certificate, server_name))?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl Verifier {
+    fn check(
+        &self,
+        certificate: &ParsedCertificate<'_>,
+        roots: &RootCertStore,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        verify_server_cert_signed_by_trust_anchor(certificate, roots, intermediates, now, self.algorithms.all)
+    }
+}

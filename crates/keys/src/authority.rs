@@ -1,0 +1,239 @@
+//! The cell's certificate authority, and this server's certificate.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::rand::fill;
+use fabric::tls::pki_types::CertificateDer;
+use fabric::tls::{CELL_SERVER, Fingerprint, Identity};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SerialNumber,
+};
+
+use crate::files::{at, make_dir, read, write};
+use crate::{KeyError, authorities_in, identity_in};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// An authority is for the life of a cell.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+/// A server's certificate.
+const SERVER_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
+/// A server's certificate is made anew when it ends sooner than that.
+pub const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The directory `keys` of a server.
+#[derive(Clone, Debug)]
+pub struct CellKeys {
+    dir: PathBuf,
+}
+
+impl CellKeys {
+    /// Those in `dir`, whether they are there or not.
+    pub fn of(dir: impl Into<PathBuf>) -> CellKeys {
+        CellKeys { dir: dir.into() }
+    }
+
+    /// The authority's certificate: public.
+    pub fn authority_file(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Makes the authority of a new cell, if there is none.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn make_authority(&self, cell: &str, now: SystemTime) -> Result<(), KeyError> {
+        make_dir(&self.dir)?;
+        if self.authority_file().exists() {
+            return Ok(());
+        }
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        let mut params = CertificateParams::new(Vec::new()).map_err(odd)?;
+        params.distinguished_name.push(DnType::CommonName, format!("Rialto cell {cell}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        (params.not_before, params.not_after) = span(now, AUTHORITY_LIFE);
+        params.serial_number = Some(serial());
+        let key = KeyPair::generate().map_err(odd)?;
+        let certificate = params.self_signed(&key).map_err(odd)?;
+        // The certificate last: where it is, its key is.
+        write(&self.file("ca.key"), &key.serialize_pem())?;
+        write(&self.authority_file(), &certificate.pem())
+    }
+
+    /// Brings the authority of an existing cell here, from the keys of one of its servers.
+    ///
+    /// # Errors
+    /// [`KeyError`]: they are not there, or other keys are here.
+    pub fn bring_authority(&self, from: &Path) -> Result<(), KeyError> {
+        make_dir(&self.dir)?;
+        for name in ["ca.key", "ca.pem"] {
+            let there = from.join(name);
+            let text = read(&there)?.ok_or_else(|| at(&there, "is not there"))?;
+            match read(&self.file(name))? {
+                Some(here) if here != text => return Err(at(&self.file(name), "another cell's is here already")),
+                _ => write(&self.file(name), &text)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whom clients and servers of the cell believe.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn authorities(&self) -> Result<Vec<CertificateDer<'static>>, KeyError> {
+        authorities_in(&self.authority_file())
+    }
+
+    /// What clients see of the authority.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn fingerprint(&self) -> Result<Fingerprint, KeyError> {
+        Ok(Fingerprint::of(&self.authorities()?[0]))
+    }
+
+    /// This server's certificate, made anew if it is not there, ends soon, or has not these names (host names and addresses). Says whether it was.
+    ///
+    /// # Errors
+    /// [`KeyError`]; what was there stays.
+    pub fn identity(&self, names: &[String], now: SystemTime) -> Result<(Identity, bool), KeyError> {
+        let made = if self.is_good(names, now)? {
+            false
+        } else {
+            self.make_server(names, now)?;
+            true
+        };
+        let mut identity = identity_in(&self.file("server.pem"), &self.file("server.key"))?;
+        identity.chain.truncate(1);
+        identity.chain.extend(self.authorities()?);
+        Ok((identity, made))
+    }
+
+    fn is_good(&self, names: &[String], now: SystemTime) -> Result<bool, KeyError> {
+        let (file, key) = (self.file("server.pem"), self.file("server.key"));
+        if !file.exists() || !key.exists() {
+            return Ok(false);
+        }
+        let certificate = &authorities_in(&file)?[0];
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|error| at(&file, error))?;
+        let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
+        let lasts = SystemTime::UNIX_EPOCH + Duration::from_secs(end) > now + RENEW_BEFORE;
+        let wrote = read(&self.file("server.names"))?.unwrap_or_default();
+        let authority = &self.authorities()?[0];
+        let (_, authority) = x509_parser::parse_x509_certificate(authority).map_err(|error| at(&file, error))?;
+        let ours = parsed.verify_signature(Some(authority.public_key())).is_ok();
+        Ok(lasts && ours && wrote == names.join("\n"))
+    }
+
+    fn make_server(&self, names: &[String], now: SystemTime) -> Result<(), KeyError> {
+        let file = self.file("ca.key");
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        let key = read(&file)?.ok_or_else(|| at(&file, "is not there"))?;
+        let key = KeyPair::from_pem(&key).map_err(|_| at(&file, "is no key"))?;
+        let authority = Issuer::from_ca_cert_der(&self.authorities()?[0], key).map_err(odd)?;
+        let all = std::iter::once(CELL_SERVER.to_owned()).chain(names.iter().cloned());
+        let mut params = CertificateParams::new(all.collect::<Vec<_>>()).map_err(odd)?;
+        params.distinguished_name.push(DnType::CommonName, "Rialto server");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        (params.not_before, params.not_after) = span(now, SERVER_LIFE);
+        params.serial_number = Some(serial());
+        let key = KeyPair::generate().map_err(odd)?;
+        let certificate = params.signed_by(&key, &authority).map_err(odd)?;
+        // Names last: a key and a certificate that do not belong together are made anew.
+        let _ = std::fs::remove_file(self.file("server.names"));
+        write(&self.file("server.key"), &key.serialize_pem())?;
+        write(&self.file("server.pem"), &certificate.pem())?;
+        write(&self.file("server.names"), &names.join("\n"))
+    }
+}
+
+/// From a day before, for clocks that are behind.
+fn span(now: SystemTime, life: Duration) -> (time::OffsetDateTime, time::OffsetDateTime) {
+    ((now - DAY).into(), (now + life).into())
+}
+
+fn serial() -> SerialNumber {
+    let mut bytes = [0; 16];
+    fill(&mut bytes).expect("the system has random numbers");
+    // Positive, and not shorter.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    SerialNumber::from_slice(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names() -> Vec<String> {
+        vec!["host.example".to_owned(), "192.0.2.1".to_owned(), "::1".to_owned()]
+    }
+
+    #[test]
+    fn an_authority_is_made_once_and_a_certificate_when_it_is_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = CellKeys::of(dir.path().join("keys"));
+        let now = SystemTime::now();
+        assert!(keys.identity(&names(), now).is_err(), "without an authority there is no certificate");
+        keys.make_authority("cell.test", now).unwrap();
+        let print = keys.fingerprint().unwrap();
+        keys.make_authority("cell.test", now).unwrap();
+        assert_eq!(keys.fingerprint().unwrap(), print);
+        let (first, made) = keys.identity(&names(), now).unwrap();
+        assert!(made && first.chain.len() == 2);
+        let (again, made) = keys.identity(&names(), now).unwrap();
+        assert!(!made && again.chain == first.chain);
+        let (renewed, made) = keys.identity(&names(), now + SERVER_LIFE - RENEW_BEFORE + DAY).unwrap();
+        assert!(made && renewed.chain[0] != first.chain[0]);
+        assert!(keys.identity(&names()[..1], now).unwrap().1, "other names");
+        for entry in std::fs::read_dir(dir.path().join("keys")).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        }
+        assert_eq!(std::fs::metadata(dir.path().join("keys")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_a_crash_leaves_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = CellKeys::of(dir.path());
+        let now = SystemTime::now();
+        keys.make_authority("cell.test", now).unwrap();
+        keys.identity(&names(), now).unwrap();
+        std::fs::remove_file(dir.path().join("server.names")).unwrap();
+        std::fs::write(dir.path().join("server.key.new"), "half").unwrap();
+        assert!(keys.identity(&names(), now).unwrap().1);
+        // The authority's key without its certificate is nobody's.
+        let other = CellKeys::of(dir.path().join("other"));
+        make_dir(&other.dir).unwrap();
+        std::fs::write(other.file("ca.key"), "half").unwrap();
+        other.make_authority("cell.test", now).unwrap();
+        assert!(other.identity(&names(), now).is_ok());
+    }
+
+    #[test]
+    fn a_joining_server_has_the_cells_authority_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (CellKeys::of(dir.path().join("a")), CellKeys::of(dir.path().join("b")));
+        let now = SystemTime::now();
+        first.make_authority("cell.test", now).unwrap();
+        second.bring_authority(&dir.path().join("a")).unwrap();
+        second.bring_authority(&dir.path().join("a")).unwrap();
+        assert_eq!(first.fingerprint().unwrap(), second.fingerprint().unwrap());
+        assert!(second.identity(&names(), now).unwrap().1);
+        let third = CellKeys::of(dir.path().join("c"));
+        third.make_authority("other.test", now).unwrap();
+        assert!(third.bring_authority(&dir.path().join("a")).is_err());
+        let error = CellKeys::of(dir.path().join("d")).bring_authority(&dir.path().join("nothing")).unwrap_err();
+        assert!(error.to_string().contains("ca.key: is not there"), "{error}");
+    }
+}

@@ -1,0 +1,30 @@
+//! What a server keeps secret, and what it shows: the keys of its cell on disk.
+//!
+//! ```text
+//! keys/          mode 0700, every file in it 0600
+//!   ca.pem       the cell's certificate authority, which clients know the cell by
+//!   ca.key       its key: whoever has it makes servers of this cell
+//!   server.pem   this server's certificate
+//!   server.key   its key
+//! ```
+//! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key` along. Each makes its own certificate, anew before
+//! that ends or when its names change. Files are replaced whole.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+mod authority;
+mod files;
+mod given;
+
+pub use authority::{CellKeys, RENEW_BEFORE};
+pub use given::{authorities_in, identity_in};
+
+/// Why keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {why}")]
+pub struct KeyError {
+    /// Which file or directory.
+    pub path: String,
+    /// What is wrong with it, without any of its content.
+    pub why: String,
+}

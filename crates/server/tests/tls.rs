@@ -1,0 +1,211 @@
+//! Sessions over TLS do what others do, and a port that speaks TLS hears nothing else unless it is told to.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use client::{CallError, Endpoint, Identity, Options, Session, SessionConfig};
+use common::*;
+use dafs::{Features, Hello, HelloAnswer, Refusal};
+use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
+use keys::CellKeys;
+use types::{Answer, Call, CreateHow, NewKind};
+
+struct Secured {
+    cell: Cell,
+    keys: CellKeys,
+    tls: Arc<ServerTls>,
+}
+
+impl Secured {
+    fn new(clear: bool) -> Secured {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let keys = CellKeys::of(dir);
+        keys.make_authority("cell.test", SystemTime::now()).unwrap();
+        let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
+        let tls = Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap());
+        let shown = Arc::clone(&tls);
+        let cell = Cell::with(move |config| {
+            config.tls = Some(shown);
+            config.clear = clear;
+        });
+        Secured { cell, keys, tls }
+    }
+
+    fn config(&self, trust: Option<Trust>) -> SessionConfig {
+        let tls = trust.map(|trust| ClientTls::new(trust, None).unwrap());
+        let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
+        config.options = Options { tls, ..Options::default() };
+        config.attach_within = Some(Duration::from_secs(10));
+        config
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::Authorities(self.keys.authorities().unwrap())
+    }
+
+    fn session(&self) -> Session {
+        Session::connect(self.config(Some(self.trust()))).unwrap()
+    }
+
+    fn refused(&self, trust: Option<Trust>) -> String {
+        let began = Instant::now();
+        let Err(CallError::Refused(why)) = Session::connect(self.config(trust)) else { panic!("it was heard") };
+        assert!(began.elapsed() < Duration::from_secs(5), "known at once, not when patience ends: {why}");
+        why
+    }
+
+    fn stream(&self) -> TcpStream {
+        let Endpoint::Tcp(address) = self.cell.tcp() else { panic!("a network address") };
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn count(&self, what: &str) -> u64 {
+        let Answer::Report(report) = ask(&connect(self.cell.unix()), Call::ServerReport) else { panic!("a report") };
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        report["server"][what].as_u64().unwrap()
+    }
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.keys.authority_file().parent().unwrap());
+    }
+}
+
+#[test]
+fn large_and_small_calls_of_many_threads_over_tls() {
+    let secured = Secured::new(false);
+    let session = secured.session();
+    let dir = root(&session);
+    let threads = 4_u8;
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let session = &session;
+            scope.spawn(move || {
+                let made = Call::Make {
+                    dir,
+                    name: name(&format!("file-{number}")),
+                    kind: NewKind::File,
+                    mode: 0o644,
+                    how: CreateHow::Guarded,
+                };
+                let fid = status(&ask(session, made)).fid;
+                let data = Bytes::from(vec![number + 1; 1 << 20]);
+                for turn in 0..8_u64 {
+                    let offset = Some(turn << 20);
+                    let write = Call::Write { fid, offset, data: data.clone(), stable: false, kill_privileges: false };
+                    ask(session, write);
+                    ask(session, Call::GetStatus { fid });
+                    let Answer::Data { data: read, .. } =
+                        ask(session, Call::Read { fid, offset: turn << 20, length: 1 << 20 })
+                    else {
+                        panic!("data")
+                    };
+                    assert!(read == data, "thread {number}, turn {turn}");
+                }
+            });
+        }
+    });
+    assert_eq!(secured.count("sessions_tls"), 1);
+    assert!(secured.count("connections_secured") >= 1);
+}
+
+#[test]
+fn clear_text_is_refused_in_words_and_counted_unless_it_is_allowed() {
+    let secured = Secured::new(false);
+    let why = secured.refused(None);
+    assert!(why.contains("TLS only"), "{why}");
+    let mut stream = secured.stream();
+    let hello = Hello::full(Features::NONE);
+    stream.write_all(&hello.to_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = HelloAnswer::parse(answer[..].try_into().unwrap(), &hello).unwrap();
+    assert_eq!(answer, HelloAnswer::Refused(Refusal::NeedsTls));
+    assert_eq!(secured.count("connections_clear_refused"), 2);
+
+    let both = Secured::new(true);
+    assert!(matches!(ask(&Session::connect(both.config(None)).unwrap(), Call::ServerReport), Answer::Report(_)));
+    let _encrypted = both.session();
+    let _clear = Session::connect(both.config(None)).unwrap();
+    wait_for("both sessions", || both.count("sessions_tls") == 1 && both.count("sessions_clear") == 1);
+}
+
+#[test]
+fn a_port_in_clear_text_is_told_from_one_with_tls() {
+    let cell = Cell::new();
+    let keys = Secured::new(false);
+    let mut config = keys.config(Some(keys.trust()));
+    config.endpoint = cell.tcp();
+    let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("it was heard") };
+    assert!(why.contains("clear text only"), "{why}");
+}
+
+#[test]
+fn noise_on_a_port_with_tls_is_refused_and_harms_nobody() {
+    let secured = Secured::new(false);
+    let session = secured.session();
+    let before = secured.count("connections_malformed");
+    let noises: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3],
+        &[0x16, 3, 1, 0, 4, 1, 0, 0, 0],
+        &[0x16, 0x80, 0, 0, 0, 0],
+        &[0; 64],
+    ];
+    for noise in noises {
+        let mut stream = secured.stream();
+        stream.write_all(noise).unwrap();
+        let mut answer = Vec::new();
+        // It ends: in order, or cut off with something unread.
+        let _ = stream.read_to_end(&mut answer);
+    }
+    wait_for("the count", || secured.count("connections_malformed") == before + noises.len() as u64);
+    assert_eq!(secured.count("panics"), 0);
+    assert!(matches!(ask(&session, Call::ServerReport), Answer::Report(_)));
+}
+
+#[test]
+fn half_a_handshake_is_closed_in_time() {
+    let secured = Secured::new(false);
+    let mut silent = secured.stream();
+    silent.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
+    let mut answer = Vec::new();
+    silent.read_to_end(&mut answer).unwrap();
+    assert!(answer.is_empty(), "nothing in clear text within a handshake");
+}
+
+#[test]
+fn another_cells_server_is_not_believed_and_both_fingerprints_are_named() {
+    let secured = Secured::new(false);
+    let other = Fingerprint([7; 32]);
+    let why = secured.refused(Some(Trust::Pinned(other)));
+    assert!(why.contains(&other.to_string()), "{why}");
+    assert!(why.contains(&secured.keys.fingerprint().unwrap().to_string()), "{why}");
+    let stranger = Secured::new(false);
+    secured.refused(Some(stranger.trust()));
+}
+
+#[test]
+fn a_session_outlives_its_connections_and_a_renewed_certificate() {
+    let mut secured = Secured::new(false);
+    let session = secured.session();
+    let fid = root(&session);
+    let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let (identity, made) = secured.keys.identity(&names, SystemTime::now()).unwrap();
+    assert!(made);
+    secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
+    assert!(matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)), "what stands goes on");
+    secured.cell.crash();
+    secured.cell.start();
+    assert!(matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)), "with the new one");
+}
