@@ -44,7 +44,7 @@ pub use lock::{lock, unlock};
 pub use moving::{Moved, move_volume};
 pub use reach::Reach;
 pub use release::{Released, release};
-pub use remove::remove;
+pub use remove::{finish_removal, remove};
 pub use rename::rename;
 pub use servers::{Servers, examine, list, partition_no};
 pub use sites::{add_site, remove_site};

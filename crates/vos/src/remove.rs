@@ -2,12 +2,21 @@
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its backup volume with it, and what the server keeps of the last
 //! release for the next one, if that is no site; read-only sites elsewhere stay, and so do snapshots.
+//!
+//! Whoever was stopped before the last step left a volume that is nowhere and that the database knows: the claim says what was removed, and the same removal forgets it.
 
 use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
-use crate::find::of_kind;
+use crate::find::{group_of, of_kind};
 use crate::{Error, Found, Job, examine};
+
+const READ_WRITE: &str = "remove";
+const BACKUP: &str = "remove the backup volume";
+
+fn of_site(server: ServerId) -> String {
+    format!("remove the read-only site {server}")
+}
 
 /// Removes what was found.
 ///
@@ -21,22 +30,56 @@ pub fn remove(job: &Job<'_>, found: &Found) -> Result<(), Error> {
     let is_site = |kind| group.sites.iter().any(|site| site.server == server && site.kind == kind);
     match volume.kind {
         VolumeKind::ReadWrite if is_site(SiteKind::ReadWrite) => {
-            let claim = Claim::of(job, seen, "remove")?;
+            let claim = Claim::of(job, seen, READ_WRITE)?;
             remove_read_write(job, claim, server)
         }
         VolumeKind::ReadOnly if kind(group.read_only, VolumeKind::ReadOnly) && is_site(SiteKind::ReadOnly) => {
-            let claim = Claim::of(job, seen, "remove a read-only site")?;
+            let claim = Claim::of(job, seen, &of_site(server))?;
             remove_at(job, server, volume.id)?;
             leave(claim, server, SiteKind::ReadOnly)
         }
         VolumeKind::Backup if kind(group.backup, VolumeKind::Backup) => {
-            let claim = Claim::of(job, seen, "remove the backup volume")?;
+            let claim = Claim::of(job, seen, BACKUP)?;
             remove_at(job, server, volume.id)?;
             claim.done("there is no backup volume", |group| group.backup = None).map(drop)
         }
         // Not what the database means: a snapshot, or one that was left somewhere.
         _ => remove_at(job, server, volume.id),
     }
+}
+
+/// What is left of a removal of this volume that somebody began who is gone; whether there was one. For who does not find the volume any more.
+///
+/// # Errors
+/// `Busy`; the servers' and the database's.
+pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, Error> {
+    let Some(seen) = group_of(job.servers, which)? else { return Ok(false) };
+    let group = &seen.record;
+    let Some(operation) = group.busy.as_ref().map(|busy| busy.operation.clone()) else { return Ok(false) };
+    let is_meant = |number: Option<VolumeId>, ending: &str| match which {
+        WhichVolume::Id(id) => Some(*id) == number,
+        WhichVolume::Name(name) => name.as_bytes() == [group.name.as_bytes(), ending.as_bytes()].concat(),
+    };
+    let written = group.read_write_site().map(|site| site.server);
+    if operation == READ_WRITE && is_meant(Some(group.read_write), "") {
+        let Some(server) = written else { return Ok(false) };
+        remove_read_write(job, Claim::of(job, seen, READ_WRITE)?, server)?;
+    } else if let (BACKUP, Some(id), Some(server)) = (&*operation, group.backup, written)
+        && is_meant(Some(id), ".backup")
+    {
+        let claim = Claim::of(job, seen, BACKUP)?;
+        remove_at(job, server, id)?;
+        claim.done("there is no backup volume", |group| group.backup = None)?;
+    } else if let (Some(id), true) = (group.read_only, is_meant(group.read_only, ".readonly")) {
+        let site = group.sites.iter().find(|site| operation == of_site(site.server));
+        let Some(server) = site.map(|site| site.server) else { return Ok(false) };
+        let claim = Claim::of(job, seen, &operation)?;
+        remove_at(job, server, id)?;
+        leave(claim, server, SiteKind::ReadOnly)?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> Result<(), Error> {

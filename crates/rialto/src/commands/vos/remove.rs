@@ -5,7 +5,7 @@ use serde_json::json;
 use types::{ServerId, VolumeCall, VolumeInfo};
 
 use super::create::last_word;
-use super::office::{Office, Site, text};
+use super::office::{Office, Site, text, which};
 use crate::cell::VOLUME;
 use crate::failure::Failure;
 
@@ -57,7 +57,10 @@ pub struct Zap {
 impl Remove {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        let found = office.found(&wanted, &self.site)?;
+        let found = match office.found(&wanted, &self.site) {
+            Ok(found) => found,
+            Err(missing) => return finish(office, &wanted, missing),
+        };
         let volume = found.volume().clone();
         let what = need_meant(&volume, self.force)?;
         office.lead(&what, |job| vos::remove(job, &found))?;
@@ -92,6 +95,20 @@ fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
         return Err(Failure::new(what, "it is the root of the cell's tree").mend("if you mean it, add -force"));
     }
     Ok(what)
+}
+
+/// The volume is nowhere: somebody may have been stopped who removed it.
+fn finish(office: &Office, wanted: &str, missing: Failure) -> Result<(), Failure> {
+    let volume = which(wanted)?;
+    if !office.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
+        return Err(missing);
+    }
+    if office.common.json {
+        crate::show::json(&json!({ "removed": wanted, "finished": true }));
+    } else {
+        println!("The removal of {wanted} was begun before, and is finished");
+    }
+    Ok(())
 }
 
 fn told(office: &Office, volume: &VolumeInfo, server: ServerId) {
