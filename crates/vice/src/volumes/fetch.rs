@@ -1,7 +1,7 @@
 //! One pull, without threads, sessions or clocks: what the other server is asked next, and what is done with its answers.
 //!
 //! Model. A pull *looks* what the volume at the other server shows; finds the *place* where that comes in here; asks for the *first* part, since the newest epoch that
-//! both have, or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts* until the end; and *finishes*: it makes the volume
+//! is here if both have it, or for all of it; *begins* the stream, or goes on with what came in of it before; takes *parts* until the end; and *finishes*: it makes the volume
 //! that was ordered. Asking and working are apart, so that a driver with threads has the next part on its way while it applies one; a question is
 //! answered before the next is put. It may stop anywhere: what came in stays, and the same pull goes on where it was.
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::{PART_BYTES_MIN, Partition, StoreError, StreamPart};
+use store::{IncomingInfo, PART_BYTES_MIN, Partition, StoreError, StreamPart};
 use types::limits::{PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
     Answer, Fault, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp, VolumeCall, VolumeId,
@@ -63,7 +63,7 @@ pub struct Fetch {
 enum Stage {
     Look,
     Place(Box<VolumeInfo>),
-    /// `since`: the epochs to start from, the best last.
+    /// `since`: the epochs to start from, the best last; behind them all of it.
     First {
         place: Place,
         since: Vec<u64>,
@@ -277,7 +277,14 @@ fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
     if shown.is_some() {
         return Ok(Stage::Finish { no, shown });
     }
-    let since = epochs.into_iter().rev().filter(|epoch| *epoch < volume.epoch).collect();
+    // A stream that starts from an epoch says what changed since, as far as its source knows: what came and went in between, in epochs that the source never had,
+    // it does not. So the head must be as that epoch is: the newest one here, with nothing on top but what came in of the very epoch that is wanted.
+    let newest = epochs.first().copied();
+    let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
+    if newest.is_some() && partition.incomings()?.iter().any(other) {
+        partition.abandon_incoming(pull.tree)?;
+    }
+    let since = newest.into_iter().filter(|epoch| *epoch < volume.epoch).collect();
     Ok(Stage::First { place: Place { no, partition }, since, used_bytes: volume.used_bytes })
 }
 

@@ -1,0 +1,101 @@
+//! Pulls between services, each driven to its end in one thread.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod common;
+
+use std::sync::atomic::AtomicBool;
+
+use common::{Ground, Rig, name, remove};
+use types::{
+    Answer, Call, Caller, Finish, Pull, TaskInfo, TaskState, VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+};
+use vice::{Fetch, Unanswered, Work};
+
+const TREE: VolumeId = VolumeId(40);
+
+fn ask(rig: &mut Rig, call: VolumeCall) -> Result<Answer, types::Fault> {
+    rig.call(0, &Caller::ROOT, Call::Volume(call))
+}
+
+fn one(answer: Result<Answer, types::Fault>) -> VolumeInfo {
+    match answer {
+        Ok(Answer::Volumes { mut volumes, .. }) => volumes.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn seal(rig: &mut Rig, called: &str) {
+    let (id, kind) = (None, VolumeKind::Snapshot);
+    one(ask(rig, VolumeCall::Clone { id, of: TREE, name: name(called), kind, replace: false }));
+}
+
+/// All of it, with its bytes.
+fn pull(from: &mut Rig, to: &mut Rig, called: &str) -> TaskInfo {
+    let id = one(ask(from, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) })).id;
+    let finish = Finish::View { id: None, name: name(called), kind: VolumeKind::Snapshot, replace: false };
+    let order = Pull { from: Vec::new(), id, partition: None, tree: TREE, finish };
+    let task = TaskInfo {
+        number: 1,
+        tree: TREE,
+        state: TaskState::Runs,
+        since: 0,
+        epoch: 0,
+        bytes: 0,
+        total_bytes: 0,
+        text: String::new(),
+    };
+    let mut fetch = Fetch::new(order, task);
+    loop {
+        if let Some(call) = fetch.question() {
+            fetch.answered(ask(from, call).map_err(Unanswered::Refused));
+        }
+        let mut effects = Vec::new();
+        match fetch.work(to.vice(), to.now, to.clock(), &mut effects) {
+            Work::Over => break,
+            Work::Pause(_) => assert!(to.vice().partition().sweep(100).unwrap() > 0, "nothing is in the way"),
+            Work::Did | Work::Waits => {}
+        }
+        to.deliver(effects);
+    }
+    assert_eq!(fetch.task().state, TaskState::Done, "{}", fetch.task().text);
+    fetch.task().clone()
+}
+
+fn is_sound(rig: &mut Rig, called: &str, files: u64) {
+    let shown = one(ask(rig, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) }));
+    assert_eq!(shown.used_files, files);
+    let partition = rig.vice().partition();
+    while partition.sweep(100).unwrap() > 0 {}
+    let report = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.findings, [], "ST-2");
+}
+
+#[test]
+fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
+    let [mut first, mut second, mut site] = [(); 3].map(|()| Rig::new(Ground::memory(), 1));
+    let (id, partition, owner) = (Some(TREE), None, (0, 0));
+    one(ask(
+        &mut first,
+        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner },
+    ));
+    let root = first.root_of(0, "data").unwrap();
+    first.file(root, "stays");
+    seal(&mut first, "one");
+    pull(&mut first, &mut second, "one");
+    pull(&mut first, &mut site, "one");
+
+    // The site alone gets what lives in the second epoch only.
+    let passing = first.file(root, "passing");
+    first.call(0, &Caller::ROOT, common::write(passing, Some(0), b"passing")).unwrap();
+    seal(&mut first, "two");
+    pull(&mut first, &mut site, "two");
+    first.call(0, &Caller::ROOT, remove(root, "passing")).unwrap();
+    seal(&mut first, "three");
+    assert!(pull(&mut first, &mut second, "three").since > 0, "only what changed");
+
+    assert_eq!(pull(&mut second, &mut site, "three").since, 0, "all of it: no epoch is like the site's head at both");
+    let site_root = site.root_of(0, "three").unwrap();
+    assert_eq!(site.look(0, site_root, "passing"), Err(types::Fault::NotFound));
+    is_sound(&mut site, "three", 2);
+    is_sound(&mut site, "two", 3);
+}
