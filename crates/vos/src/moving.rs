@@ -1,7 +1,7 @@
 //! A volume goes to another server while people use it.
 //!
 //! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, and then snapshots of A, each since the one before, until
-//! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*; (5)
+//! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what arrived; (5)
 //! **the database says that the site is B**: from here on it is there; (6) A removes it, and then B serves it; what else A had of the group goes.
 //!
 //! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the next attempt begins with what B has. Whoever is
@@ -119,6 +119,7 @@ impl Way<'_, '_> {
         let since = Instant::now();
         job.call("hold it", self.from, VolumeCall::Hold { id, millis })?;
         moved.held_bytes = self.fetch_last(moved.rounds)?;
+        self.seal_arrived(moved.rounds)?;
         let site = Site { server: self.to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
         let says = claim.switch("it is there from now on", |group| {
             group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
@@ -173,6 +174,15 @@ impl Way<'_, '_> {
             arriving: true,
         };
         self.pull("fetch the last of it", sealed.id, finish)
+    }
+
+    /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before anybody can write to it. Otherwise A's last snapshot, if it is
+    /// left there, and B's next one would have one number and hold different things.
+    fn seal_arrived(&self, round: u32) -> Result<(), Error> {
+        let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
+        let (of, name) = (self.group.read_write, named(&self.group.name, ending)?);
+        let call = VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
+        self.job.call_one("seal what arrived", self.to, call).map(drop)
     }
 
     fn seal(&self, round: u32) -> Result<Option<VolumeInfo>, Error> {

@@ -47,8 +47,12 @@ fn a_volume_goes_with_all_that_it_holds_and_back() {
     prepare(&mut cell);
     let before = written(&cell);
     let id = cell.group("home").unwrap().record.read_write;
+    let head = |cell: &Cell, number: usize| cell.volumes(number).iter().find(|one| one.id == id).unwrap().epoch;
+    let written_before = head(&cell, 0);
     let moved = move_it(&cell, &cell.reach, 1).unwrap();
     assert!(moved.rounds > 0 && moved.bytes > 100_000, "{moved:?}");
+    let sealed_there = written_before + u64::from(moved.rounds);
+    assert!(head(&cell, 1) > sealed_there, "no epoch that was sealed before the move is written behind it");
     is_at(&cell, 1, &before, "there");
     assert_eq!(cell.group("home").unwrap().record.read_write, id);
     assert_eq!(cell.names(0), [""; 0]);
