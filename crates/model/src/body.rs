@@ -18,11 +18,6 @@ impl Body {
         self.size
     }
 
-    /// One byte; zero where nothing was written.
-    fn byte(&self, at: u64) -> u8 {
-        self.pages.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize])
-    }
-
     fn set(&mut self, at: u64, value: u8) {
         let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE as usize]);
         page[(at % PAGE) as usize] = value;
@@ -31,7 +26,15 @@ impl Body {
     /// Up to `length` bytes from `offset` on; fewer only at the end.
     pub fn read(&self, offset: u64, length: u64) -> Vec<u8> {
         let end = offset.saturating_add(length).min(self.size);
-        (offset..end).map(|at| self.byte(at)).collect()
+        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        for (number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
+            let (from, to) = ((number * PAGE).max(offset), ((number + 1) * PAGE).min(end));
+            if from < to {
+                let page = &page[(from - number * PAGE) as usize..(to - number * PAGE) as usize];
+                bytes[(from - offset) as usize..(to - offset) as usize].copy_from_slice(page);
+            }
+        }
+        bytes
     }
 
     /// Puts `data` at `offset`, growing the file if needed.

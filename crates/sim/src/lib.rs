@@ -10,6 +10,7 @@
 //! the judge sees.
 
 pub mod cache;
+pub mod cell;
 pub mod client;
 pub mod clock;
 pub mod event;

@@ -25,9 +25,23 @@ struct Arguments {
     /// Break a rule on purpose.
     #[arg(long, value_enum)]
     mutation: Option<Mutation>,
+    /// What is simulated.
+    #[arg(long, value_enum, default_value = "both")]
+    kind: Kind,
     /// Go on behind a seed that fails.
     #[arg(long)]
     keep_going: bool,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Clients of one server.
+    Sessions,
+    /// Volumes of several servers.
+    Volumes,
+    /// Both of each seed.
+    Both,
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -42,7 +56,18 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let mut failed = 0_u64;
     let mut totals = sim::history::Tally::default();
+    let mut volumes = sim::cell::Tally::default();
+    let both = arguments.kind == Kind::Both;
     for seed in from..to {
+        if both && options.mutation.is_none() || arguments.kind == Kind::Volumes {
+            failed += u64::from(run_volumes(seed, options.trace, &mut volumes));
+        }
+        if !both && arguments.kind != Kind::Sessions {
+            if failed > 0 && !arguments.keep_going {
+                break;
+            }
+            continue;
+        }
         match catch_unwind(AssertUnwindSafe(|| sim::run(seed, options))) {
             Ok(outcome) => {
                 totals.add(&outcome.tally);
@@ -58,7 +83,27 @@ fn main() -> ExitCode {
         }
     }
     println!("{} seeds, {failed} failed, {:.1} s: {totals:?}", to - from, begun.elapsed().as_secs_f64());
+    println!("{volumes:?}");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether the seed failed; then it runs again, and tells what happened.
+fn run_volumes(seed: u64, trace: bool, totals: &mut sim::cell::Tally) -> bool {
+    let run = |trace| catch_unwind(AssertUnwindSafe(|| sim::cell::run(seed, trace)));
+    let outcome = run(trace);
+    if let Ok(outcome) = &outcome {
+        totals.add(&outcome.tally);
+        print!("{}", outcome.history);
+        if outcome.violation.is_none() {
+            return false;
+        }
+    }
+    if !trace && let Ok(again) = run(true) {
+        print!("{}", again.history);
+    }
+    let what = outcome.map_or("panicked".to_owned(), |outcome| outcome.violation.unwrap_or_default());
+    println!("seed {seed}: {what}\n  replay: cargo run --release -p sim -- --kind volumes --seed {seed} --trace");
+    true
 }
 
 /// Whether the seed failed.

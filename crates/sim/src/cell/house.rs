@@ -1,0 +1,109 @@
+//! A server: the real service over real partitions, on a machine in memory that can lose its power.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use celldb::CellDb;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use store::{MemMachine, OpenOptions, Partition};
+use types::{Answer, Fault, Pull, ServerId, ServerInfo, TaskInfo, Time};
+use vice::{Errands, Fetch, Partitions, Tasks, Vice, ViceConfig};
+
+use super::database::{Database, HOST, Line};
+use super::wires::Wires;
+use crate::clock::Clock;
+
+/// See the head of the file.
+pub struct House {
+    /// What the database calls it.
+    pub info: ServerInfo,
+    /// Its steady clock.
+    pub clock: Clock,
+    /// How often it has started.
+    pub life: u64,
+    /// Its disks.
+    pub machines: Vec<MemMachine>,
+    /// What is gone when the process dies.
+    pub up: Option<Life>,
+}
+
+/// One life of a server.
+pub struct Life {
+    /// The service.
+    pub vice: Arc<Vice>,
+    /// Its pulls, and what was ordered since somebody last looked.
+    pub pulls: Arc<Pulls>,
+    /// Pulls that run, by their tasks.
+    pub fetches: BTreeMap<u64, Fetch>,
+}
+
+/// The pulls of one life.
+#[derive(Default)]
+pub struct Pulls {
+    /// What is told of them.
+    pub tasks: Mutex<Tasks>,
+    /// Not begun yet.
+    pub ordered: Mutex<Vec<(Pull, TaskInfo)>>,
+}
+
+struct Orders(Arc<Pulls>);
+
+impl Errands for Orders {
+    fn pull(&self, pull: &Pull) -> Result<TaskInfo, Fault> {
+        let (task, is_new) = self.0.tasks.lock().begin(pull)?;
+        if is_new {
+            self.0.ordered.lock().push((pull.clone(), task.clone()));
+        }
+        Ok(task)
+    }
+
+    fn tasks(&self) -> Vec<TaskInfo> {
+        self.0.tasks.lock().infos()
+    }
+}
+
+fn config() -> ViceConfig {
+    fn encode(answer: &Answer) -> Vec<u8> {
+        dafs::encode_answer_record(answer)
+    }
+    ViceConfig::new(encode, |record| dafs::decode_answer_record(record).ok())
+}
+
+/// What a partition of a server is called.
+pub fn partition_name(no: usize) -> String {
+    format!("/vicep{}", char::from(b'a' + no as u8))
+}
+
+impl House {
+    /// A server that has never run.
+    pub fn new(no: usize, partitions: usize, rng: &mut SmallRng) -> Self {
+        let address = std::net::SocketAddr::from(([10, 0, 0, no as u8], 7620));
+        let info = ServerInfo { id: ServerId(no as u128 + 1), name: format!("server{no}"), addresses: vec![address] };
+        let machines = (0..partitions).map(|_| MemMachine::new()).collect();
+        House { info, clock: Clock::random(rng), life: 0, machines, up: None }
+    }
+
+    /// Its process starts.
+    pub fn start(&mut self, now: Time, no: usize, rng: &mut SmallRng, database: &Arc<Database>, wires: &Wires) {
+        let open = |(at, machine): (usize, &MemMachine)| {
+            let options = OpenOptions { seed: Some(rng.random()), compress: true, ..OpenOptions::default() };
+            (partition_name(at), Partition::open_memory(machine, options).expect("a machine in memory opens"))
+        };
+        let partitions = Partitions::new(self.machines.iter().enumerate().map(open).collect());
+        let vice = Vice::open(partitions, config(), self.clock.read(now)).expect("what was written can be read");
+        vice.is_called(self.info.clone());
+        let db: Arc<dyn CellDb> = if no == HOST {
+            Arc::clone(database) as _
+        } else {
+            Arc::new(Line { database: Arc::clone(database), wires: wires.clone() })
+        };
+        vice.has_cell(db);
+        let pulls = Arc::new(Pulls::default());
+        vice.has_errands(Arc::new(Orders(Arc::clone(&pulls))));
+        self.life += 1;
+        self.up = Some(Life { vice: Arc::new(vice), pulls, fetches: BTreeMap::new() });
+        wires.set_up(no, true);
+    }
+}

@@ -1,0 +1,203 @@
+//! What holds at every moment, and what holds when everything has come to its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use celldb::CellDb;
+use store::{Finding, Partition, VolumeInfo};
+use types::{Name, SiteKind, VolumeGroup, VolumeId, VolumeKind};
+
+use super::reference::{Reference, Sealed, difference, shown};
+use super::world::World;
+
+/// Endings of names that only exist while something is done.
+const FLEETING: [&[u8]; 4] = [b".releasing", b".moving", b".moving2", b".dumping"];
+
+/// Of so many looks one reads everything.
+const CONTENT_ONE_IN: u32 = 6;
+
+/// A volume at a server.
+struct There {
+    no: usize,
+    partition: Partition,
+    info: VolumeInfo,
+}
+
+impl There {
+    fn is_online(&self) -> bool {
+        let VolumeInfo { kind, held, arriving, offline, .. } = &self.info;
+        *kind == VolumeKind::ReadWrite && !held && !arriving && !offline
+    }
+
+    fn name(&self) -> String {
+        format!("{} ({}) at server {}", text(&self.info.name), self.info.id.0, self.no)
+    }
+}
+
+pub(super) fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+impl World {
+    /// All volumes of servers that are up.
+    fn volumes(&mut self) -> Vec<There> {
+        let mut all = Vec::new();
+        for no in 0..self.houses.len() {
+            for partition in self.partitions(no) {
+                match partition.list(VolumeId(0), usize::MAX) {
+                    Ok(found) => {
+                        all.extend(found.into_iter().map(|info| There { no, partition: partition.clone(), info }));
+                    }
+                    Err(error) => self.violate(format!("server {no} cannot list its volumes: {error}")),
+                }
+            }
+        }
+        all
+    }
+
+    /// What holds at every moment.
+    pub fn judge(&mut self) {
+        let all = self.volumes();
+        let mut online: BTreeMap<VolumeId, usize> = BTreeMap::new();
+        for there in all.iter().filter(|there| there.is_online()) {
+            if let Some(other) = online.insert(there.info.id, there.no) {
+                self.violate(format!("VO-6: {} is served by server {other} too", there.name()));
+            }
+            self.take_in(there);
+        }
+        if self.one_in(CONTENT_ONE_IN) {
+            all.iter().for_each(|there| self.judge_content(there));
+        }
+    }
+
+    fn judge_content(&mut self, there: &There) {
+        let VolumeInfo { id, tree, epoch, kind, .. } = there.info;
+        let volume = match there.partition.volume(id) {
+            Ok(Some(volume)) => volume,
+            Ok(None) => return self.violate(format!("{} is listed and not there", there.name())),
+            Err(error) => return self.violate(format!("{}: {error}", there.name())),
+        };
+        let found = match shown(&volume) {
+            Ok(found) => found,
+            Err(why) => return self.violate(format!("{}: {why}", there.name())),
+        };
+        let wrong = if kind == VolumeKind::ReadWrite {
+            if !there.is_online() {
+                return;
+            }
+            self.trees.get(&tree).map(|reference| super::reference::image(&reference.tree))
+        } else {
+            let sealed = self.sealed.get(&(tree, epoch)).map(Arc::clone);
+            if sealed.is_none() {
+                self.violate(format!("{} shows epoch {epoch}, which nobody sealed", there.name()));
+            }
+            sealed.map(|sealed| sealed.image.clone())
+        };
+        if let Some(wanted) = wrong.filter(|wanted| *wanted != found) {
+            self.violate(format!("VO-1: {} epoch {epoch}: {}", there.name(), difference(&found, &wanted)));
+        }
+    }
+
+    /// A read-write volume that is seen for the first time holds what it was to begin with.
+    fn take_in(&mut self, there: &There) {
+        let VolumeInfo { id, name, .. } = &there.info;
+        if self.trees.contains_key(id) || self.gone.contains(id) {
+            return;
+        }
+        let volume = there.partition.volume(*id).ok().flatten();
+        let Some(found) = volume.and_then(|volume| shown(&volume).ok()) else { return };
+        let candidates: Vec<Arc<Sealed>> = self.coming.get(name).cloned().unwrap_or_default();
+        let as_this = candidates.iter().find(|one| one.image == found).map(|one| one.tree.as_volume(name.clone(), *id));
+        let empty = || {
+            let volume = there.partition.volume(*id).ok().flatten()?;
+            let root = volume.vnode(types::Fid::root(*id).vnode).ok().flatten()?;
+            (found.len() == 1 && candidates.is_empty()).then(|| model::Tree::new(name.clone(), root.status))
+        };
+        match as_this.or_else(empty) {
+            Some(tree) => drop(self.trees.insert(*id, Reference::new(tree))),
+            None => self.violate(format!("{} begins with what nobody gave it", there.name())),
+        }
+    }
+
+    /// What holds when everything has come to its end.
+    pub fn judge_end(&mut self) {
+        self.judge();
+        self.volumes().iter().for_each(|there| self.judge_content(there));
+        let groups = self.database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
+        let groups: BTreeMap<VolumeId, VolumeGroup> =
+            groups.into_iter().map(|seen| (seen.record.read_write, seen.record)).collect();
+        let all = self.volumes();
+        for group in groups.values() {
+            self.judge_group(group, &all);
+        }
+        for there in &all {
+            if self.forced && !there.is_online() {
+                continue;
+            }
+            let name = there.info.name.as_bytes();
+            // What a site that lags kept for a release has the name that its group had then.
+            let base = groups.get(&there.info.tree).map(|group| group.name.as_bytes());
+            let is_groups = base.is_none_or(|base| name.starts_with(&[base, b"."].concat()));
+            if FLEETING.iter().any(|ending| name.ends_with(ending)) && is_groups || name.starts_with(b"copying.") {
+                self.violate(format!("VO-3: {} is left over", there.name()));
+            }
+            let is_known = |group: &VolumeGroup| {
+                group.read_write_site().is_some_and(|site| site.server == self.houses[there.no].info.id)
+            };
+            if there.info.kind == VolumeKind::ReadWrite && !groups.get(&there.info.tree).is_some_and(is_known) {
+                self.violate(format!("VO-6: {} is nobody's", there.name()));
+            }
+        }
+        for id in self.trees.keys().copied().collect::<Vec<_>>() {
+            if !all.iter().any(|there| there.info.id == id && there.is_online()) {
+                self.violate(format!("VO-6: volume {} is lost", id.0));
+            }
+        }
+        for no in 0..self.houses.len() {
+            self.scrub(no);
+        }
+    }
+
+    fn judge_group(&mut self, group: &VolumeGroup, all: &[There]) {
+        let name = text(&group.name);
+        if let Some(busy) = &group.busy {
+            self.violate(format!("{name} stays claimed: {}", busy.operation));
+        }
+        for site in &group.sites {
+            let no = self.number_of(site.server);
+            let here = |id: Option<VolumeId>| all.iter().find(move |there| there.no == no && Some(there.info.id) == id);
+            match site.kind {
+                SiteKind::ReadWrite => {
+                    if !here(Some(group.read_write)).is_some_and(There::is_online) {
+                        self.violate(format!("VO-6: {name} is not served by server {no}, which has it"));
+                    }
+                }
+                SiteKind::ReadOnly if site.epoch != 0 => {
+                    let shows = here(group.read_only).map(|there| there.info.epoch);
+                    if shows != Some(site.epoch) {
+                        self.violate(format!("{name}: server {no} shows {shows:?}, and not epoch {}", site.epoch));
+                    }
+                }
+                SiteKind::ReadOnly => {}
+            }
+        }
+    }
+
+    /// Everything that was removed is swept, and what is left adds up.
+    fn scrub(&mut self, no: usize) {
+        for partition in self.partitions(no) {
+            while partition.sweep(1000).unwrap_or(0) > 0 {}
+            match partition.scrub(&mut |_| {}, &AtomicBool::new(false)) {
+                Ok(report) => {
+                    let spares = self.powerless_once[no];
+                    let stray = |finding: &Finding| matches!(finding, Finding::StrayBody { .. });
+                    for finding in report.findings.into_iter().filter(|finding| !(spares && stray(finding))) {
+                        self.violate(format!("ST-2: server {no}: {finding}"));
+                    }
+                }
+                Err(error) => self.violate(format!("server {no}: {error}")),
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Who leads an operation: asks servers and the database as `vos` does over sessions, and may be stopped at any of its calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use celldb::{Access, CellDb, CellError};
+use parking_lot::Mutex;
+use rand::Rng;
+use types::{
+    Answer, Call, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
+};
+use vos::{Error, Servers};
+
+use super::database::{Line, Nobody};
+use super::reference::Sealed;
+use super::sessions::Who;
+use super::wires::Fate;
+use super::world::World;
+
+/// How long one call may take, with all attempts.
+const CALL_WITHIN: Duration = Duration::from_secs(20);
+/// On the way to a server and back.
+const WAY_MAX: Duration = Duration::from_millis(4);
+
+/// See the head of the file.
+pub struct Leader<'w> {
+    world: &'w Mutex<World>,
+    number: u64,
+    line: Line,
+    left: Mutex<Left>,
+}
+
+/// Calls before it is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nobody stops it.
+    All,
+    /// So many; and then whether the last one is done, only its answer lost.
+    Some(u32, bool),
+    /// It is stopped.
+    None,
+}
+
+/// What a call may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Go {
+    On,
+    Unheard,
+    Stopped,
+}
+
+impl<'w> Leader<'w> {
+    /// Somebody new.
+    pub fn new(world: &'w Mutex<World>, number: u64, left: Left) -> Self {
+        let mut at = world.lock();
+        at.enter(Who::Leader(number));
+        let line = Line { database: Arc::clone(&at.database), wires: at.wires.clone() };
+        Leader { world, number, line, left: Mutex::new(left) }
+    }
+
+    /// It leaves; whether it was stopped before.
+    pub fn ends(self) -> bool {
+        let stopped = *self.left.lock() == Left::None;
+        self.world.lock().leave(Who::Leader(self.number), !stopped);
+        stopped
+    }
+
+    fn go(&self) -> Go {
+        let mut left = self.left.lock();
+        match *left {
+            Left::All => Go::On,
+            Left::Some(0, unheard) => {
+                *left = Left::None;
+                if unheard { Go::Unheard } else { Go::Stopped }
+            }
+            Left::Some(more, unheard) => {
+                *left = Left::Some(more - 1, unheard);
+                Go::On
+            }
+            Left::None => Go::Stopped,
+        }
+    }
+
+    fn ask_db<T>(&self, what: &str, ask: impl FnOnce(&Line) -> Result<T, CellError>) -> Result<T, CellError> {
+        let away = || CellError::Away(Fault::CellAway);
+        let go = self.go();
+        if go == Go::Stopped {
+            return Err(away());
+        }
+        let mut world = self.world.lock();
+        let way = world.upto(WAY_MAX);
+        world.pass(way);
+        let result = ask(&self.line);
+        world.note(|| format!("database: {what} -> {}", if result.is_ok() { "done" } else { "not done" }));
+        if go == Go::Unheard { Err(away()) } else { result }
+    }
+
+    /// As a session does it: what a server that died did not answer is put again to its next life, which answers what was done from its record.
+    fn ask(&self, world: &mut World, no: usize, call: &VolumeCall) -> Result<Result<Answer, Fault>, String> {
+        let until = world.now + CALL_WITHIN;
+        let who = Who::Leader(self.number);
+        let mut sent: Option<types::Origin> = None;
+        loop {
+            let way = world.upto(WAY_MAX);
+            world.pass(way);
+            if world.now > until {
+                return Err("it takes too long".to_owned());
+            }
+            let fate = world.wires.fate(no);
+            if fate == Fate::Lost {
+                let pause = world.upto(Duration::from_secs(2));
+                world.pass(pause);
+                if world.one_in(4) {
+                    return Err("it cannot be reached".to_owned());
+                }
+                continue;
+            }
+            self.note_seal(world, no, call);
+            let put = Call::Volume(call.clone());
+            let origin = match sent.filter(|origin| world.has_seat(who, no, origin.session)) {
+                Some(origin) => {
+                    world.at_risk(no, |world| world.perform(no, origin, put));
+                    origin
+                }
+                None if sent.is_some() => return Err("its session is over".to_owned()),
+                None => match world.at_risk(no, |world| world.put(who, no, &put)) {
+                    Ok(origin) => origin,
+                    Err(_) => continue,
+                },
+            };
+            sent = Some(origin);
+            if let VolumeCall::Clone { of, .. } = call {
+                world.seals_later(no, origin, *of);
+            }
+            let reply = world.wait_for(no, origin, until);
+            if world.houses[no].up.is_none() {
+                continue;
+            }
+            match reply {
+                Some(_) if fate == Fate::AnswerLost => return Err("its answer does not come".to_owned()),
+                Some(reply) => return Ok(reply),
+                None => return Err("it does not answer".to_owned()),
+            }
+        }
+    }
+
+    /// What is about to be sealed shows what the model holds now.
+    fn note_seal(&self, world: &mut World, no: usize, call: &VolumeCall) {
+        let VolumeCall::Clone { of, name, .. } = call else { return };
+        let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else { return };
+        for partition in world.partitions(no) {
+            if let Ok(Some(volume)) = partition.volume(*of) {
+                world.sealed.insert((*of, volume.epoch()), Arc::clone(&sealed));
+            }
+        }
+        self.note_coming(world, name, &sealed);
+    }
+
+    /// What is sealed for a copy, the copy begins with.
+    fn note_coming(&self, world: &mut World, name: &Name, sealed: &Arc<Sealed>) {
+        let number = name.as_bytes().strip_prefix(b"copying.").and_then(|number| std::str::from_utf8(number).ok());
+        let number = number.and_then(|number| number.parse().ok()).map(VolumeId);
+        if let Some(Ok(Some(group))) = number.map(|number| world.database.group_of(number)) {
+            world.coming.entry(group.record.name).or_default().push(Arc::clone(sealed));
+        }
+    }
+}
+
+impl Servers for Leader<'_> {
+    fn db(&self) -> &dyn CellDb {
+        self
+    }
+
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+        let world = &mut *self.world.lock();
+        let no = world.number_of(server);
+        let away = |why: &str| Err(Error::Away { server: format!("server{no}"), why: why.to_owned() });
+        let go = self.go();
+        if go == Go::Stopped {
+            return away("stopped");
+        }
+        let asked = self.ask(world, no, &call);
+        if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) = (&asked, &call)
+            && let Some(sealed) = volumes.first().and_then(|one| world.sealed.get(&(*of, one.epoch)).map(Arc::clone))
+        {
+            self.note_coming(world, name, &sealed);
+        }
+        world.note(|| {
+            let text = match &asked {
+                Ok(Ok(Answer::Volumes { volumes, .. })) => volumes
+                    .iter()
+                    .map(|one| {
+                        format!("{} {} epoch {} {:?}", one.id.0, super::judge::text(&one.name), one.epoch, one.state)
+                    })
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                Ok(Ok(_)) => "done".to_owned(),
+                Ok(Err(fault)) => fault.to_string(),
+                Err(why) => why.clone(),
+            };
+            format!("server {no}: {call:?} -> {text}")
+        });
+        world.judge();
+        match asked {
+            Ok(_) if go == Go::Unheard => away("stopped"),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(fault)) => Err(Error::Refused { server: format!("server{no}"), fault }),
+            Err(why) => {
+                world.forget_seat(Who::Leader(self.number), no);
+                away(&why)
+            }
+        }
+    }
+
+    fn name(&self, server: ServerId) -> String {
+        format!("server{}", self.world.lock().number_of(server))
+    }
+
+    fn pause(&self, pause: Duration) {
+        if *self.left.lock() != Left::None {
+            self.world.lock().pass(pause);
+        }
+    }
+
+    fn together(&self, count: usize, each: &(dyn Fn(usize) + Sync)) {
+        let mut order: Vec<usize> = (0..count).collect();
+        for at in (1..count).rev() {
+            let other = self.world.lock().rng.random_range(0..=at);
+            order.swap(at, other);
+        }
+        order.into_iter().for_each(each);
+    }
+}
+
+impl CellDb for Leader<'_> {
+    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+        self.ask_db("look", |db| db.group_named(name))
+    }
+    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+        self.ask_db("look", |db| db.group_of(number))
+    }
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError> {
+        self.ask_db("list", |db| db.groups(after, max))
+    }
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        self.ask_db(&format!("put {group:?} from {}", expected.0), |db| db.put_group(group, expected))
+    }
+    fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+        self.ask_db(&format!("remove group {} from {}", read_write.0, expected.0), |db| {
+            db.remove_group(read_write, expected)
+        })
+    }
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
+        self.ask_db("take numbers", |db| db.take_numbers(above, count))
+    }
+    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError> {
+        self.ask_db("servers", CellDb::servers)
+    }
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
+        self.ask_db("put server", |db| db.put_server(server, expected))
+    }
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError> {
+        self.ask_db("remove server", |db| db.remove_server(id, expected))
+    }
+    fn revision(&self) -> Result<Revision, CellError> {
+        self.ask_db("revision", CellDb::revision)
+    }
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
+        self.ask_db("changes", |db| db.changes(since, max))
+    }
+    fn access(&self) -> &dyn Access {
+        &Nobody
+    }
+}

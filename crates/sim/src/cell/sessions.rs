@@ -1,0 +1,205 @@
+//! Who has sessions at servers, what they ask, and what they hear.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use types::{Answer, Call, Caller, ClientId, Fault, Origin, SessionId, Time, VolumeId, VolumeInfo};
+use vice::Effect;
+
+use super::reference::{Sealed, shown};
+use super::world::World;
+use crate::server::wall;
+
+/// Who has sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// Leads an operation.
+    Leader(u64),
+    /// Reads and writes.
+    Client(usize),
+    /// A pull of a life of a server.
+    Puller(usize, u64, u64),
+}
+
+/// Somebody who has them.
+pub(super) struct Peer {
+    client: ClientId,
+    incarnation: u64,
+    pub(super) seats: BTreeMap<usize, Seat>,
+}
+
+/// A session at a server.
+#[derive(Clone, Copy)]
+pub(super) struct Seat {
+    pub(super) session: SessionId,
+    request: u64,
+}
+
+impl World {
+    /// Somebody is there who may have sessions.
+    pub fn enter(&mut self, who: Who) {
+        let client = match who {
+            Who::Leader(number) => ClientId(1 << 64 | u128::from(number)),
+            Who::Client(number) => ClientId(2 << 64 | number as u128),
+            Who::Puller(server, life, task) => {
+                ClientId(3 << 64 | (server as u128) << 48 | u128::from(life) << 24 | u128::from(task))
+            }
+        };
+        self.peers.entry(who).or_insert_with(|| Peer { client, incarnation: 0, seats: BTreeMap::new() });
+    }
+
+    /// Somebody leaves: with a word, or without.
+    pub fn leave(&mut self, who: Who, with_a_word: bool) {
+        let Some(peer) = self.peers.remove(&who) else { return };
+        for (no, seat) in peer.seats {
+            if let (Some((vice, now)), true) = (self.service(no), with_a_word) {
+                let mut effects = Vec::new();
+                vice.detach(now, seat.session, &mut effects);
+                self.deliver(no, effects);
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self, who: Who, no: usize) {
+        let (Some((vice, now)), Some(peer)) = (self.service(no), self.peers.get_mut(&who)) else { return };
+        let Some(seat) = peer.seats.get_mut(&no) else { return };
+        let mut effects = Vec::new();
+        let (client, incarnation, session) = (peer.client, peer.incarnation, seat.session);
+        match vice.resume(now, session, client, incarnation, &mut effects) {
+            Ok(_) => {
+                seat.request += 1;
+                let origin = Origin { session, slot: 1, request: seat.request };
+                vice.perform(now, wall(self.now), &Caller::ROOT, origin, Call::ReclaimDone, &mut effects);
+            }
+            Err(_) => drop(peer.seats.remove(&no)),
+        }
+        self.deliver(no, effects);
+    }
+
+    /// Puts a call to a server that is up; the name of its reply, which may come later.
+    ///
+    /// # Errors
+    /// Why there is no session.
+    pub fn put(&mut self, who: Who, no: usize, call: &Call) -> Result<Origin, Fault> {
+        self.enter(who);
+        let (vice, now) = self.service(no).ok_or(Fault::Expired)?;
+        let mut effects = Vec::new();
+        let peer = self.peers.get_mut(&who).expect("it has just entered");
+        let seat = match peer.seats.get_mut(&no) {
+            Some(seat) => seat,
+            None => {
+                peer.incarnation += 1;
+                let attached = vice.attach(now, peer.client, peer.incarnation, &mut effects)?;
+                peer.seats.entry(no).or_insert(Seat { session: attached.session, request: 0 })
+            }
+        };
+        seat.request += 1;
+        let origin = Origin { session: seat.session, slot: 0, request: seat.request };
+        self.deliver(no, effects);
+        self.perform(no, origin, call.clone());
+        Ok(origin)
+    }
+
+    pub(super) fn perform(&mut self, no: usize, origin: Origin, call: Call) {
+        let Some((vice, now)) = self.service(no) else { return };
+        self.calls += 1;
+        let mut effects = Vec::new();
+        vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
+        self.deliver(no, effects);
+    }
+
+    /// Whoever has a session there gives it up: it does not know what became of its last call.
+    pub fn forget_seat(&mut self, who: Who, no: usize) {
+        if let Some(peer) = self.peers.get_mut(&who) {
+            peer.seats.remove(&no);
+        }
+    }
+
+    /// Whether this session is still that of `who`.
+    pub fn has_seat(&self, who: Who, no: usize, session: SessionId) -> bool {
+        self.peers.get(&who).and_then(|peer| peer.seats.get(&no)).is_some_and(|seat| seat.session == session)
+    }
+
+    /// The reply, if it is there.
+    pub fn reply(&mut self, no: usize, origin: Origin) -> Option<Result<Answer, Fault>> {
+        self.replies.remove(&(no, origin))
+    }
+
+    /// If the call waits, what it seals is what the volume holds when it is answered.
+    pub fn seals_later(&mut self, no: usize, origin: Origin, of: VolumeId) {
+        if !self.replies.contains_key(&(no, origin)) && self.houses[no].up.is_some() {
+            self.sealing.insert((no, origin), of);
+        }
+    }
+
+    /// A call that waited has sealed a volume. What was done beside it is answered in another order, so it shows one of the moments since the last `before`.
+    fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
+        let found = self.partitions(no).iter().find_map(|partition| partition.volume(sealed.id).ok().flatten());
+        let found = found.and_then(|volume| shown(&volume).ok());
+        let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };
+        let moment = |tree: &model::Tree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
+        let earlier = || reference.unsynced[before..].iter().rev().find_map(moment);
+        let shows = moment(&reference.tree).or_else(earlier);
+        match shows {
+            Some(moment) => drop(self.sealed.insert((of, sealed.epoch), moment)),
+            None => self.violate(format!("VO-1: volume {} shows what volume {} never held", sealed.id.0, of.0)),
+        }
+    }
+
+    /// Lets things happen until the reply is there, the server is gone, or it is too late.
+    pub fn wait_for(&mut self, no: usize, origin: Origin, until: Time) -> Option<Result<Answer, Fault>> {
+        loop {
+            let reply = self.reply(no, origin);
+            if reply.is_some() || self.houses[no].up.is_none() || !self.happens_by(until) {
+                return reply;
+            }
+        }
+    }
+
+    /// Works off what a service put out. Whoever is told of a break acknowledges it at once.
+    pub(super) fn deliver(&mut self, no: usize, effects: Vec<Effect>) {
+        if self.muted {
+            return;
+        }
+        let held = |world: &World, of: &VolumeId| world.trees.get(of).map_or(0, |reference| reference.unsynced.len());
+        let before: Vec<_> = self.sealing.iter().map(|(at, of)| (*at, (*of, held(self, of)))).collect();
+        let mut seals = Vec::new();
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Reply { origin, result, .. } => {
+                    if let (Some(_), Ok(Answer::Volumes { volumes, .. })) =
+                        (self.sealing.remove(&(no, origin)), &result)
+                    {
+                        seals.push((origin, volumes.first().cloned()));
+                    }
+                    if let Some((client, tree, call)) = self.waiting.remove(&(no, origin)) {
+                        self.client_hears(client, no, tree, &call, result);
+                    } else {
+                        self.replies.insert((no, origin), result);
+                    }
+                }
+                Effect::Break { to, id, .. } => {
+                    let Some((vice, now)) = self.service(no) else { return };
+                    let mut more = Vec::new();
+                    vice.ack(now, to, id, &[], &mut more);
+                    // What waited for it was done before what comes behind it.
+                    more.into_iter().rev().for_each(|effect| effects.push_front(effect));
+                }
+                Effect::SessionEnded(session) => {
+                    for peer in self.peers.values_mut() {
+                        if peer.seats.get(&no).is_some_and(|seat| seat.session == session) {
+                            peer.seats.remove(&no);
+                        }
+                    }
+                }
+            }
+        }
+        for (origin, sealed) in seals {
+            let known = before.iter().find(|(at, _)| *at == (no, origin));
+            if let (Some((_, (of, before))), Some(sealed)) = (known, sealed) {
+                self.note_late_seal(no, *of, &sealed, *before);
+            }
+        }
+        self.begin_pulls(no);
+    }
+}
