@@ -1,7 +1,7 @@
 //! The other servers: up to which revision each has put changes into force.
 //!
 //! Who makes a change that takes rights away waits until all servers that were heard of lately have it. One that is silent is not waited for: it
-//! is gone, or cannot hear, and then it asks before it believes what it knew.
+//! is gone, or cannot hear, and goes on with what it knows until it hears again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{Revision, ServerId};
 
 /// A server that was not heard of for so long is silent. Servers ask several times in it.
-const SILENT_AFTER: Duration = Duration::from_secs(2);
+const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// See the head of the file.
 #[derive(Default)]

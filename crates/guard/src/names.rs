@@ -114,7 +114,32 @@ impl FromStr for Network {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_network_is_what_it_is_shown_as(ip in any::<IpAddr>(), bits in 0..140_u8, text in "[0-9a-f:./]{0,24}") {
+            let network = Network::of(ip, bits);
+            prop_assert_eq!(network.to_string().parse(), Ok(network));
+            prop_assert!(Network::around(ip).any(|around| around == network));
+            if let Ok(network) = text.parse::<Network>() {
+                prop_assert_eq!(network.to_string().parse(), Ok(network));
+            }
+        }
+
+        #[test]
+        fn a_name_is_neither_a_number_nor_more_than_a_word(name in ".{0,70}") {
+            for good in [check_user_name(&name), check_group_name(&name)] {
+                if good == Ok(()) {
+                    let odd = name.chars().any(|letter| letter.is_control() || letter.is_whitespace());
+                    let number = name.parse::<i32>().is_ok();
+                    prop_assert!(!odd && !number && !name.is_empty() && name.len() <= PRINCIPAL_NAME_BYTES_MAX);
+                }
+            }
+        }
+    }
 
     #[test]
     fn names() {

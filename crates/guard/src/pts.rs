@@ -437,6 +437,7 @@ fn rename(book: &dyn Book, asker: &Asker, id: PrincipalId, name: &str) -> Result
 /// Puts a record whose name is another one, and everything whose name begins with what its began with because it owns it.
 fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Vec<Write>) -> Result<(), Fault> {
     let mut seen = BTreeSet::from([record.id]);
+    let mut given = BTreeSet::from([record.name.clone()]);
     let mut owners = vec![(record, before.to_owned())];
     while let Some((owner, before)) = owners.pop() {
         let begins = prefix_of(&owner).to_owned();
@@ -450,6 +451,9 @@ fn put_renamed(book: &dyn Book, record: Principal, before: &str, writes: &mut Ve
                 let name = format!("{begins}:{rest}");
                 check_group_name(&name)?;
                 need_free(book, &name)?;
+                if !given.insert(name.clone()) {
+                    return Err(Fault::Exists);
+                }
                 owned.name = name;
                 owners.push((owned, before.clone()));
             }

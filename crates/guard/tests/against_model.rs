@@ -1,0 +1,337 @@
+//! Random calls about users and groups against the obvious: everything in lists, each rule a sentence; after each call the whole book.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use guard::{Asker, Book, Cps, FIRST, Link, MemBook, perform, subdomain};
+use proptest::prelude::*;
+use types::{
+    Answer, Level, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall, WhichPrincipal,
+};
+
+const ADMINISTRATORS: i32 = -204;
+const ANONYMOUS: i32 = 32766;
+const SYSTEM: [i32; 5] = [-204, -203, -102, -101, ANONYMOUS];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct One {
+    name: String,
+    is_group: bool,
+    owner: i32,
+    creator: i32,
+    privacy: u8,
+    quota: u32,
+}
+
+/// The obvious cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Model {
+    all: BTreeMap<i32, One>,
+    /// Group and member.
+    pairs: BTreeSet<(i32, i32)>,
+    user: i32,
+    group: i32,
+}
+
+/// What the name of an owner's groups begins with.
+fn begin(name: &str) -> &str {
+    name.split(':').next().unwrap()
+}
+
+impl Model {
+    fn new() -> Self {
+        let one = |name: &str, is_group, privacy| One {
+            name: name.to_owned(),
+            is_group,
+            owner: ADMINISTRATORS,
+            creator: ADMINISTRATORS,
+            privacy,
+            quota: 0,
+        };
+        let all = BTreeMap::from([
+            (-204, one("system:administrators", true, 0x90)),
+            (-203, one("system:ptsviewers", true, 0x90)),
+            (-102, one("system:authuser", true, 0x90)),
+            (-101, one("system:anyuser", true, 0x90)),
+            (ANONYMOUS, one("anonymous", false, 0x80)),
+        ]);
+        Model { all, user: 0, group: ADMINISTRATORS, ..Model::default() }
+    }
+
+    /// Whether `who` is in `group`, however deep.
+    fn is_in(&self, who: i32, group: i32) -> bool {
+        let mut inside = BTreeSet::from([group]);
+        for _ in 0..self.all.len() {
+            let more: Vec<i32> = self.pairs.iter().filter(|(of, _)| inside.contains(of)).map(|(_, one)| *one).collect();
+            inside.extend(more);
+        }
+        who != group && inside.contains(&who)
+    }
+
+    fn is_administrator(&self, who: i32) -> bool {
+        who == ANONYMOUS || self.is_in(who, ADMINISTRATORS)
+    }
+
+    fn controls(&self, who: i32, what: i32) -> bool {
+        let owner = self.all[&what].owner;
+        self.is_administrator(who) || owner != 0 && (owner == who || owner < 0 && self.is_in(who, owner))
+    }
+
+    fn is_called(&self, name: &str) -> Option<i32> {
+        self.all.iter().find(|(_, one)| one.name == name).map(|(id, _)| *id)
+    }
+
+    /// The call of `who`, where the superuser is `anonymous`. `None`: refused, and nothing is changed.
+    fn apply(&mut self, who: i32, call: &PtsCall) -> Option<()> {
+        let before = self.clone();
+        let done = self.change(who, call);
+        if done.is_none() {
+            *self = before;
+        }
+        done
+    }
+
+    fn change(&mut self, who: i32, call: &PtsCall) -> Option<()> {
+        let root = self.is_administrator(who);
+        match call {
+            PtsCall::Create { new } if new.kind == PrincipalKind::User => {
+                (root && self.is_called(&new.name).is_none() && !new.name.contains(':')).then_some(())?;
+                self.user += 1;
+                let creator = if who == ANONYMOUS { ADMINISTRATORS } else { who };
+                let name = new.name.clone();
+                let one = One { name, is_group: false, owner: ADMINISTRATORS, creator, privacy: 0x80, quota: 20 };
+                self.all.insert(self.user, one);
+            }
+            PtsCall::Create { new } => {
+                self.is_called(&new.name).is_none().then_some(())?;
+                let me = if who == ANONYMOUS { ADMINISTRATORS } else { who };
+                self.group -= 1;
+                let owner = match &new.owner {
+                    None => me,
+                    Some(WhichPrincipal::Name(name)) if *name == new.name => self.group,
+                    Some(WhichPrincipal::Name(name)) => {
+                        let owner = self.is_called(name)?;
+                        let group = self.all[&owner].is_group;
+                        (![-101, -102, ANONYMOUS].contains(&owner)).then_some(())?;
+                        (root || owner == me || group && self.is_in(who, owner)).then_some(owner)?
+                    }
+                    Some(_) => return None,
+                };
+                let named_by = if owner == self.group { me } else { owner };
+                let fits = new.name.contains(':') && begin(&new.name) == begin(&self.all[&named_by].name);
+                (root || fits).then_some(())?;
+                if !root {
+                    let left = &mut self.all.get_mut(&me)?.quota;
+                    *left = left.checked_sub(1)?;
+                }
+                let name = new.name.clone();
+                self.all.insert(self.group, One { name, is_group: true, owner, creator: me, privacy: 0x90, quota: 0 });
+            }
+            PtsCall::Delete { id } => {
+                let one = self.all.get(&id.0)?.clone();
+                (!SYSTEM.contains(&id.0) && self.controls(who, id.0) && (one.is_group || root)).then_some(())?;
+                self.pairs.retain(|(group, member)| *group != id.0 && *member != id.0);
+                self.all.remove(&id.0);
+                self.all.values_mut().filter(|other| other.owner == id.0).for_each(|orphan| orphan.owner = 0);
+                if let Some(creator) = self.all.get_mut(&one.creator).filter(|maker| one.is_group && !maker.is_group) {
+                    creator.quota += 1;
+                }
+            }
+            PtsCall::Rename { id, name } => {
+                let one = self.all.get(&id.0)?.clone();
+                let free = self.is_called(name).is_none_or(|by| by == id.0);
+                (free && !SYSTEM.contains(&id.0) && self.controls(who, id.0)).then_some(())?;
+                if one.is_group {
+                    let named_by = self.all.get(&one.owner).filter(|_| one.owner != id.0).unwrap_or(&one);
+                    (root || name.contains(':') && begin(name) == begin(&named_by.name)).then_some(())?;
+                } else {
+                    (root && !name.contains(':')).then_some(())?;
+                }
+                self.set_name(id.0, name)?;
+            }
+            PtsCall::ChangeOwner { id, owner } => {
+                let one = self.all.get(&id.0)?.clone();
+                let new = self.all.get(&owner.0)?.clone();
+                let may = self.controls(who, id.0) && one.is_group && !SYSTEM.contains(&id.0);
+                (may && ![-101, -102, ANONYMOUS].contains(&owner.0)).then_some(())?;
+                self.all.get_mut(&id.0)?.owner = owner.0;
+                if let (Some((_, rest)), true) = (one.name.split_once(':'), owner != id) {
+                    let name = format!("{}:{rest}", begin(&new.name));
+                    self.is_called(&name).is_none_or(|by| by == id.0).then_some(())?;
+                    self.set_name(id.0, &name)?;
+                }
+            }
+            PtsCall::SetFields { id, change } => {
+                self.all.get(&id.0)?;
+                self.controls(who, id.0).then_some(())?;
+                self.all.get_mut(&id.0)?.privacy = change.privacy?.0;
+            }
+            PtsCall::Join { group, member } => {
+                let flags = self.sound_pair(group.0, member.0)?;
+                let by_anybody = flags.has(Privacy::ADD_BY_ANYBODY) && who != ANONYMOUS;
+                let by_member = flags.has(Privacy::ADD_BY_MEMBERS) && self.is_in(who, group.0);
+                (by_anybody || by_member || self.controls(who, group.0)).then_some(())?;
+                self.pairs.insert((group.0, member.0)).then_some(())?;
+            }
+            PtsCall::Leave { group, member } => {
+                let flags = self.sound_pair(group.0, member.0)?;
+                let by_member = flags.has(Privacy::REMOVE_BY_MEMBERS) && self.is_in(who, group.0);
+                (by_member || self.controls(who, group.0)).then_some(())?;
+                self.pairs.remove(&(group.0, member.0)).then_some(())?;
+            }
+            other => panic!("{other:?}"),
+        }
+        Some(())
+    }
+
+    fn sound_pair(&self, group: i32, member: i32) -> Option<Privacy> {
+        let everybody = [-101, -102, ANONYMOUS];
+        let there = self.all.get(&group).filter(|one| one.is_group && self.all.contains_key(&member))?;
+        (group != member && !everybody.contains(&group) && !everybody.contains(&member)).then_some(())?;
+        Some(Privacy(there.privacy))
+    }
+
+    /// Gives a name, and what it owns the new beginning of theirs. `None`: one of them is taken.
+    fn set_name(&mut self, id: i32, name: &str) -> Option<()> {
+        let old = begin(&self.all[&id].name).to_owned();
+        let new = begin(name).to_owned();
+        self.all.get_mut(&id)?.name = name.to_owned();
+        let mut renamed = BTreeSet::from([id]);
+        if old == new {
+            return Some(());
+        }
+        loop {
+            let next = self.all.iter().find(|(other, one)| {
+                !renamed.contains(other)
+                    && one.is_group
+                    && renamed.contains(&one.owner)
+                    && one.name.starts_with(&format!("{old}:"))
+            });
+            let Some((next, one)) = next.map(|(next, one)| (*next, one.clone())) else { break };
+            let name = format!("{new}:{}", one.name.split_once(':')?.1);
+            self.is_called(&name).is_none().then_some(())?;
+            self.all.get_mut(&next)?.name = name;
+            renamed.insert(next);
+        }
+        Some(())
+    }
+}
+
+fn new(kind: PrincipalKind, name: String, owner: Option<String>) -> PtsCall {
+    let owner = owner.map(WhichPrincipal::Name);
+    PtsCall::Create { new: Box::new(NewPrincipal { kind, name, id: None, owner, uid: None, gid: None }) }
+}
+
+fn user_name() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["joe", "jim", "eve"]).prop_map(str::to_owned)
+}
+
+fn group_name() -> impl Strategy<Value = String> {
+    let rest = prop::sample::select(vec!["a", "b", "c"]);
+    prop_oneof![
+        4 => (user_name(), rest).prop_map(|(begin, rest)| format!("{begin}:{rest}")),
+        1 => prop::sample::select(vec!["staff", "crew", "staff:a"]).prop_map(str::to_owned),
+    ]
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof![user_name(), group_name()]
+}
+
+fn id() -> impl Strategy<Value = PrincipalId> {
+    prop_oneof![
+        8 => (1..5_i32).prop_map(PrincipalId),
+        16 => (-212..-204_i32).prop_map(PrincipalId),
+        1 => prop::sample::select(SYSTEM.to_vec()).prop_map(PrincipalId),
+    ]
+}
+
+fn call() -> impl Strategy<Value = PtsCall> {
+    prop_oneof![
+        2 => user_name().prop_map(|name| new(PrincipalKind::User, name, None)),
+        5 => (group_name(), prop::option::of(any_name()))
+            .prop_map(|(name, owner)| new(PrincipalKind::Group, name, owner)),
+        1 => id().prop_map(|id| PtsCall::Delete { id }),
+        2 => (id(), any_name()).prop_map(|(id, name)| PtsCall::Rename { id, name }),
+        2 => (id(), id()).prop_map(|(id, owner)| PtsCall::ChangeOwner { id, owner }),
+        1 => (id(), any::<u8>()).prop_map(|(id, bits)| PtsCall::SetFields {
+            id,
+            change: PrincipalChange { privacy: Some(Privacy(bits)), ..PrincipalChange::default() },
+        }),
+        6 => (id(), id()).prop_map(|(group, member)| PtsCall::Join { group, member }),
+        2 => (id(), id()).prop_map(|(group, member)| PtsCall::Leave { group, member }),
+    ]
+}
+
+fn asker(book: &MemBook, who: i32) -> Asker {
+    let principal = PrincipalId(who);
+    let power = (who == ANONYMOUS).then_some(PrincipalId::ADMINISTRATORS);
+    let groups = subdomain(book, principal, None).unwrap().into_iter().chain(power);
+    Asker { principal, cps: Cps::new(principal, Level::Password, groups) }
+}
+
+fn check(book: &MemBook, model: &Model) {
+    let all: BTreeMap<i32, One> = book
+        .entries(FIRST, usize::MAX)
+        .unwrap()
+        .into_iter()
+        .map(|one| {
+            let (is_group, owner, creator) = (one.kind == PrincipalKind::Group, one.owner.0, one.creator.0);
+            (one.id.0, One { name: one.name, is_group, owner, creator, privacy: one.privacy.0, quota: one.group_quota })
+        })
+        .collect();
+    assert_eq!(all, model.all);
+    for id in model.all.keys() {
+        let members = book.linked(Link::Member, PrincipalId(*id), FIRST, usize::MAX).unwrap();
+        let wanted: Vec<i32> = model.pairs.iter().filter(|(group, _)| group == id).map(|(_, one)| *one).collect();
+        assert_eq!(members.iter().map(|one| one.0).collect::<Vec<_>>(), wanted);
+        let groups: BTreeSet<i32> =
+            subdomain(book, PrincipalId(*id), None).unwrap().iter().map(|group| group.0).collect();
+        let wanted = model.all.keys().filter(|group| model.is_in(*id, **group)).copied();
+        assert_eq!(groups, wanted.collect(), "what {id} is in");
+    }
+}
+
+proptest! {
+    #[test]
+    fn users_and_groups_are_what_the_sentences_say(
+        calls in prop::collection::vec((prop_oneof![2 => Just(ANONYMOUS), 3 => 1..4_i32], call()), 1..80),
+    ) {
+        let (mut book, mut model) = (MemBook::new(), Model::new());
+        for name in ["joe", "jim"] {
+            let call = new(PrincipalKind::User, name.to_owned(), None);
+            let (_, edit) = perform(&book, &asker(&book, ANONYMOUS), &call).unwrap();
+            book.apply(&edit.unwrap().writes);
+            model.apply(ANONYMOUS, &call).unwrap();
+        }
+        for (who, call) in &calls {
+            // Who is gone does not ask.
+            if !model.all.contains_key(who) {
+                continue;
+            }
+            let wanted = model.apply(*who, call);
+            let result = perform(&book, &asker(&book, *who), call);
+            prop_assert_eq!(result.is_ok(), wanted.is_some(), "{} asked {:?}: {:?}", who, call, result);
+            if let Ok((answer, edit)) = result {
+                let fits = matches!(answer, Answer::Done | Answer::Principals { .. });
+                prop_assert!(fits);
+                book.apply(&edit.unwrap().writes);
+            }
+            check(&book, &model);
+        }
+    }
+}
+
+/// A group took the name that one of its own would get with it, and both were called so.
+#[test]
+fn no_name_is_given_twice_by_one_renaming() {
+    let mut book = MemBook::new();
+    let root = asker(&book, ANONYMOUS);
+    for (name, owner) in [("staff", None), ("staff:b", Some("staff"))] {
+        let call = new(PrincipalKind::Group, name.to_owned(), owner.map(str::to_owned));
+        let (_, edit) = perform(&book, &root, &call).unwrap();
+        book.apply(&edit.unwrap().writes);
+    }
+    let rename = PtsCall::Rename { id: PrincipalId(-205), name: "joe:b".to_owned() };
+    assert_eq!(perform(&book, &root, &rename).unwrap_err(), types::Fault::Exists);
+}

@@ -1,0 +1,84 @@
+//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups, an access list of 20 entries.
+//!
+//! `cargo run --release -p vice --example cps [-- PRINCIPALS GROUPS]`
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use celldb::{CellDb, Embedded};
+use guard::{Acl, Asker, Cps, Rights};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use types::{Answer, Caller, Level, Name, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Time, Timestamp, Who};
+use vice::{Vice, ViceConfig};
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const CHECKS: u32 = 1_000_000;
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
+    let (principals, groups) = (numbers.first().copied().unwrap_or(100_000), numbers.get(1).copied().unwrap_or(1000));
+    let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
+    let vice = Vice::open(
+        partition,
+        ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok()),
+        Time::ZERO,
+    )
+    .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Arc::new(Embedded::open(dir.path()).unwrap());
+    let (joe, groups) = populate(&db, principals, groups);
+    vice.has_cell(db);
+
+    let who = Who { principal: joe, level: Level::Password, ..Who::NOBODY };
+    let caller = Caller { uid: 1, gid: 1, groups: None, who };
+    let begun = Instant::now();
+    let cps = vice.cps(&caller).unwrap();
+    println!("cold: {:?} for {} numbers", begun.elapsed(), cps.numbers().len());
+    let mut acl = Acl::new();
+    for group in groups.iter().step_by((groups.len() / 20).max(1)).take(20) {
+        assert!(acl.set(*group, Rights::READ, false));
+    }
+    let region = Region::new(HEAP);
+    let begun = Instant::now();
+    for _ in 0..CHECKS {
+        let cps = vice.cps(black_box(&caller)).unwrap();
+        black_box(acl.rights(&cps));
+    }
+    let took = begun.elapsed();
+    println!(
+        "warm: {:.0} ns a check, {} allocations in {CHECKS} checks",
+        took.as_nanos() as f64 / f64::from(CHECKS),
+        region.change().allocations
+    );
+}
+
+/// Users, and one of them in many groups.
+fn populate(db: &Embedded, principals: usize, groups: usize) -> (PrincipalId, Vec<PrincipalId>) {
+    let cps = Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]);
+    let root = Asker { principal: PrincipalId::ANONYMOUS, cps };
+    let pts = |call| db.access().pts(&root, &call).unwrap();
+    let make = |kind, name: String| {
+        let new = NewPrincipal { kind, name, id: None, owner: None, uid: None, gid: None };
+        match pts(PtsCall::Create { new: Box::new(new) }) {
+            Answer::Principals { principals, .. } => principals.first().unwrap().0.id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let joe = make(PrincipalKind::User, "joe".to_owned());
+    for number in groups + 1..principals {
+        make(PrincipalKind::User, format!("user{number}"));
+    }
+    let groups: Vec<_> = (0..groups).map(|number| make(PrincipalKind::Group, format!("group{number}"))).collect();
+    for group in &groups {
+        pts(PtsCall::Join { group: *group, member: joe });
+    }
+    (joe, groups)
+}
