@@ -99,10 +99,13 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
     assert!(server.opener.open(&mut records[1]).is_err());
 }
 
+/// Changes a record on its way.
+type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
     let authority = Authority::new();
-    let spoil: [&dyn Fn(&mut Vec<u8>); 4] = [
+    let spoil: [Spoil; 4] = [
         &|record| *record.last_mut().unwrap() ^= 1,
         &|record| record[HEAD_BYTES] ^= 0x80,
         &|record| record[0] = 0x16,
