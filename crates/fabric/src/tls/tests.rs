@@ -105,7 +105,7 @@ type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
 #[test]
 fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
     let authority = Authority::new();
-    let spoil: [Spoil; 4] = [
+    let spoil: [Spoil<'_>; 4] = [
         &|record| *record.last_mut().unwrap() ^= 1,
         &|record| record[HEAD_BYTES] ^= 0x80,
         &|record| record[0] = 0x16,
