@@ -80,7 +80,7 @@ enum Entry {
     /// Nothing has come.
     Knocking,
     /// A handshake is under way.
-    Securing(Handshake),
+    Securing(Box<Handshake>),
     /// What comes is the greeting.
     In,
 }
@@ -483,7 +483,7 @@ impl Guest {
             arrival.entry = match (self.inbox.peek(), &house.tls) {
                 (None, _) => return Ok(false),
                 (Some(tls::FIRST_BYTE), Some(tls)) => {
-                    Entry::Securing(Handshake::server(tls).map_err(|error| error.to_string())?)
+                    Entry::Securing(Box::new(Handshake::server(tls).map_err(|error| error.to_string())?))
                 }
                 (Some(_), tls) => {
                     if tls.is_some() && !house.clear {
