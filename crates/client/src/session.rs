@@ -414,6 +414,9 @@ fn names_a_file(call: &Call) -> bool {
             | Call::XattrList { .. }
             | Call::VolumeStatus { .. }
             | Call::SetQuota { .. }
+            | Call::GetAcl { .. }
+            | Call::SetAcl { .. }
+            | Call::Rights { .. }
             | Call::Seek { .. }
             | Call::Commit { .. }
             | Call::CommitVolume { .. }

@@ -120,6 +120,7 @@ fn status() -> types::Status {
         fid: Fid::new(1, 2, 3),
         kind: types::Kind::File,
         mode: 0o644,
+        by_list: false,
         uid: 0,
         gid: 0,
         links: 1,

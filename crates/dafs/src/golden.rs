@@ -70,6 +70,7 @@ fn status(fid: Fid, kind: Kind) -> Status {
         fid,
         kind,
         mode: 0o4755,
+        by_list: false,
         uid: 1000,
         gid: 100,
         links: 2,
@@ -161,6 +162,10 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("xattr-list", Call::XattrList { fid: file }),
         ("xattr-remove", Call::XattrRemove { fid: file, name: Bytes::from_static(b"user.a") }),
         ("volume-status", Call::VolumeStatus { fid: file }),
+        ("get-acl", Call::GetAcl { fid: dir }),
+        ("set-acl", Call::SetAcl { fid: dir, list: Some(Bytes::from_static(b"list")) }),
+        ("set-acl-none", Call::SetAcl { fid: dir, list: None }),
+        ("rights", Call::Rights { fid: file }),
         ("set-quota", Call::SetQuota { fid: file, bytes: 1 << 30, files: 1000 }),
         ("read", Call::Read { fid: file, offset: 4096, length: 1 << 20 }),
         (
@@ -490,6 +495,9 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("renamed-over", Answer::Renamed { status: file, other: Some(file), from_dir: dir, to_dir: dir }),
         ("target", Answer::Target(Bytes::from_static(b"../to"))),
         ("xattr", Answer::Xattr(Bytes::from_static(b"value"))),
+        ("status-by-list", Answer::Status(Status { by_list: true, ..dir })),
+        ("acl", Answer::Acl { of: DIR, list: Bytes::from_static(b"list") }),
+        ("rights", Answer::Rights { of: DIR, rights: 127 }),
         ("xattr-names", Answer::XattrNames(vec![Bytes::from_static(b"user.a"), Bytes::from_static(b"user.bc")])),
         (
             "volume",

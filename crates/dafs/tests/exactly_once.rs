@@ -310,6 +310,7 @@ fn status() -> Status {
         fid: Fid::new(1, 2, 3),
         kind: Kind::File,
         mode: 0o644,
+        by_list: false,
         uid: 0,
         gid: 0,
         links: 1,

@@ -4,12 +4,13 @@
 //! union of what any of them is denied. As stored: a version, the two counts, then number and rights of each entry, all little-endian, each part sorted by
 //! number, no number twice, no entry without rights. So one list has one form.
 
+use std::fmt;
+
 use types::PrincipalId;
 
 use crate::{Cps, Rights};
 
-/// Bytes of a stored list at most.
-pub const ACL_BYTES_MAX: usize = 64 << 10;
+pub use types::limits::ACL_BYTES_MAX;
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 8;
@@ -81,6 +82,34 @@ impl Acl {
         union(&self.positive).without(union(&self.negative))
     }
 
+    /// Reads what [`Acl`] is displayed as: a line for each entry, in any order, `give NUMBER RIGHTS` or `deny NUMBER RIGHTS`.
+    ///
+    /// # Errors
+    /// [`AclError`].
+    pub fn parse(text: &str) -> Result<Self, AclError> {
+        let mut acl = Acl::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let [what, who, rights] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                return Err(AclError("a line that is not three words"));
+            };
+            let negative = match what {
+                "give" => false,
+                "deny" => true,
+                _ => return Err(AclError("a line that neither gives nor denies")),
+            };
+            let who = PrincipalId(who.parse().map_err(|_| AclError("a principal that is no number"))?);
+            let rights: Rights = rights.parse().map_err(|_| AclError("letters that are no rights"))?;
+            let list = if negative { &acl.negative } else { &acl.positive };
+            if list.iter().any(|entry| entry.who == who) || rights == Rights::NONE {
+                return Err(AclError("a principal twice, or without a right"));
+            }
+            if !acl.set(who, rights, negative) {
+                return Err(AclError("too long"));
+            }
+        }
+        Ok(acl)
+    }
+
     fn encoded_bytes(&self) -> usize {
         HEAD_BYTES + (self.positive.len() + self.negative.len()) * ENTRY_BYTES
     }
@@ -132,6 +161,13 @@ impl Acl {
     }
 }
 
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.positive.iter().try_for_each(|entry| writeln!(f, "give {} {}", entry.who, entry.rights))?;
+        self.negative.iter().try_for_each(|entry| writeln!(f, "deny {} {}", entry.who, entry.rights))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -180,10 +216,22 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_are_the_form(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok(acl) = Acl::decode(&bytes) {
-                prop_assert_eq!(acl.encode(), bytes);
+        fn a_list_reads_as_it_is_shown(sets in prop::collection::vec((-5..5i32, 0..128u32, any::<bool>()), 0..40)) {
+            let mut acl = Acl::new();
+            for (who, rights, negative) in sets {
+                prop_assert!(acl.set(PrincipalId(who), Rights(rights), negative));
             }
+            prop_assert_eq!(Acl::parse(&acl.to_string()), Ok(acl));
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_are_the_form(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            crate::fuzzing::acl(&bytes);
+        }
+
+        #[test]
+        fn any_text_is_refused_or_means_one_list(text in "((give|deny) -?[0-9]{1,3} [rlidwkaAB]{0,3}\n){0,4}") {
+            crate::fuzzing::acl(text.as_bytes());
         }
     }
 }

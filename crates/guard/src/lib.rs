@@ -6,6 +6,8 @@
 mod acl;
 mod book;
 mod cps;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod names;
 mod pts;
 mod rights;

@@ -105,6 +105,9 @@ pub fn row(call: &Call) -> Row {
         | Call::Lock { .. }
         | Call::Unlock { .. }
         | Call::TestLock { .. }
+        | Call::GetAcl { .. }
+        | Call::SetAcl { .. }
+        | Call::Rights { .. }
         | Call::Delegate { .. }
         | Call::Delegated { .. } => Row::File,
         // What a session itself has.

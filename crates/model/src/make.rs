@@ -76,6 +76,7 @@ impl Tree {
             fid,
             kind,
             mode,
+            by_list: false,
             uid: ask.caller.uid,
             gid,
             links: if kind == Kind::Directory { 2 } else { 1 },

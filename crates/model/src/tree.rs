@@ -131,6 +131,9 @@ impl Tree {
             // A delegated change is the change, at its own time.
             Call::Delegated { at, call, .. } => self.apply(session, *at, caller, call),
             Call::SetQuota { .. }
+            | Call::GetAcl { .. }
+            | Call::SetAcl { .. }
+            | Call::Rights { .. }
             | Call::OpenBody { .. }
             | Call::LendBody { .. }
             | Call::SettleBody { .. }

@@ -112,7 +112,10 @@ impl Task<'_> {
         {
             self.on.notifier.end_names();
         }
-        let page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+        let mut page = self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+        for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
+            *status = self.permitted(*status, Some((dir, page.stamp)));
+        }
         let may_stay = page.names_cacheable && under_way.since.is_some();
         if !may_stay {
             self.on.listings.spoil(reader);

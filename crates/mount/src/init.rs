@@ -8,7 +8,7 @@ use crate::abi::{self, init};
 /// - `WRITEBACK_CACHE`: writing behind is venus's, which knows when others must see the data;
 /// - `AUTO_INVAL_DATA`: breaks tell when pages end, and `mtime` alone would throw away what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
-/// - `POSIX_ACL`: volumes have mode bits;
+/// - `POSIX_ACL`: only where access lists decide in the volume ([`negotiate`]);
 /// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being executed, and
 ///   `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without, truncation is a request of its own;
 /// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
@@ -68,17 +68,31 @@ impl Agreement {
         self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
+    /// Whether the kernel asks who may what (`permits.rs`).
+    pub fn has_acl(&self) -> bool {
+        self.flags & init::POSIX_ACL != 0
+    }
+
     /// Whether the kernel waits for rings.
     pub fn has_rings(&self) -> bool {
         self.flags & init::OVER_IO_URING != 0
     }
 }
 
-/// Answers the kernel's offer; `rings`: whether io_uring is to be used if it is offered. `Ok(None)`: it speaks a newer major version and will ask again with ours.
+/// What not every mount wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    /// To use io_uring.
+    pub rings: bool,
+    /// To be asked for POSIX ACLs, because access lists decide in the volume.
+    pub acl: bool,
+}
+
+/// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
 ///
 /// # Errors
 /// `EPROTO` if it is too old.
-pub fn negotiate(of: abi::InitIn, flags2: u32, rings: bool) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
+pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
     let mut out = abi::InitOut { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
     if of.major > abi::MAJOR {
         return Ok((out, None));
@@ -88,7 +102,8 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, rings: bool) -> Result<(abi::Init
         tracing::error!(of.major, of.minor, flags = format!("{offered:#x}"), "kernel's FUSE is too old");
         return Err(Errno::PROTO);
     }
-    let wanted = WANTED | if rings { init::OVER_IO_URING } else { 0 };
+    let wish = |wished, flag| if wished { flag } else { 0 };
+    let wanted = WANTED | wish(wishes.rings, init::OVER_IO_URING) | wish(wishes.acl, init::POSIX_ACL);
     let flags = offered & wanted;
     out.max_readahead = of.max_readahead;
     out.flags = flags as u32;
@@ -108,17 +123,21 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, rings: bool) -> Result<(abi::Init
 mod tests {
     use super::*;
 
+    const RINGS: Wishes = Wishes { rings: true, acl: false };
+
     #[test]
     fn takes_what_is_wanted_of_what_is_offered() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 131_072, flags: u32::MAX };
-        let (out, agreed) = negotiate(of, u32::MAX, false).unwrap();
+        let (out, agreed) = negotiate(of, u32::MAX, Wishes::default()).unwrap();
         assert_eq!(agreed.unwrap().flags, WANTED);
         assert!(!agreed.unwrap().has_rings());
-        assert!(negotiate(of, u32::MAX, true).unwrap().1.unwrap().has_rings());
-        assert!(!negotiate(of, 0, true).unwrap().1.unwrap().has_rings(), "not offered");
+        assert!(negotiate(of, u32::MAX, RINGS).unwrap().1.unwrap().has_rings());
+        assert!(!negotiate(of, 0, RINGS).unwrap().1.unwrap().has_rings(), "not offered");
+        let lists = negotiate(of, u32::MAX, Wishes { acl: true, ..RINGS }).unwrap().1.unwrap();
+        assert!(lists.has_acl() && !agreed.unwrap().has_acl());
         assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
         assert!(agreed.unwrap().has_epochs());
-        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, true).unwrap();
+        let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, RINGS).unwrap();
         assert_eq!(u64::from(out.flags), NEEDED);
         assert!(!agreed.unwrap().has_epochs());
     }
@@ -126,10 +145,10 @@ mod tests {
     #[test]
     fn refuses_old_kernels_and_lets_newer_majors_ask_again() {
         let of = abi::InitIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };
-        assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0, true), Err(Errno::PROTO));
-        assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0, true), Err(Errno::PROTO));
-        assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0, true), Err(Errno::PROTO));
-        let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0, true).unwrap();
+        assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0, RINGS), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0, RINGS), Err(Errno::PROTO));
+        assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0, RINGS), Err(Errno::PROTO));
+        let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0, RINGS).unwrap();
         assert_eq!((out.major, agreed), (7, None));
     }
 }

@@ -30,6 +30,7 @@ mod nodes;
 mod notify;
 pub mod null;
 mod orders;
+mod permits;
 pub mod request;
 mod rings;
 mod status;

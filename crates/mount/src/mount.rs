@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::Volume;
 use rustix::io::Errno;
-use types::{Caller, Fid, Name, VolumeId};
+use types::{Caller, Name, Status, VolumeId};
 use venus::{Request as Asked, Venus, Volumes};
 use zerocopy::IntoBytes;
 
@@ -17,7 +17,7 @@ use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
 use crate::edges::{self, Edges, Place, Plan};
 use crate::forerunner::{Forerunner, Root};
-use crate::init::{Agreement, negotiate};
+use crate::init::{Agreement, Wishes, negotiate};
 use crate::interrupts::Interrupts;
 use crate::listings::Listings;
 use crate::locks::Locks;
@@ -163,7 +163,7 @@ impl Mount {
         volume: &Volume,
         venus: Arc<Venus>,
     ) -> Result<Mount, MountError> {
-        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status.fid;
+        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         // Before the mount is there, so that it is ready for who uses the mount at once.
         let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| send_ahead(&command)).map(Arc::new);
@@ -210,7 +210,7 @@ impl Mount {
         volume: &Volume,
         venus: Arc<Venus>,
     ) -> Result<(Mount, OwnedFd), MountError> {
-        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status.fid;
+        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         let name = String::from_utf8_lossy(volume.name().as_bytes());
         let target = Target {
             path: PathBuf::from(&*name),
@@ -235,7 +235,7 @@ impl Mount {
 
     fn serve(
         device: Device,
-        root: Fid,
+        root: Status,
         venus: Arc<Venus>,
         plan: Plan,
         edges: Option<(Place, Vec<VolumeId>, bool)>,
@@ -244,9 +244,10 @@ impl Mount {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
-        let agreement = agree(&*device, wants_rings).map_err(MountError::Negotiation)?;
+        let wishes = Wishes { rings: wants_rings, acl: root.by_list };
+        let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
-        let nodes = Arc::new(Nodes::new(root));
+        let nodes = Arc::new(Nodes::new(root.fid));
         let notifying = device.another().map_err(MountError::Device)?;
         let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
@@ -356,7 +357,7 @@ fn send_ahead(command: &[OsString]) -> Option<Forerunner> {
 }
 
 /// Takes the kernel's first request, which is always `INIT`.
-pub(crate) fn agree(channel: &dyn Channel, rings: bool) -> Result<Agreement, Errno> {
+pub(crate) fn agree(channel: &dyn Channel, wishes: Wishes) -> Result<Agreement, Errno> {
     let mut bytes = buffer();
     loop {
         if channel.receive(&mut bytes)? == Received::End {
@@ -365,7 +366,7 @@ pub(crate) fn agree(channel: &dyn Channel, rings: bool) -> Result<Agreement, Err
         let request = Request::decode(&bytes).map_err(|_| Errno::PROTO)?;
         let Operation::Init { of, flags2 } = request.operation else { return Err(Errno::PROTO) };
         let unique = request.header.unique;
-        match negotiate(of, flags2, rings) {
+        match negotiate(of, flags2, wishes) {
             Ok((out, agreement)) => {
                 channel.reply(unique, Ok(&[std::io::IoSlice::new(out.as_bytes())]))?;
                 if let Some(agreement) = agreement {

@@ -30,9 +30,11 @@ impl Task<'_> {
             // What leads nowhere says so when it is looked at.
             let _ = edges.enter(&self.request(), Nodes::number(fid));
         }
+        let dir = self.on.nodes.fid(parent);
+        let status = self.permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
-                &entry.status,
+                &status,
                 still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
                 still && entry.cacheable,
             );

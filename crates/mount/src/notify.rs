@@ -171,7 +171,12 @@ impl Notifier {
 
     /// Takes back its attributes and pages.
     fn inode(&self, fid: Fid) {
-        let out = abi::NotifyInvalInode { ino: Nodes::number(fid), off: FIRST_PAGE, len: 0 };
+        self.inode_from(fid, FIRST_PAGE);
+    }
+
+    /// Takes back its attributes, and its pages from this offset on; none of them below 0.
+    fn inode_from(&self, fid: Fid, off: i64) {
+        let out = abi::NotifyInvalInode { ino: Nodes::number(fid), off, len: 0 };
         let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) {
@@ -225,6 +230,8 @@ fn log(result: Result<(), Errno>, what: &str) {
 
 /// From the first page on; with length 0: to the last.
 const FIRST_PAGE: i64 = 0;
+/// None of them: attributes and access lists only.
+const NO_PAGE: i64 = -1;
 
 impl Invalidate for Notifier {
     fn inode_data(&self, fid: Fid) {
@@ -294,6 +301,12 @@ impl Invalidate for Notifier {
         let out = abi::NotifyStore { ino: Nodes::number(fid), off: 0, size, padding: 0 };
         // It may have no room, or have forgotten the file: then it asks for what it needs.
         self.channel.notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)]).is_ok()
+    }
+
+    fn rights(&self) {
+        for fid in self.nodes.all() {
+            self.inode_from(fid, NO_PAGE);
+        }
     }
 
     fn all(&self) {

@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, opcode};
 use crate::attributes::valid;
 use crate::channel::{Channel, Device, Requester};
+use crate::init::Wishes;
 use crate::mount::{Served, Transport, agree};
 use crate::mounting::{self, MountError, Target};
 use crate::request::{Operation, Request};
@@ -91,7 +92,8 @@ impl NullMount {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = WorkersConfig::for_cores(cores);
         let serve = || {
-            let agreement = agree(&*device, rings::available(&descriptor)).map_err(MountError::Negotiation)?;
+            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), acl: false })
+                .map_err(MountError::Negotiation)?;
             Served::start(Arc::new(Nothing(tree)), config, agreement, Transport::Auto, (&device, descriptor))
         };
         match serve() {

@@ -50,25 +50,28 @@ fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
 impl Task<'_> {
     pub(crate) fn getattr(&self) -> Result<(), Refusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
+        let status = self.permitted(found.status, None);
         let _ = self
             .venus()
-            .answering(found.stamp, |still| self.value(&attributes::attr_out(&found.status, still && found.cacheable)));
+            .answering(found.stamp, |still| self.value(&attributes::attr_out(&status, still && found.cacheable)));
         Ok(())
     }
 
     pub(crate) fn statx(&self) -> Result<(), Refusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
-        let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::statx_out(&found.status, still && found.cacheable))
-        });
+        let status = self.permitted(found.status, None);
+        let _ = self
+            .venus()
+            .answering(found.stamp, |still| self.value(&attributes::statx_out(&status, still && found.cacheable)));
         Ok(())
     }
 
     pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), Refusal> {
         let found = self.venus().setattr(&self.request(), self.fid()?, change(of))?;
+        let status = self.permitted(found.status, None);
         let _ = self
             .venus()
-            .answering(found.stamp, |still| self.value(&attributes::attr_out(&found.status, still && found.cacheable)));
+            .answering(found.stamp, |still| self.value(&attributes::attr_out(&status, still && found.cacheable)));
         Ok(())
     }
 

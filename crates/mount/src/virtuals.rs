@@ -7,6 +7,9 @@
 //! | `rialto.about` | JSON: the volume, its use, and where it is | | |
 //! | `rialto.cell` | the cell's name | | |
 //! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
+//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | of a directory: its own; of a volume's root: lists decide from now on | it has that of the directory above; a root: mode bits decide |
+//! | `rialto.who:WHO` | the number of the user or group with this name, or the name of that with this number | | |
+//! | `rialto.rights` | what who asks may do, in letters | | |
 //! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
 //! | `rialto.cache` | JSON: the disk cache of this mount | | |
 //! | `rialto.sysname` | what `@sys` stands for (`sysname.rs`), with a space between each two | | |
@@ -18,6 +21,7 @@
 //! They are in no list of attributes: who copies a file's attributes must not copy these.
 
 use bytes::Bytes;
+use guard::Acl;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::{Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
@@ -36,6 +40,9 @@ pub(crate) enum Virtual {
     Cell,
     /// Whether each is asked.
     Servers(bool),
+    Acl,
+    Rights,
+    Who(String),
     Quota,
     Cache,
     Sysnames,
@@ -67,6 +74,9 @@ fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
         (b"cell", None) => Virtual::Cell,
         (b"servers", None) => Virtual::Servers(false),
         (b"servers", Some(b"check")) => Virtual::Servers(true),
+        (b"acl", None) => Virtual::Acl,
+        (b"rights", None) => Virtual::Rights,
+        (b"who", Some(who)) => Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?),
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
         (b"sysname", None) => Virtual::Sysnames,
@@ -87,6 +97,9 @@ impl Task<'_> {
             Virtual::About => self.with_all_sites(&self.on.volumes, &venus.about(&request, fid)?).to_string().into(),
             Virtual::Cell => self.cell()?.into(),
             Virtual::Servers(check) => self.servers(check).to_string().into(),
+            Virtual::Acl => venus.acl(&request, fid)?.1.to_string().into(),
+            Virtual::Rights => venus.rights(&request, fid)?.0.to_string().into(),
+            Virtual::Who(who) => venus.who(&request, &who)?.ok_or(Errno::NODATA)?.into(),
             Virtual::Quota => {
                 let volume = venus.about(&request, fid)?.volume;
                 format!("{} {}", volume.quota_bytes, volume.quota_files).into()
@@ -171,6 +184,11 @@ impl Task<'_> {
                 self.on.notifier.name_changed(fid, &from);
                 self.on.notifier.name_changed(dir, &to);
             }
+            Virtual::Acl => {
+                let text = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
+                let list = Acl::parse(text).map_err(|_| Errno::INVAL)?;
+                self.venus().set_acl(&request, fid, Some(&list))?;
+            }
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
                 self.venus().set_quota(&request, fid, bytes, files)?;
@@ -196,8 +214,16 @@ impl Task<'_> {
     }
 
     pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), Refusal> {
-        let Virtual::Mount(name) = wanted else { return Err(Refusal(Errno::PERM)) };
         let dir = self.fid()?;
+        let name = match wanted {
+            Virtual::Mount(name) => name,
+            Virtual::Acl => {
+                self.venus().set_acl(&self.request(), dir, None)?;
+                self.done();
+                return Ok(());
+            }
+            _ => return Err(Refusal(Errno::PERM)),
+        };
         self.venus().remove_mount_point(&self.request(), dir, &name)?;
         self.on.notifier.name_changed(dir, &name);
         self.done();

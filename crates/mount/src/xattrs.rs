@@ -9,6 +9,7 @@ use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
 use crate::dispatch::{Refusal, Task};
+use crate::permits;
 use crate::virtuals::Virtual;
 
 /// Flags of `setxattr`.
@@ -53,6 +54,9 @@ impl Task<'_> {
     }
 
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
+        if self.on.agreement.has_acl() && name.starts_with(permits::PREFIX) {
+            return self.get_permits(size, name);
+        }
         check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {
             let value = self.virtual_value(wanted?)?;

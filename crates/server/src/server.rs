@@ -135,8 +135,8 @@ impl Server {
             server.others.push(spawn("cell", move || keep_joining(joining, pause, &vice, &stop))?);
         }
         if matches!(config.cell, Some(CellPlace::At(_))) {
-            let (stop, vice) = (Arc::clone(&server.stop), house.vice.clone());
-            server.others.push(spawn("news", move || listen_for_news(&vice, &stop))?);
+            let (stop, hearing) = (Arc::clone(&server.stop), Arc::clone(&house));
+            server.others.push(spawn("news", move || listen_for_news(&hearing, &stop))?);
         }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
@@ -250,10 +250,14 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
 }
 
 /// Hears what changes among the cell's users and groups, from the server that has its database.
-fn listen_for_news(vice: &Vice, stop: &Stop) {
+fn listen_for_news(house: &Arc<House>, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
-        parking_lot::MutexGuard::unlocked(&mut stopping, || vice.hear_news());
+        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+            let mut agenda = Agenda::default();
+            house.vice.hear_news(clock::now(), &mut agenda.effects);
+            house.settle_and_send(&mut agenda);
+        });
         if !*stopping {
             stop.changed.wait_for(&mut stopping, NEWS);
         }

@@ -235,6 +235,7 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
         fid: Fid { volume, vnode, unique },
         kind,
         mode: fields.u16()?,
+        by_list: false,
         uid: fields.u32()?,
         gid: fields.u32()?,
         links: fields.u32()?,

@@ -54,6 +54,7 @@ impl Vnode {
             fid,
             kind,
             mode,
+            by_list: false,
             uid,
             gid,
             links: if directory { 2 } else { 1 },

@@ -71,6 +71,10 @@ pub enum Answer {
     Xattr(Bytes),
     /// Attribute names.
     XattrNames(Vec<Bytes>),
+    /// An access list as stored, and whose it is: the directory's own, or that of the nearest one above that has one.
+    Acl { of: Fid, list: Bytes },
+    /// Rights (bits as in access lists), and the directory of whose list they are: all files in it for which nothing else is said have them too.
+    Rights { of: Fid, rights: u32 },
     /// The volume.
     Volume(VolumeStatus),
     /// Bytes of a file, and the status that they belong to.

@@ -224,6 +224,13 @@ pub enum Call {
     XattrRemove { fid: Fid, name: Bytes },
     /// Answer: `Volume`.
     VolumeStatus { fid: Fid },
+    /// The access list that decides for this file or directory. Answer: `Acl`.
+    GetAcl { fid: Fid },
+    /// The directory's own list, as stored; `None`: it has that of the directory above from now on. The first list of a volume's root makes lists decide in the
+    /// volume, and without one mode bits do; that is the administrators' to change. Answer: `Done`.
+    SetAcl { fid: Fid, list: Option<Bytes> },
+    /// What the caller may do with this file or directory. Promises [`Fid::rights`] of the volume. Answer: `Rights`.
+    Rights { fid: Fid },
     /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.
     SetQuota { fid: Fid, bytes: u64, files: u64 },
 
@@ -314,6 +321,7 @@ impl Call {
             | Call::SetStatus { .. }
             | Call::XattrSet { .. }
             | Call::XattrRemove { .. }
+            | Call::SetAcl { .. }
             | Call::SetQuota { .. }
             | Call::Write { .. }
             | Call::Allocate { .. }
@@ -331,6 +339,8 @@ impl Call {
             | Call::XattrGet { .. }
             | Call::XattrList { .. }
             | Call::VolumeStatus { .. }
+            | Call::GetAcl { .. }
+            | Call::Rights { .. }
             | Call::Read { .. }
             | Call::Seek { .. }
             | Call::Commit { .. }
@@ -386,6 +396,9 @@ impl Call {
             | Call::XattrRemove { fid, .. }
             | Call::VolumeStatus { fid }
             | Call::SetQuota { fid, .. }
+            | Call::GetAcl { fid }
+            | Call::SetAcl { fid, .. }
+            | Call::Rights { fid }
             | Call::Read { fid, .. }
             | Call::Write { fid, .. }
             | Call::Allocate { fid, .. }

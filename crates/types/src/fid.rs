@@ -48,6 +48,11 @@ impl Fid {
         Fid { volume: VolumeId(volume), vnode: VnodeNo(vnode), unique: Uniquifier(unique) }
     }
 
+    /// Stands for what everybody may do in a volume: no file has this fid, but it is promised to who is told of rights there, and broken when they change.
+    pub const fn rights(volume: VolumeId) -> Self {
+        Fid { volume, vnode: VnodeNo(0), unique: Uniquifier(0) }
+    }
+
     /// The file that a new vnode slot holds; slot 0 is the root's.
     pub const fn of_slot(volume: VolumeId, slot: u64, directory: bool) -> Self {
         Fid { volume, vnode: VnodeNo(2 * slot + directory as u64), unique: Uniquifier(slot + 1) }

@@ -32,6 +32,8 @@ pub const XATTR_NAME_BYTES_MAX: usize = 255;
 pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
 /// Extended attributes of one file, in bytes of names and values together.
 pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
+/// Bytes of an access list at most.
+pub const ACL_BYTES_MAX: usize = 64 << 10;
 /// Names of one file's extended attributes, each with a closing NUL. Source: Linux `XATTR_LIST_MAX`; keeps a listing in one message.
 pub const XATTR_NAMES_BYTES_MAX: usize = 65536;
 /// Supplementary groups in a credential: Linux allows 65,536, and a message must stay small.
@@ -60,5 +62,6 @@ pub const LEASE_GRACE: Duration = Duration::from_secs(1);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(ACL_BYTES_MAX <= XATTR_VALUE_BYTES_MAX);
 const _: () = assert!(2 * XATTR_NAMES_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(HOLD_FIDS_MAX * crate::Fid::WIRE_BYTES + 64 <= MESSAGE_BYTES_MAX);

@@ -55,6 +55,8 @@ pub struct Status {
     pub kind: Kind,
     /// Permission, set-id and sticky bits: at most `0o7777`.
     pub mode: u16,
+    /// Access lists decide in this volume, and not the mode bits alone (`docs/access.md`). No part of a file's record: the service says so of its volume.
+    pub by_list: bool,
     /// Owner.
     pub uid: u32,
     /// Group.

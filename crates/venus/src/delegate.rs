@@ -299,6 +299,8 @@ fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp
         fid,
         kind,
         mode,
+        // Nothing is delegated in a volume where lists decide.
+        by_list: false,
         uid,
         gid,
         links: if directory { 2 } else { 1 },

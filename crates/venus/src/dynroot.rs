@@ -410,6 +410,7 @@ impl State {
             fid,
             kind,
             mode: 0o755,
+            by_list: false,
             uid: 0,
             gid: 0,
             links: 1,

@@ -21,6 +21,11 @@ use crate::spare::Spared;
 /// How long the end of all promises waits for the kernel.
 const KERNEL_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Whether what it ends is what anybody may do in the volume.
+fn is_rights(item: &BreakItem) -> bool {
+    item.fid == Fid::rights(item.fid.volume)
+}
+
 /// Hears for a [`Core`], and does not keep it alive.
 pub(crate) struct Listener(pub Weak<Core>);
 
@@ -87,7 +92,10 @@ impl Core {
         }
         let files: Vec<Arc<File>> = items.iter().filter_map(|item| self.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
-        for item in items {
+        if items.iter().any(is_rights) {
+            kernel.rights();
+        }
+        for item in items.iter().filter(|item| !is_rights(item)) {
             if spared.iter().any(|spared| spared.dir == item.fid) {
                 continue;
             } else if item.fid.vnode.is_directory() {

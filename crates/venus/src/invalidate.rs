@@ -25,6 +25,9 @@ pub trait Invalidate: Send + Sync {
     /// Everything.
     fn all(&self);
 
+    /// What users may do with any file: attributes and access lists. Names and pages stay.
+    fn rights(&self) {}
+
     /// Whether [`Self::pass`] can work.
     ///
     /// # Errors

@@ -339,6 +339,7 @@ mod tests {
             fid,
             kind,
             mode: 0o644,
+            by_list: false,
             uid: 0,
             gid: 0,
             links: 1,

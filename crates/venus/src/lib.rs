@@ -62,6 +62,7 @@ mod read;
 mod reads;
 mod request;
 mod result;
+mod rights;
 mod seal;
 mod seek;
 mod shared;
@@ -83,5 +84,6 @@ pub use request::Request;
 pub use result::{
     Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,
 };
+pub use rights::somebody;
 pub use venus::Venus;
 pub use volumes::Volumes;

@@ -26,6 +26,7 @@ pub(crate) struct Plain {
     kind: Kind,
     pub valid: bool,
     pub bare: bool,
+    by_list: bool,
     /// All blocks of this data version are known.
     pub is_known: bool,
 }
@@ -58,6 +59,7 @@ impl Plain {
             lookups: 0,
             touched: 0,
             mode: status.mode,
+            by_list: status.by_list,
             kind: status.kind,
             valid: false,
             bare: false,
@@ -72,6 +74,7 @@ impl Plain {
             fid: self.fid,
             kind: self.kind,
             mode: self.mode,
+            by_list: self.by_list,
             uid: self.uid,
             gid: self.gid,
             links: self.links,

@@ -21,6 +21,7 @@ use crate::common::Common;
 use crate::file::File;
 use crate::names::{Known, Names, Wanted};
 use crate::nodes::{Node, Nodes};
+use crate::rights::KnownRights;
 
 /// Smaller changes are not told to the other volumes one by one.
 const STEP: usize = 16 << 10;
@@ -42,6 +43,7 @@ pub(crate) struct Before {
 #[derive(Default)]
 pub(crate) struct Tables {
     pub holder: Holder,
+    pub rights: KnownRights,
     pub nodes: Nodes,
     /// Those nodes whose `file` is there.
     pub files: HashMap<Fid, Arc<File>>,
@@ -278,6 +280,7 @@ impl Tables {
     /// would not ask again before it drops one whose last name goes. They are held from now on.
     pub fn on_break(&mut self, items: &[BreakItem]) -> Vec<Fid> {
         self.holder.on_break(items);
+        self.rights.on_break(items);
         let mut held = Vec::new();
         for item in items {
             let Some(node) = self.nodes.void(item.fid) else { continue };
@@ -293,6 +296,7 @@ impl Tables {
     /// All promises are gone. Versions seen before mean nothing to a server that lost changes, so they are forgotten too.
     pub fn void(&mut self) {
         self.nodes.void_all();
+        self.rights.clear();
         self.names = 0;
     }
 
@@ -342,6 +346,7 @@ mod tests {
             fid: Fid::new(1, vnode, 1),
             kind: if vnode % 2 == 1 { types::Kind::Directory } else { types::Kind::File },
             mode: 0o644,
+            by_list: false,
             uid: 0,
             gid: 0,
             links: 1,

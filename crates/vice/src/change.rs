@@ -12,7 +12,7 @@ use bytes::Bytes;
 use lease::Promised;
 use smallvec::SmallVec;
 use store::{Update, Vnode};
-use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, Timestamp, VolumeId};
+use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, Timestamp, VolumeId};
 
 use crate::Vice;
 use crate::calls::Outcome;
@@ -29,6 +29,18 @@ pub(crate) struct Change<'v> {
     room: Room<'v>,
     sync: Option<Vnode>,
     made: Option<(Fid, Fid)>,
+    spread: Spread,
+}
+
+/// Who hears of a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// Who was promised what it changes.
+    Promised,
+    /// They, the caller too, and who was told what may be done in the volume.
+    Rights,
+    /// Whoever was promised anything of the volume: lists decide from now on, or do not.
+    Model(bool),
 }
 
 /// A file that lost its last name: kept as an orphan, or dropped.
@@ -50,6 +62,7 @@ impl<'v> Change<'v> {
             room: None,
             sync: None,
             made: None,
+            spread: Spread::Promised,
         }
     }
 
@@ -95,6 +108,18 @@ impl<'v> Change<'v> {
         self.made = Some((dir, fid));
     }
 
+    /// Who may do what in the volume is another from now on: everybody hears of it, the caller too (AC-2).
+    pub fn change_rights(&mut self) {
+        let fid = Fid::rights(self.volume.store.id());
+        self.breaks.push(BreakItem { fid, reason: BreakReason::Status, name: None });
+        self.spread = Spread::Rights;
+    }
+
+    /// Lists decide in the volume from now on, or do not: nothing that anybody was told of it is true any more.
+    pub fn change_model(&mut self, by_list: bool) {
+        self.spread = Spread::Model(by_list);
+    }
+
     /// The body is to be on disk before the reply.
     pub fn sync(&mut self, vnode: &Vnode) {
         self.sync = Some(vnode.clone());
@@ -115,11 +140,21 @@ impl Vice {
             self.core.lock().leases.forget_file(ask.now, fid, &mut ask.events);
         }
         committed?;
+        match change.spread {
+            Spread::Promised => {}
+            Spread::Rights => change.volume.lists.forget(),
+            Spread::Model(by_list) => {
+                change.volume.lists.set_decide(by_list);
+                return Ok(self.break_volume(ask, change.volume.store.id(), answer));
+            }
+        }
         if let Some(vnode) = &change.sync {
             change.volume.store.sync_body(vnode)?;
             change.volume.partition.sync()?;
         }
-        Ok(self.break_promises(ask, &change.breaks, orphan, answer))
+        // No session has number 0.
+        let except = if change.spread == Spread::Rights { SessionId(0) } else { ask.origin.session };
+        Ok(self.break_promises(ask, &change.breaks, except, orphan, answer))
     }
 
     /// Promises each of these files to the caller's session: before they are looked at, and by calls that change before anything else, so
@@ -185,15 +220,35 @@ impl Vice {
         (committed && orphan).then_some(fid)
     }
 
-    fn break_promises(&self, ask: &mut Ask<'_>, breaks: &[BreakItem], removed: Option<Fid>, answer: Answer) -> Outcome {
+    fn break_promises(
+        &self,
+        ask: &mut Ask<'_>,
+        breaks: &[BreakItem],
+        except: SessionId,
+        removed: Option<Fid>,
+        answer: Answer,
+    ) -> Outcome {
         let mut core = self.core.lock();
-        let ticket = core.leases.break_promises(ask.now, breaks, ask.origin.session, &mut ask.events);
+        let ticket = core.leases.break_promises(ask.now, breaks, except, &mut ask.events);
         let Some(ticket) = ticket else { return Outcome::Answer(answer) };
         if let Some(fid) = removed {
             *core.removing.entry(fid).or_insert(0) += 1;
         }
         core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed });
         Outcome::Waits
+    }
+
+    /// Who is in which groups is another from now on, so everybody may do something else wherever lists decide (AC-2). The answer comes when all who were told of
+    /// rights know.
+    pub(crate) fn break_rights(&self, ask: &mut Ask<'_>, answer: Answer) -> Outcome {
+        let mut core = self.core.lock();
+        match core.break_rights(ask.now, &mut ask.events) {
+            None => Outcome::Answer(answer),
+            Some(ticket) => {
+                core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
+                Outcome::Waits
+            }
+        }
     }
 
     /// All that was promised of the volume is not true any more: the answer comes when everybody knows.

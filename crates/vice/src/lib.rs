@@ -22,6 +22,7 @@ mod volumes;
 mod waiting;
 mod whose;
 
+pub use access::Principals;
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use service::{Attached, Vice};

@@ -10,7 +10,7 @@
 //!
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
@@ -19,10 +19,11 @@ use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
 use parking_lot::Mutex;
 use store::{Partition, SessionRecord, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo, ServerInfo, SessionId,
-    Time, Timestamp, VnodeSlots, VolumeId,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo,
+    ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
 };
 
+use crate::access::{Asker, Principals};
 use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
@@ -60,6 +61,7 @@ pub struct Vice {
     pub(crate) counters: Counters,
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     pub(crate) volumes: Known,
+    pub(crate) principals: OnceLock<Arc<dyn Principals>>,
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
@@ -83,6 +85,10 @@ pub(crate) struct Core {
     pub parked: ParkedCalls,
     /// Slots for new files that sessions may give themselves.
     pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
+    /// Volumes of which somebody was told what he may do there.
+    pub told_rights: HashSet<VolumeId>,
+    /// They are hearing that this is another, because principals changed elsewhere.
+    pub rights_ticket: Option<Ticket>,
     /// Changes that are done but not acknowledged.
     pub pending: HashMap<Ticket, Pending>,
     /// How many of them took the last name of a file.
@@ -91,6 +97,16 @@ pub(crate) struct Core {
     pub lends: Lends,
     /// Blank bodies that sessions have.
     pub blanks: Blanks,
+}
+
+impl Core {
+    /// Breaks what was told of rights, in all volumes.
+    pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<Ticket> {
+        let item = |volume: VolumeId| BreakItem { fid: Fid::rights(volume), reason: BreakReason::Status, name: None };
+        let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
+        // No session has number 0: all hear of it.
+        self.leases.break_promises(now, &items, SessionId(0), events)
+    }
 }
 
 /// A change that waits for acknowledgements.
@@ -106,6 +122,7 @@ pub(crate) struct Ask<'a> {
     pub now: Time,
     pub wall: Timestamp,
     pub caller: &'a Caller,
+    pub principals: &'a dyn Principals,
     pub origin: Origin,
     /// To be settled once no lock is held.
     pub events: Vec<Output>,
@@ -114,6 +131,13 @@ pub(crate) struct Ask<'a> {
     /// Directories that others have to themselves: the call is to be tried again when one of them is back. Whoever adds to it refuses
     /// the call with `Busy`, which nobody sees then.
     pub waits: Vec<Fid>,
+}
+
+impl<'a> Ask<'a> {
+    /// Who asks.
+    pub fn asker(&self) -> Asker<'a> {
+        Asker { caller: self.caller, principals: self.principals }
+    }
 }
 
 impl Vice {
@@ -160,6 +184,8 @@ impl Vice {
                 queue: Queue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 parked: ParkedCalls::new(config.waiting_calls_max, config.waiting_bytes_max),
                 given: HashMap::new(),
+                told_rights: HashSet::new(),
+                rights_ticket: None,
                 pending: HashMap::new(),
                 removing: HashMap::new(),
                 lends: Lends::default(),
@@ -168,6 +194,7 @@ impl Vice {
             counters: Counters::default(),
             scrub: Mutex::new(None),
             volumes: Known::default(),
+            principals: OnceLock::new(),
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
@@ -185,6 +212,12 @@ impl Vice {
             vice.drop_orphans(now);
         }
         Ok(vice)
+    }
+
+    /// Who knows the principals instead of the cell's database. Said once, before the first call.
+    pub fn set_principals(&self, principals: Arc<dyn Principals>) {
+        // A second one is the same server's.
+        let _ = self.principals.set(principals);
     }
 
     /// Who answers [`Call::Scrub`]: given `start`, returns the report. The driver owns the thread that does the work.
@@ -429,7 +462,7 @@ impl Vice {
         loop {
             let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
             let partition = self.partitions.get(no)?.clone();
-            let volume = self.volumes.insert(id, ViceVolume::new(store, no, partition));
+            let volume = self.volumes.insert(id, ViceVolume::new(store, no, partition)?);
             self.note_doubt(&volume);
             if !volume.store.is_gone() {
                 return Ok(volume);
@@ -460,6 +493,8 @@ pub(crate) fn looks(call: &Call) -> bool {
             | Call::GetStatus { .. }
             | Call::XattrGet { .. }
             | Call::XattrList { .. }
+            | Call::GetAcl { .. }
+            | Call::Rights { .. }
             | Call::Read { .. }
             | Call::Seek { .. }
             | Call::OpenBody { .. }

@@ -9,6 +9,7 @@ use lease::{Output, Ticket};
 use store::Update;
 use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp};
 
+use crate::access::Principals;
 use crate::calls::Outcome;
 use crate::parked::Parked;
 use crate::service::{Ask, looks, may_run};
@@ -30,7 +31,8 @@ impl Vice {
     ) {
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
-            let mut ask = Ask { now, wall, caller, origin, events, delegated: None, waits };
+            let principals = self.principals.get().map_or(self as &dyn Principals, |known| &**known);
+            let mut ask = Ask { now, wall, caller, principals, origin, events, delegated: None, waits };
             let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
             let outcome = self.need_row(wall, caller, call).and_then(|()| self.execute(&mut ask, call));
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
@@ -134,6 +136,9 @@ impl Vice {
         let mut events = Vec::new();
         let mut core = self.core.lock();
         core.lends.ticket_done(ticket);
+        if core.rights_ticket == Some(ticket) {
+            core.rights_ticket = None;
+        }
         let Some(pending) = core.pending.remove(&ticket) else { return events };
         if let Some(fid) = pending.removed {
             let count = core.removing.entry(fid).or_insert(1);

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
-use types::{Caller, Changed, Fault, Level, PrincipalId, Revision, WhichPrincipal};
+use types::{Caller, Changed, Fault, Level, PrincipalId, Revision, Time, WhichPrincipal};
 
-use crate::Vice;
+use crate::{Effect, Vice};
 
 /// Those remembered at most. All are forgotten then: who still asks comes back.
 const REMEMBERED_MAX: usize = 1 << 16;
@@ -124,10 +124,22 @@ impl Whose {
 }
 
 impl Vice {
-    /// Asks whether anybody's groups have changed, where another server knows. Several times a second, in a thread that may wait.
-    pub fn hear_news(&self) {
-        if let Ok(Some(db)) = self.cell() {
-            db.access().listen(self.me().id);
+    /// Asks whether anybody's groups have changed, where another server knows. Several times a second, in a thread that may wait. To ask is to say that all that was
+    /// heard before is in force: so nothing is asked before every client that was told what it may do has heard that this is another.
+    pub fn hear_news(&self, now: Time, out: &mut Vec<Effect>) {
+        let Ok(Some(db)) = self.cell() else { return };
+        if self.core.lock().rights_ticket.is_some() {
+            return;
+        }
+        let before = db.access().latest();
+        db.access().listen(self.me().id);
+        let nothing = |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
+        if db.access().latest() != before && !db.access().news(before).is_ok_and(nothing) {
+            let mut events = Vec::new();
+            let mut core = self.core.lock();
+            core.rights_ticket = core.break_rights(now, &mut events);
+            drop(core);
+            self.settle(now, events, out);
         }
     }
 

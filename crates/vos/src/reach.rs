@@ -68,6 +68,21 @@ impl Reach {
         }
         Err(Error::Away { server: self.name(server), why })
     }
+
+    /// A call of the superuser about files.
+    ///
+    /// # Errors
+    /// `Away`, `Refused`.
+    pub fn send(&self, server: ServerId, call: Call) -> Result<Answer, Error> {
+        match self.session(server)?.call(&Caller::ROOT, call, None) {
+            Ok(reply) => Ok(reply.answer),
+            Err(CallError::Fault(fault)) => Err(Error::Refused { server: self.name(server), fault }),
+            Err(error) => {
+                self.sessions.lock().remove(&server);
+                Err(Error::Away { server: self.name(server), why: error.to_string() })
+            }
+        }
+    }
 }
 
 impl Servers for Reach {
@@ -76,14 +91,7 @@ impl Servers for Reach {
     }
 
     fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
-        match self.session(server)?.call(&Caller::ROOT, Call::Volume(call), None) {
-            Ok(reply) => Ok(reply.answer),
-            Err(CallError::Fault(fault)) => Err(Error::Refused { server: self.name(server), fault }),
-            Err(error) => {
-                self.sessions.lock().remove(&server);
-                Err(Error::Away { server: self.name(server), why: error.to_string() })
-            }
-        }
+        self.send(server, Call::Volume(call))
     }
 
     fn name(&self, server: ServerId) -> String {

@@ -166,6 +166,7 @@ fn status(fid: Fid) -> Status {
         fid,
         kind: Kind::File,
         mode: 0o644,
+        by_list: false,
         uid: 0,
         gid: 0,
         links: 1,

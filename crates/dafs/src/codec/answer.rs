@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
 use types::limits::{
-    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX, XATTR_NAME_BYTES_MAX,
     XATTR_VALUE_BYTES_MAX,
 };
 use types::{
@@ -73,6 +73,12 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             to.length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX).raw(value);
         }
         Answer::XattrNames(names) => put_xattr_names(to, names),
+        Answer::Acl { of, list } => {
+            to.fid(*of).length32("access list bytes", list.len(), ACL_BYTES_MAX).raw(list);
+        }
+        Answer::Rights { of, rights } => {
+            to.fid(*of).u32(*rights);
+        }
         Answer::Volume(volume) => put_volume(to, volume),
         Answer::Data { data, end, status } => {
             *payload = data.clone();
@@ -233,6 +239,11 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
             Answer::Xattr(from.owned(length)?)
         }
         AnswerKind::XattrNames => get_xattr_names(from)?,
+        AnswerKind::Acl => {
+            let (of, length) = (from.fid()?, from.length32("access list bytes", ACL_BYTES_MAX)?);
+            Answer::Acl { of, list: from.owned(length)? }
+        }
+        AnswerKind::Rights => Answer::Rights { of: from.fid()?, rights: from.u32()? },
         AnswerKind::Volume => Answer::Volume(get_volume(from)?),
         AnswerKind::Data => get_data(from, payload)?,
         AnswerKind::Written => get_written(from)?,

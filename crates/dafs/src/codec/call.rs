@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use types::limits::{
-    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    XATTR_VALUE_BYTES_MAX,
 };
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp, VolumeCall};
 
@@ -71,6 +72,8 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         | Call::GetStatus { fid }
         | Call::XattrList { fid }
         | Call::VolumeStatus { fid }
+        | Call::GetAcl { fid }
+        | Call::Rights { fid }
         | Call::Commit { fid }
         | Call::CommitVolume { fid }
         | Call::OpenBody { fid }
@@ -90,6 +93,10 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             .u8(*mode as u8)
             .raw(name)
             .raw(value),
+        Call::SetAcl { fid, list } => {
+            let bytes = list.as_deref().unwrap_or_default();
+            to.fid(*fid).bool(list.is_some()).length32("access list bytes", bytes.len(), ACL_BYTES_MAX).raw(bytes)
+        }
         Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
         Call::Read { fid, offset, length } => {
             to.fid(*fid).u64(*offset).length32("bytes to read", *length as usize, PAYLOAD_BYTES_MAX)
@@ -180,6 +187,9 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::XattrList => Call::XattrList { fid: from.fid()? },
         Procedure::XattrRemove => Call::XattrRemove { fid: from.fid()?, name: get_xattr_name(from)? },
         Procedure::VolumeStatus => Call::VolumeStatus { fid: from.fid()? },
+        Procedure::GetAcl => Call::GetAcl { fid: from.fid()? },
+        Procedure::SetAcl => get_set_acl(from)?,
+        Procedure::Rights => Call::Rights { fid: from.fid()? },
         Procedure::SetQuota => Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? },
         Procedure::Read => Call::Read {
             fid: from.fid()?,
@@ -484,6 +494,16 @@ fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, W
     }
 }
 
+fn get_set_acl(from: &mut Reader<'_>) -> Result<Call, WireError> {
+    let (fid, given) = (from.fid()?, from.bool("access list")?);
+    let length = from.length32("access list bytes", ACL_BYTES_MAX)?;
+    if !given && length > 0 {
+        return Err(WireError::BadValue { what: "bytes of no access list", value: length as u64 });
+    }
+    let list = from.owned(length)?;
+    Ok(Call::SetAcl { fid, list: given.then_some(list) })
+}
+
 /// The fids that [`Fid::CURRENT`] may stand in for.
 fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
     match call {
@@ -500,6 +520,9 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::XattrList { fid }
         | Call::XattrRemove { fid, .. }
         | Call::VolumeStatus { fid }
+        | Call::GetAcl { fid }
+        | Call::SetAcl { fid, .. }
+        | Call::Rights { fid }
         | Call::SetQuota { fid, .. }
         | Call::Read { fid, .. }
         | Call::Write { fid, .. }

@@ -84,6 +84,9 @@ wire_numbers! {
         VolumeHold = 53,
         VolumeServe = 54,
         VolumeIncoming = 55,
+        GetAcl = 56,
+        SetAcl = 57,
+        Rights = 58,
         CellGroup = 64,
         CellGroups = 65,
         CellPutGroup = 66,
@@ -146,6 +149,8 @@ wire_numbers! {
         Cursor = 25,
         Tasks = 26,
         Incoming = 27,
+        Acl = 28,
+        Rights = 29,
         Groups = 32,
         Servers = 33,
         Revision = 34,
@@ -181,6 +186,9 @@ impl Procedure {
             Call::XattrRemove { .. } => Procedure::XattrRemove,
             Call::VolumeStatus { .. } => Procedure::VolumeStatus,
             Call::SetQuota { .. } => Procedure::SetQuota,
+            Call::GetAcl { .. } => Procedure::GetAcl,
+            Call::SetAcl { .. } => Procedure::SetAcl,
+            Call::Rights { .. } => Procedure::Rights,
             Call::Read { .. } => Procedure::Read,
             Call::Write { .. } => Procedure::Write,
             Call::Allocate { .. } => Procedure::Allocate,
@@ -314,7 +322,10 @@ impl Procedure {
             | Procedure::PtsSetFields
             | Procedure::PtsJoin
             | Procedure::PtsLeave
-            | Procedure::PtsSetMax => AnswerKind::Done,
+            | Procedure::PtsSetMax
+            | Procedure::SetAcl => AnswerKind::Done,
+            Procedure::GetAcl => AnswerKind::Acl,
+            Procedure::Rights => AnswerKind::Rights,
             Procedure::VolumeCreate
             | Procedure::VolumeClone
             | Procedure::VolumeList
@@ -362,6 +373,8 @@ impl AnswerKind {
             Answer::Target(_) => AnswerKind::Target,
             Answer::Xattr(_) => AnswerKind::Xattr,
             Answer::XattrNames(_) => AnswerKind::XattrNames,
+            Answer::Acl { .. } => AnswerKind::Acl,
+            Answer::Rights { .. } => AnswerKind::Rights,
             Answer::Volume(_) => AnswerKind::Volume,
             Answer::Data { .. } => AnswerKind::Data,
             Answer::Written { .. } => AnswerKind::Written,
@@ -407,6 +420,8 @@ impl AnswerKind {
             | AnswerKind::Target
             | AnswerKind::Xattr
             | AnswerKind::XattrNames
+            | AnswerKind::Acl
+            | AnswerKind::Rights
             | AnswerKind::Volume
             | AnswerKind::Offset
             | AnswerKind::Committed

@@ -34,7 +34,8 @@ struct Raw {
     links: U32,
     mode: U16,
     kind: u8,
-    padding: u8,
+    /// 1: access lists decide.
+    by_list: u8,
 }
 
 const _: () = assert!(size_of::<Raw>() == STATUS_BYTES);
@@ -69,7 +70,7 @@ pub(super) fn put_status(to: &mut Writer, status: &Status) {
         links: status.links.into(),
         mode: status.mode.into(),
         kind: status.kind as u8,
-        padding: 0,
+        by_list: status.by_list.into(),
     };
     to.raw(raw.as_bytes());
 }
@@ -81,8 +82,8 @@ pub(super) fn get_status(from: &mut Reader<'_>) -> Result<Status, WireError> {
         nanos @ 0..=999_999_999 => Ok(Timestamp { secs: secs.get(), nanos }),
         nanos => Err(bad("nanoseconds", nanos.into())),
     };
-    if raw.padding != 0 {
-        return Err(bad("padding", raw.padding.into()));
+    if raw.by_list > 1 {
+        return Err(bad("access by list", raw.by_list.into()));
     }
     if raw.mode.get() > MODE_MAX {
         return Err(bad("mode", raw.mode.get().into()));
@@ -91,6 +92,7 @@ pub(super) fn get_status(from: &mut Reader<'_>) -> Result<Status, WireError> {
         fid: Fid::new(raw.volume.get(), raw.vnode.get(), raw.unique.get()),
         kind: Kind::from_wire(raw.kind).ok_or(bad("kind", raw.kind.into()))?,
         mode: raw.mode.get(),
+        by_list: raw.by_list == 1,
         uid: raw.uid.get(),
         gid: raw.gid.get(),
         links: raw.links.get(),

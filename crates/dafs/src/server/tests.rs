@@ -120,6 +120,7 @@ fn status_of(fid: Fid) -> Answer {
         fid,
         kind: Kind::File,
         mode: 0o644,
+        by_list: false,
         uid: 0,
         gid: 0,
         links: 1,

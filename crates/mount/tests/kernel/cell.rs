@@ -84,6 +84,12 @@ impl Cell {
         self.loopback.vice().partition()
     }
 
+    /// The service itself.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn vice(&self) -> &Vice {
+        self.loopback.vice()
+    }
+
     /// One more volume.
     #[allow(dead_code)] // Not for measurements.
     pub fn add_volume(&self, volume: &str) {

@@ -20,6 +20,7 @@ mod locks;
 mod moves;
 mod names;
 mod passthrough;
+mod permits;
 mod servers;
 mod standing;
 mod sysname;

@@ -357,6 +357,7 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
         fid: Fid { volume: VolumeId(0), vnode, unique },
         kind,
         mode: from.u16()?,
+        by_list: false,
         uid: from.u32()?,
         gid: from.u32()?,
         links: from.u32()?,

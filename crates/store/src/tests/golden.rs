@@ -27,6 +27,7 @@ fn vnode() -> Vnode {
         fid: Fid::new(1, 2, 0x33),
         kind: Kind::File,
         mode: 0o4755,
+        by_list: false,
         uid: 0x1001,
         gid: 0x1002,
         links: 3,

@@ -1,62 +1,96 @@
-//! Who may: the seam behind which access models lie. Which model rules is a property of the volume.
+//! Who may: the seam behind which access models lie. Which one rules is a property of the volume: lists where its root has one, otherwise mode bits.
 
+mod acl;
 mod posix;
+mod principals;
 
-use types::{Caller, Fault, Status};
+use store::Vnode;
+use types::{Caller, Fault};
 
+use crate::volumes::ViceVolume;
+
+pub(crate) use acl::{ATTRIBUTE, Lists};
 pub(crate) use posix::{GROUP_EXECUTE, SET_GID, in_group, is_sticky, owns, without_privileges};
+pub use principals::Principals;
+
+/// Set-user-id and set-group-id.
+pub(crate) const SET_IDS: u16 = 0o6000;
 
 /// What somebody wants of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
+    /// See what it is.
+    See,
     /// See a directory's entries.
     List,
     /// Find one entry of a directory.
     Search,
-    /// Make, move or remove entries of a directory.
-    ChangeEntries,
-    /// See a file's bytes or its attributes.
+    /// Make entries of a directory.
+    Insert,
+    /// Take entries of a directory away.
+    Delete,
+    /// Give a directory another parent.
+    Move,
+    /// See a file's attributes, or a directory's.
     Read,
-    /// Change them.
+    /// Change a file's size or attributes by name.
     Write,
+    /// See a file's bytes. Where mode bits decide, the client asked them when it opened the file.
+    ReadData,
+    /// Change them; likewise.
+    WriteData,
+    /// Keep others from changing it.
+    LockShared,
+    /// Keep others from using it.
+    LockExclusive,
+    /// Change who may do what.
+    Administer,
 }
 
-/// An access model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessModel {
-    /// Mode bits, owner and groups.
-    Posix,
+/// Who asks, and whoever knows what that means.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub caller: &'a Caller,
+    pub principals: &'a dyn Principals,
 }
 
-impl AccessModel {
-    /// # Errors
-    /// `AccessDenied`; `GroupsNeeded` if that depends on groups that the caller did not show.
-    pub fn need(self, caller: &Caller, status: &Status, right: Right) -> Result<(), Fault> {
-        match self {
-            AccessModel::Posix => posix::need(caller, status, right),
-        }
-    }
-
-    /// Whether `caller` may take `victim`'s entry out of `dir` (or put another in its place).
+impl Asker<'_> {
+    /// Whether he is an administrator of the cell.
     ///
     /// # Errors
-    /// As `need`, and `NotPermitted` in a sticky directory where neither is the caller's.
-    pub fn need_delete(self, caller: &Caller, dir: &Status, victim: &Status) -> Result<(), Fault> {
-        self.need(caller, dir, Right::ChangeEntries)?;
-        match self {
-            AccessModel::Posix => posix::need_unstuck(caller, dir, victim),
-        }
+    /// As [`Principals::cps`].
+    pub fn is_administrator(self) -> Result<bool, Fault> {
+        Ok(self.caller.is_root() || self.principals.cps(self.caller)?.is_administrator())
     }
+}
 
-    /// As `need`, as a question.
-    ///
-    /// # Errors
-    /// `GroupsNeeded`.
-    pub fn may(self, caller: &Caller, status: &Status, right: Right) -> Result<bool, Fault> {
-        match self.need(caller, status, right) {
-            Ok(()) => Ok(true),
-            Err(Fault::AccessDenied) => Ok(false),
-            Err(other) => Err(other),
-        }
+/// # Errors
+/// `AccessDenied`; `GroupsNeeded` if that depends on groups that the caller did not show.
+pub(crate) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
+    if volume.lists.decide() {
+        acl::need(asker, volume, vnode, right)
+    } else {
+        posix::need(asker.caller, &vnode.status, right)
+    }
+}
+
+/// Whether the caller may take `victim`'s entry out of `dir` (or put another in its place).
+///
+/// # Errors
+/// As [`need`], and `NotPermitted` in a sticky directory where neither is the caller's.
+pub(crate) fn need_delete(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode, victim: &Vnode) -> Result<(), Fault> {
+    need(asker, volume, dir, Right::Delete)?;
+    if volume.lists.decide() { Ok(()) } else { posix::need_unstuck(asker.caller, &dir.status, &victim.status) }
+}
+
+/// As [`need`], as a question.
+///
+/// # Errors
+/// `GroupsNeeded`.
+pub(crate) fn may(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<bool, Fault> {
+    match need(asker, volume, vnode, right) {
+        Ok(()) => Ok(true),
+        Err(Fault::AccessDenied) => Ok(false),
+        Err(other) => Err(other),
     }
 }

@@ -8,6 +8,7 @@ use types::{Answer, Fault, Fid, PartitionNo, SessionId};
 use super::Outcome;
 use super::data::need_file;
 use crate::Vice;
+use crate::access::{self, Right};
 use crate::change::{Change, touch_data};
 use crate::service::Ask;
 
@@ -79,6 +80,7 @@ impl Vice {
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
+        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
         if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {

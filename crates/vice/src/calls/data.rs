@@ -7,6 +7,7 @@ use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
 use super::Outcome;
 use super::status::written_by;
 use crate::Vice;
+use crate::access::{self, Right};
 use crate::change::{Change, touch_data};
 use crate::growth;
 use crate::service::Ask;
@@ -20,7 +21,7 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         let (status, data) = self.with_body(ask, &volume, fid, |reader| {
             let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
-            Ok((reader.vnode().status, reader.read(offset, length)?))
+            Ok((volume.status_of(reader.vnode()), reader.read(offset, length)?))
         })?;
         let end = offset.saturating_add(data.len() as u64) >= status.size;
         Ok(Outcome::Answer(Answer::Data { data, end, status }))
@@ -44,7 +45,7 @@ impl Vice {
             return Err(Fault::Unsupported);
         }
         let (status, body) =
-            self.with_body(ask, &volume, fid, |reader| Ok((reader.vnode().status, reader.open_body()?)))?;
+            self.with_body(ask, &volume, fid, |reader| Ok((volume.status_of(reader.vnode()), reader.open_body()?)))?;
         let body = body.ok_or(Fault::Unsupported)?;
         Ok(Outcome::Body(Answer::Body { status }, body))
     }
@@ -71,6 +72,7 @@ impl Vice {
             return Err(Fault::Stale);
         }
         need_file(reader.vnode())?;
+        access::need(ask.asker(), volume, reader.vnode(), Right::ReadData)?;
         look(&reader)
     }
 
@@ -89,6 +91,7 @@ impl Vice {
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
+        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
         if data.len() > limits::PAYLOAD_BYTES_MAX {
             return Err(Fault::Invalid);
         }
@@ -134,6 +137,7 @@ impl Vice {
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
+        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
         if length == 0 {
             return Err(Fault::Invalid);
         }

@@ -22,6 +22,10 @@ impl Vice {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
+        if volume.lists.decide() {
+            // What the client answers alone it would have to judge alone, by lists that it does not have.
+            return Err(Fault::Busy);
+        }
         // Whoever changes the directory or looks at it is done, or sees the delegation.
         let _held = self.stripes.write(&[dir]);
         if volume.directory(dir)?.status.links == 0 {

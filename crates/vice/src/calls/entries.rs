@@ -8,7 +8,7 @@ use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::Right;
+use crate::access::{self, Right};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
 
@@ -31,7 +31,9 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.promise(ask, &[fid])?;
-        Ok(Outcome::Answer(Answer::Status(volume.vnode(fid)?.status)))
+        let vnode = volume.vnode(fid)?;
+        access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        Ok(Outcome::Answer(Answer::Status(vnode.status)))
     }
 
     pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
@@ -39,6 +41,7 @@ impl Vice {
         let _seen = self.stripes.read(fid);
         self.promise(ask, &[fid])?;
         let vnode = volume.vnode(fid)?;
+        access::need(ask.asker(), &volume, &vnode, Right::See)?;
         if !vnode.status.kind.has_target() {
             return Err(Fault::Invalid);
         }
@@ -50,7 +53,7 @@ impl Vice {
         let _seen = self.stripes.read(dir);
         self.promise(ask, &[dir])?;
         let parent = volume.directory(dir)?;
-        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        access::need(ask.asker(), &volume, &parent, Right::Search)?;
         let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
         self.promise(ask, &[fid])?;
         let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
@@ -69,15 +72,15 @@ impl Vice {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
         self.promise(ask, &[dir])?;
-        let status = volume.directory(dir)?.status;
-        volume.access.need(ask.caller, &status, Right::List)?;
-        let plus = plus && volume.access.may(ask.caller, &status, Right::Search)?;
+        let vnode = volume.directory(dir)?;
+        access::need(ask.asker(), &volume, &vnode, Right::List)?;
+        let plus = plus && access::may(ask.asker(), &volume, &vnode, Right::Search)?;
         let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
         let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
         if plus {
             self.add_status(ask, &volume, dir, &mut entries)?;
         }
-        Ok(Outcome::Answer(Answer::Entries { entries, end, dir_version: status.data_version }))
+        Ok(Outcome::Answer(Answer::Entries { entries, end, dir_version: vnode.status.data_version }))
     }
 
     /// Entries that others have to themselves are left without a status, instead of waiting for each of them.
@@ -104,7 +107,7 @@ impl Vice {
         for ((entry, sole), vnode) in promised.into_iter().zip(volume.store.vnodes(&nos)?) {
             match vnode {
                 Ok(Some(vnode)) if vnode.status.fid == entry.fid => {
-                    (entry.sole, entry.status) = (sole, Some(vnode.status));
+                    (entry.sole, entry.status) = (sole, Some(volume.status_of(&vnode)));
                     let listed = vnode.status.kind == Kind::Symlink
                         && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
                     // Where it cannot be read, who asks for it hears why. What does not fit into the message any more is listed with the next one.

@@ -13,6 +13,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time
 
 use super::Outcome;
 use super::data::need_file;
+use crate::access::{self, Right};
 use crate::change::{Change, touch_data};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -78,6 +79,8 @@ impl Vice {
         self.promise(ask, &[fid])?;
         let vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
+        let right = if how == Lending::Read { Right::ReadData } else { Right::WriteData };
+        access::need(ask.asker(), &volume, &vnode, right)?;
         match how {
             Lending::Read if !matches!(vnode.place, Place::File { .. }) => return Err(Fault::Unsupported),
             Lending::Write | Lending::Join if volume.need_unhushed(ask.now).is_err() => return Err(Fault::Busy),
@@ -93,7 +96,7 @@ impl Vice {
         }
         let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
         let body = reader.open_body()?.ok_or(Fault::Unsupported)?;
-        Ok(Outcome::Body(Answer::Body { status: reader.vnode().status }, body))
+        Ok(Outcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
     }
 
     /// Notes that a kernel has the body, and that it writes.

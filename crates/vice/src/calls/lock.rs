@@ -1,10 +1,11 @@
 //! Locks, holds, and the claims after a restart: what the leases know, for files that exist.
 
 use lease::{LockOutcome, LockRequest};
-use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockOwner};
+use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockMode, LockOwner};
 
 use super::Outcome;
 use crate::Vice;
+use crate::access::{self, Right};
 use crate::service::Ask;
 
 const DONE: Outcome = Outcome::Answer(Answer::Done);
@@ -15,7 +16,8 @@ impl Vice {
             return Err(Fault::Invalid);
         };
         let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
-        self.check_lock(ask, fid, range)?;
+        let right = if mode == LockMode::Exclusive { Right::LockExclusive } else { Right::LockShared };
+        self.check_lock(ask, fid, range, right)?;
         // A volume that has just arrived takes claims; who was quicker has it, and the other is told.
         let mut core = self.core.lock();
         let claims = reclaim && self.moves.lock().takes_claims(fid.volume);
@@ -41,15 +43,16 @@ impl Vice {
 
     pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
         let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
-        self.check_lock(ask, fid, range)?;
+        self.check_lock(ask, fid, range, Right::See)?;
         let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
         Ok(Outcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
     /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
-    fn check_lock(&self, ask: &mut Ask<'_>, fid: Fid, range: ByteRange) -> Result<(), Fault> {
+    fn check_lock(&self, ask: &mut Ask<'_>, fid: Fid, range: ByteRange, right: Right) -> Result<(), Fault> {
         self.promise(ask, &[fid])?;
-        self.volume(fid.volume)?.vnode(fid)?;
+        let volume = self.volume(fid.volume)?;
+        access::need(ask.asker(), &volume, &volume.vnode(fid)?, right)?;
         if range.start > range.end { Err(Fault::Invalid) } else { Ok(()) }
     }
 

@@ -6,7 +6,7 @@ use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::{GROUP_EXECUTE, Right, SET_GID, in_group};
+use crate::access::{self, ATTRIBUTE, GROUP_EXECUTE, Right, SET_GID, SET_IDS, in_group};
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -27,12 +27,12 @@ impl Vice {
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let mut parent = volume.directory(dir)?;
-        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        access::need(ask.asker(), &volume, &parent, Right::Search)?;
         let mut change = Change::new(&volume);
         if let Some(fid) = volume.entry_to_change(dir, name, &mut change.update)? {
             return self.existing(ask, &volume, fid, &parent, kind, how);
         }
-        volume.need_room(ask.caller, &parent)?;
+        volume.need_room(ask.asker(), &parent)?;
         if matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_)) && !ask.caller.is_root() {
             return Err(Fault::NotPermitted);
         }
@@ -45,6 +45,12 @@ impl Vice {
             vnode.exclusive = verifier;
         }
         self.add(ask, &volume, &mut change, &mut vnode, kind)?;
+        if is_directory && volume.lists.decide() {
+            // From now on its own, whatever becomes of that above.
+            let list = volume.ruling(&parent)?.list.encode();
+            volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list, &mut change.update)?;
+            change.update.put_vnode(&vnode);
+        }
         change.make(dir, vnode.status.fid);
         volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
@@ -63,7 +69,7 @@ impl Vice {
         let _held = self.stripes.write(&[dir]);
         self.promise(ask, &[dir])?;
         let parent = volume.directory(dir)?;
-        volume.need_room(ask.caller, &parent)?;
+        volume.need_room(ask.asker(), &parent)?;
         let mut change = Change::new(&volume);
         let mut vnode = self.new_vnode(ask, &volume, &parent, &NewKind::File, mode)?;
         vnode.status.links = 0;
@@ -88,20 +94,28 @@ impl Vice {
         self.promise(ask, &[dir, fid])?;
         let mut vnode = volume.vnode(fid)?;
         let mut parent = volume.directory(dir)?;
-        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        access::need(ask.asker(), &volume, &parent, Right::Search)?;
         let mut change = Change::new(&volume);
         if volume.entry_to_change(dir, name, &mut change.update)?.is_some() {
             return Err(Fault::Exists);
         }
-        volume.need_room(ask.caller, &parent)?;
+        volume.need_room(ask.asker(), &parent)?;
         if matches!(vnode.status.kind, Kind::Directory | Kind::MountPoint) {
             return Err(Fault::NotPermitted);
+        }
+        if volume.lists.decide() && vnode.status.links > 0 && vnode.parent != parent.no() {
+            // A file has the list of one directory.
+            return Err(Fault::CrossVolume);
         }
         if vnode.status.links >= limits::LINKS_MAX {
             return Err(Fault::TooManyLinks);
         }
         if vnode.status.links == 0 {
             change.update.remove_orphan(vnode.no());
+        }
+        if vnode.status.links == 0 {
+            // An unnamed file is where its first name is.
+            vnode.parent = parent.no();
         }
         vnode.status.links += 1;
         touch_status(&mut vnode, ask.wall);
@@ -168,13 +182,17 @@ impl Vice {
         mode: u16,
     ) -> Result<Vnode, Fault> {
         let kind = new.kind();
-        let (mode, gid) = inherit(ask, &parent.status, kind, mode)?;
+        let (mut mode, gid) = inherit(ask, &parent.status, kind, mode)?;
+        if mode & SET_IDS != 0 && volume.lists.decide() && !ask.asker().is_administrator()? {
+            mode &= !SET_IDS;
+        }
         let slot = match ask.delegated {
             Some(slot) if slot > 0 => self.given_slot(ask, volume, slot)?,
             _ => volume.store.allocate_slots(1)?,
         };
         let fid = Fid::of_slot(volume.store.id(), slot, kind == Kind::Directory);
-        let mut vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);
+        let vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);
+        let mut vnode = volume.marked(vnode);
         if let NewKind::CharDevice(device) | NewKind::BlockDevice(device) = new {
             vnode.status.device = *device;
         }

@@ -1,5 +1,6 @@
 //! One function for each call.
 
+mod acl;
 mod admin;
 mod blank;
 mod counters;
@@ -84,6 +85,9 @@ impl Vice {
             Call::Return { fids } => self.give_back(ask, fids),
 
             Call::VolumeStatus { fid } => self.volume_status(*fid),
+            Call::GetAcl { fid } => self.get_acl(ask, *fid),
+            Call::SetAcl { fid, list } => self.set_acl(ask, *fid, list.as_deref()),
+            Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),
             Call::Cell(call) => self.ask_cell(call),

@@ -6,7 +6,7 @@ use types::{Answer, Fault, Fid, Kind, Name, RemoveWhat, Status};
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::Right;
+use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
 use crate::stripes::Held;
@@ -27,10 +27,10 @@ impl Vice {
         let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
         self.promise(ask, &named)?;
         let mut parent = volume.directory(dir)?;
-        volume.access.need(ask.caller, &parent.status, Right::Search)?;
+        access::need(ask.asker(), &volume, &parent, Right::Search)?;
         let [Some(fid)] = found else { return Err(Fault::NotFound) };
         let mut victim = volume.vnode(fid)?;
-        volume.access.need_delete(ask.caller, &parent.status, &victim.status)?;
+        access::need_delete(ask.asker(), &volume, &parent, &victim)?;
         match (what, victim.status.kind) {
             (RemoveWhat::MountPoint, Kind::MountPoint) => {}
             (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),

@@ -7,7 +7,7 @@ use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 use super::Outcome;
 use super::remove::{counted, lose_name};
 use crate::Vice;
-use crate::access::Right;
+use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -70,6 +70,10 @@ impl Vice {
             return self.nothing_to_do(ask, &scene);
         }
         scene.check(ask, &volume, mode)?;
+        if volume.lists.decide() && scene.to_dir.is_some() {
+            // What has no list of its own has another one above it from now on.
+            change.change_rights();
+        }
         let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
         self.commit(ask, change, answer)
     }
@@ -85,7 +89,7 @@ impl Vice {
 
 fn searched(ask: &Ask<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnode, Fault> {
     let vnode = volume.directory(dir)?;
-    volume.access.need(ask.caller, &vnode.status, Right::Search)?;
+    access::need(ask.asker(), volume, &vnode, Right::Search)?;
     Ok(vnode)
 }
 
@@ -131,14 +135,20 @@ impl Scene {
     }
 
     fn check(&self, ask: &Ask<'_>, volume: &ViceVolume, mode: RenameMode) -> Result<(), Fault> {
-        let access = volume.access;
+        let asker = ask.asker();
         let is_directory = |vnode: &Vnode| vnode.status.kind == Kind::Directory;
         let moves_directory = is_directory(&self.moved);
         let to_dir = self.to_dir.as_ref().unwrap_or(&self.from_dir);
-        access.need_delete(ask.caller, &self.from_dir.status, &self.moved.status)?;
+        access::need_delete(asker, volume, &self.from_dir, &self.moved)?;
         match &self.target {
-            None => volume.need_room(ask.caller, to_dir)?,
-            Some(target) => access.need_delete(ask.caller, &to_dir.status, &target.status)?,
+            None => volume.need_room(asker, to_dir)?,
+            Some(target) => {
+                access::need_delete(asker, volume, to_dir, target)?;
+                access::need(asker, volume, to_dir, Right::Insert)?;
+                if mode == RenameMode::Exchange {
+                    access::need(asker, volume, &self.from_dir, Right::Insert)?;
+                }
+            }
         }
         self.check_mount_points(mode)?;
         match &self.target {
@@ -153,12 +163,12 @@ impl Scene {
         // A directory's link to its parent is an entry of its own, which changes.
         if self.to_dir.is_some() {
             if moves_directory {
-                access.need(ask.caller, &self.moved.status, Right::Write)?;
+                access::need(asker, volume, &self.moved, Right::Move)?;
             }
             if let (Some(other), RenameMode::Exchange) = (&self.target, mode)
                 && is_directory(other)
             {
-                access.need(ask.caller, &other.status, Right::Write)?;
+                access::need(asker, volume, other, Right::Move)?;
             }
         }
         match &self.target {

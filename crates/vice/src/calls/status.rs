@@ -5,7 +5,7 @@ use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, lim
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::{Right, SET_GID, in_group, owns, without_privileges};
+use crate::access::{self, Asker, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
 use crate::growth;
 use crate::service::Ask;
@@ -24,8 +24,9 @@ impl Vice {
         if is_nothing(wanted) {
             return Ok(Outcome::Answer(Answer::Status(vnode.status)));
         }
-        check(ask.caller, &volume, &vnode.status, wanted)?;
-        let mode = wanted.mode.map(|mode| allowed_mode(ask.caller, &vnode.status, wanted, mode)).transpose()?;
+        check(ask.asker(), &volume, &vnode, wanted)?;
+        let mode =
+            wanted.mode.map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode)).transpose()?;
         let mut change = Change::new(&volume);
         if kills_privileges(ask.caller, wanted) {
             kill_privileges(&mut vnode, &mut change)?;
@@ -53,18 +54,30 @@ fn is_nothing(wanted: &StatusChange) -> bool {
 }
 
 /// Everything is checked before anything is changed.
-fn check(caller: &Caller, volume: &ViceVolume, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
+fn check(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+    let (caller, status) = (asker.caller, &vnode.status);
     if let Some(size) = wanted.size {
         check_size(status, size)?;
-        if !wanted.through_handle {
-            volume.access.need(caller, status, Right::Write)?;
-        }
+        let right = if wanted.through_handle { Right::WriteData } else { Right::Write };
+        access::need(asker, volume, vnode, right)?;
     }
     check_owner(caller, status, wanted)?;
+    if volume.lists.decide() {
+        check_listed(asker, volume, vnode, wanted)?;
+    }
     if wanted.mode.is_some() && status.kind.has_target() {
         return Err(Fault::Unsupported);
     }
-    check_times(caller, volume, status, wanted)
+    check_times(asker, volume, vnode, wanted)
+}
+
+/// What lists want beside what mode bits do: who may not write the file changes nothing else of it, and owners are administrators' to change.
+fn check_listed(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+    if (wanted.uid.is_some() || wanted.gid.is_some()) && !asker.is_administrator()? {
+        return Err(Fault::NotPermitted);
+    }
+    let others = wanted.mode.is_some() || wanted.accessed.is_some() || wanted.modified.is_some();
+    if others { access::need(asker, volume, vnode, Right::WriteData) } else { Ok(()) }
 }
 
 fn check_size(status: &Status, size: u64) -> Result<(), Fault> {
@@ -92,20 +105,30 @@ fn check_owner(caller: &Caller, status: &Status, wanted: &StatusChange) -> Resul
     if wanted.mode.is_some() && !owner { Err(Fault::NotPermitted) } else { Ok(()) }
 }
 
-fn check_times(caller: &Caller, volume: &ViceVolume, status: &Status, wanted: &StatusChange) -> Result<(), Fault> {
+fn check_times(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
     let times = [wanted.accessed, wanted.modified];
-    if owns(caller, status) || times == [None, None] {
+    if owns(asker.caller, &vnode.status) || times == [None, None] {
         return Ok(());
     }
     if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) {
         return Err(Fault::NotPermitted);
     }
-    volume.access.need(caller, status, Right::Write)
+    access::need(asker, volume, vnode, Right::Write)
 }
 
 /// Who is not in the file's group cannot make it run as that group.
-fn allowed_mode(caller: &Caller, status: &Status, wanted: &StatusChange, mode: u16) -> Result<u16, Fault> {
-    let mode = mode & 0o7777;
+fn allowed_mode(
+    asker: Asker<'_>,
+    volume: &ViceVolume,
+    status: &Status,
+    wanted: &StatusChange,
+    mode: u16,
+) -> Result<u16, Fault> {
+    let (caller, mode) = (asker.caller, mode & 0o7777);
+    if volume.lists.decide() {
+        let keeps = mode & SET_IDS == 0 || asker.is_administrator()?;
+        return Ok(if keeps { mode } else { mode & !SET_IDS });
+    }
     let gid = wanted.gid.unwrap_or(status.gid);
     let keeps = mode & SET_GID == 0 || caller.is_root() || in_group(caller, gid)?;
     Ok(if keeps { mode } else { mode & !SET_GID })

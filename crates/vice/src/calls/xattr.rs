@@ -2,11 +2,12 @@
 //! superuser's to change, and only the superuser sees `trusted.`; nothing of `system.` is kept.
 
 use bytes::Bytes;
-use types::{Answer, Caller, Fault, Fid, Kind, Status, XattrMode, limits};
+use store::Vnode;
+use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::{Right, is_sticky, owns};
+use crate::access::{self, ATTRIBUTE, Asker, Right, is_sticky, owns};
 use crate::change::{Change, touch_status};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -30,9 +31,9 @@ impl Vice {
         let vnode = volume.vnode(fid)?;
         match space(name)? {
             Space::User if !carries_user(&vnode.status) => return Err(Fault::NoXattr),
-            Space::User => volume.access.need(ask.caller, &vnode.status, Right::Read)?,
+            Space::User => access::need(ask.asker(), &volume, &vnode, Right::Read)?,
             Space::Trusted if !ask.caller.is_root() => return Err(Fault::NoXattr),
-            Space::Trusted | Space::Security => {}
+            Space::Trusted | Space::Security => access::need(ask.asker(), &volume, &vnode, Right::See)?,
         }
         let value = volume.store.xattr(&vnode, name)?.ok_or(Fault::NoXattr)?;
         Ok(Outcome::Answer(Answer::Xattr(value)))
@@ -51,11 +52,12 @@ impl Vice {
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
-        need_change(ask.caller, &volume, &vnode.status, name)?;
+        need_change(ask.asker(), &volume, &vnode, name)?;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
-        let present = volume.store.xattrs(&vnode)?;
+        let mut present = volume.store.xattrs(&vnode)?;
+        present.retain(|(name, _)| name != ATTRIBUTE);
         match (mode, present.iter().any(|(other, _)| other == name)) {
             (XattrMode::Create, true) => return Err(Fault::Exists),
             (XattrMode::Replace, false) => return Err(Fault::NoXattr),
@@ -80,6 +82,8 @@ impl Vice {
         self.promise(ask, &[fid])?;
         let vnode = volume.vnode(fid)?;
         let mut names: Vec<Bytes> = volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
+        access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        names.retain(|name| *name != ATTRIBUTE);
         names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
         names.sort_unstable();
         Ok(Outcome::Answer(Answer::XattrNames(names)))
@@ -91,7 +95,7 @@ impl Vice {
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
-        need_change(ask.caller, &volume, &vnode.status, name)?;
+        need_change(ask.asker(), &volume, &vnode, name)?;
         let mut change = Change::new(&volume);
         if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
             return Err(Fault::NoXattr);
@@ -106,14 +110,15 @@ fn carries_user(status: &Status) -> bool {
     matches!(status.kind, Kind::File | Kind::Directory)
 }
 
-fn need_change(caller: &Caller, volume: &ViceVolume, status: &Status, name: &[u8]) -> Result<(), Fault> {
+fn need_change(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, name: &[u8]) -> Result<(), Fault> {
+    let (caller, status) = (asker.caller, &vnode.status);
     match space(name)? {
         Space::User if !carries_user(status) => Err(Fault::NotPermitted),
         // Otherwise anyone could use up the room for attributes of a shared directory.
         Space::User if status.kind == Kind::Directory && is_sticky(status) && !owns(caller, status) => {
             Err(Fault::NotPermitted)
         }
-        Space::User => volume.access.need(caller, status, Right::Write),
+        Space::User => access::need(asker, volume, vnode, Right::Write),
         Space::Trusted | Space::Security if caller.is_root() => Ok(()),
         Space::Trusted | Space::Security => Err(Fault::NotPermitted),
     }

@@ -186,7 +186,7 @@ impl Vice {
     ///
     /// # Errors
     /// `Busy`, which only says that the call waits.
-    pub(super) fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
+    pub(crate) fn bring_in(&self, ask: &mut Ask<'_>, volume: &ViceVolume) -> Result<(), Fault> {
         volume.hush(ask.now + HUSH);
         self.need_all_back(ask, volume.store.id())
     }

@@ -94,7 +94,7 @@ impl Vice {
     /// Users and groups. Who has no database asks who has it, in the name of who asks.
     pub(crate) fn ask_pts(
         &self,
-        ask: &Ask<'_>,
+        ask: &mut Ask<'_>,
         on_behalf: Option<PrincipalId>,
         call: &PtsCall,
     ) -> Result<Outcome, Fault> {
@@ -104,7 +104,8 @@ impl Vice {
             Some(principal) => behalf_of(principal),
         };
         let asker = Asker { principal: self.principal_of(&caller)?, cps: self.cps(&caller)? };
-        db.access().pts(&asker, call).map(Outcome::Answer)
+        let answer = db.access().pts(&asker, call)?;
+        Ok(if call.changes() { self.break_rights(ask, answer) } else { Outcome::Answer(answer) })
     }
 }
 

@@ -286,6 +286,7 @@ fn changed_volume(call: &Call) -> Option<VolumeId> {
         | Call::SetStatus { fid, .. }
         | Call::XattrSet { fid, .. }
         | Call::XattrRemove { fid, .. }
+        | Call::SetAcl { fid, .. }
         | Call::SetQuota { fid, .. }
         | Call::Write { fid, .. }
         | Call::Allocate { fid, .. }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use store::{Partition, Update, Vnode};
-use types::{Caller, Fault, Fid, Kind, Name, PartitionNo, Time};
+use store::{Partition, StoreError, Update, Vnode};
+use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use crate::access::{AccessModel, Right};
+use crate::access::{self, Asker, Lists, Right};
 
 /// One volume.
 pub(crate) struct ViceVolume {
@@ -16,7 +16,8 @@ pub(crate) struct ViceVolume {
     pub partition: Partition,
     /// That partition's number.
     pub no: PartitionNo,
-    pub access: AccessModel,
+    /// Its access lists, if they decide.
+    pub lists: Lists,
     /// Held by moves of directories between directories: nobody else moves the ancestors while one looks for a loop.
     pub moves: Mutex<()>,
     /// Held from the look at the usage to the commit, by everything that grows a volume that has a quota. Makes the quota exact.
@@ -33,19 +34,22 @@ pub(crate) struct ViceVolume {
 pub(crate) type Room<'a> = Option<MutexGuard<'a, ()>>;
 
 impl ViceVolume {
-    pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Self {
+    /// # Errors
+    /// The store's.
+    pub fn new(store: Arc<store::Volume>, no: PartitionNo, partition: Partition) -> Result<Self, StoreError> {
         let offline = store.is_offline();
-        ViceVolume {
+        let lists = Lists::of(&store)?;
+        Ok(ViceVolume {
             store,
             partition,
             no,
-            access: AccessModel::Posix,
+            lists,
             moves: Mutex::default(),
             growth: Mutex::default(),
             offline: AtomicBool::new(offline),
             away: AtomicBool::new(false),
             hushed: Mutex::default(),
-        }
+        })
     }
 
     /// What a change asks first. (A volume that is removed meanwhile refuses the commit.)
@@ -104,9 +108,20 @@ impl ViceVolume {
     /// `Stale` if there is no such file (any more).
     pub fn vnode(&self, fid: Fid) -> Result<Vnode, Fault> {
         match self.store.vnode(fid.vnode)? {
-            Some(vnode) if vnode.status.fid == fid => Ok(vnode),
+            Some(vnode) if vnode.status.fid == fid => Ok(self.marked(vnode)),
             _ => Err(Fault::Stale),
         }
+    }
+
+    /// With what its status says of the volume.
+    pub fn marked(&self, mut vnode: Vnode) -> Vnode {
+        vnode.status.by_list = self.lists.decide();
+        vnode
+    }
+
+    /// What a reader's status says.
+    pub fn status_of(&self, vnode: &Vnode) -> Status {
+        Status { by_list: self.lists.decide(), ..vnode.status }
     }
 
     /// The vnode of `fid`, which must be a directory.
@@ -140,10 +155,10 @@ impl ViceVolume {
     ///
     /// # Errors
     /// `NotFound`, `AccessDenied`, `GroupsNeeded`.
-    pub fn need_room(&self, caller: &Caller, dir: &Vnode) -> Result<(), Fault> {
+    pub fn need_room(&self, asker: Asker<'_>, dir: &Vnode) -> Result<(), Fault> {
         if dir.status.links == 0 {
             return Err(Fault::NotFound);
         }
-        self.access.need(caller, &dir.status, Right::ChangeEntries)
+        access::need(asker, self, dir, Right::Insert)
     }
 }

@@ -2,9 +2,11 @@
 //! `fs` is this command. It asks the mount alone, through the attributes `rialto.*` of files and directories (`tree.rs`), so it needs neither the cell's directory nor
 //! rights of its own: whoever may do it there may do it here.
 
+mod acls;
 mod cache;
 mod files;
 mod points;
+mod principals;
 mod quotas;
 mod servers;
 mod sysname;
@@ -65,6 +67,11 @@ enum Verb {
     Listquota(quotas::Listquota),
     Setquota(quotas::Setquota),
     Diskfree(quotas::Diskfree),
+    Listacl(acls::Listacl),
+    Setacl(acls::Setacl),
+    Copyacl(acls::Copyacl),
+    Cleanacl(acls::Cleanacl),
+    Getcalleraccess(acls::Getcalleraccess),
     Whereis(files::Whereis),
     Whichcell(files::Whichcell),
     Wscell(files::Wscell),
@@ -122,6 +129,11 @@ impl Fs {
             Verb::Listquota(verb) => verb.run(json),
             Verb::Setquota(verb) => verb.run(json),
             Verb::Diskfree(verb) => verb.run(json),
+            Verb::Listacl(verb) => verb.run(json),
+            Verb::Setacl(verb) => verb.run(),
+            Verb::Copyacl(verb) => verb.run(),
+            Verb::Cleanacl(verb) => verb.run(),
+            Verb::Getcalleraccess(verb) => verb.run(json),
             Verb::Whereis(verb) => verb.run(json),
             Verb::Whichcell(verb) => verb.run(json),
             Verb::Wscell(verb) => verb.run(json),
@@ -165,6 +177,13 @@ mod tests {
             ("sq --path a --max 5000", "setquota"),
             ("df", "diskfree"),
             ("whe a", "whereis"),
+            ("la a b", "listacl"),
+            ("sa a bob rl", "setacl"),
+            ("sa --dir a b --acl bob rl eve none --clear --negative", "setacl"),
+            ("ca a b", "copyacl"),
+            ("copy --fromdir a --todir b c --clear", "copyacl"),
+            ("cl a", "cleanacl"),
+            ("gca", "getcalleraccess"),
             ("flushv a", "flushvolume"),
             ("flush", "flush"),
             ("checks --fast", "checkservers"),

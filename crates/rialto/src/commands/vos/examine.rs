@@ -5,6 +5,7 @@ use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
 use super::create::last_word;
+use super::model::{self, Model};
 use super::office::{Office, Site, There, text};
 use super::{show, sites};
 use crate::failure::Failure;
@@ -39,6 +40,7 @@ impl Examine {
         if office.common.json {
             let mut shown = show::volume_json(office, &group[0]);
             shown["group"] = group[1..].iter().map(|other| show::volume_json(office, other)).collect();
+            shown["access"] = model::of(office, &group[0]).ok().map(Model::word).into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(office, &known));
             crate::show::json(&shown);
         } else {
@@ -69,6 +71,7 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
         number(VolumeKind::ReadOnly),
         number(VolumeKind::Backup),
     );
+    println!("    Access      {}", model::of(office, volume).map_or("unknown", Model::told));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
     println!("    Creation    {}", show::date(volume.created));

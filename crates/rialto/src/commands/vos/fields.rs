@@ -5,6 +5,7 @@ use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
 use super::create::{last_word, quota};
+use super::model::{Model, set_model};
 use super::office::{Office, Site, There, text};
 use crate::failure::Failure;
 
@@ -24,7 +25,13 @@ const SETFIELDS_HELP: &str = "\
 EXAMPLES
     rialto vos setfields home.alice -maxquota 20G
     rialto vos setfields home.alice -maxfiles 100000
-    rialto vos setfields -id 536870915 -maxquota 0        no limit";
+    rialto vos setfields -id 536870915 -maxquota 0        no limit
+    rialto vos setfields home.alice -model acl --dry-run  for whom that would be another
+    rialto vos setfields home.alice -model acl
+
+With -model acl access lists decide who may do what, and not mode bits: the root gets a list
+that gives everything to system:administrators, and its owner may change it. With -model
+posix mode bits decide again; lists below the root are kept, and mean nothing meanwhile.";
 
 /// Which volume, as typed.
 #[derive(Args, Debug)]
@@ -62,11 +69,14 @@ pub struct Setfields {
     #[command(flatten)]
     which: Which,
     /// What it may hold: KiB, or with a unit (20G); 0: no limit.
-    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present = "maxfiles")]
+    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present_any = ["maxfiles", "model"])]
     maxquota: Option<u64>,
     /// How many files it may hold; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     maxfiles: Option<u64>,
+    /// What decides who may do what: access lists, or mode bits.
+    #[arg(long)]
+    model: Option<Model>,
 }
 
 impl Which {
@@ -102,6 +112,15 @@ impl Offline {
 
 impl Setfields {
     pub fn run(self, office: &Office) -> Result<(), Failure> {
+        if let Some(model) = self.model {
+            let Which { site, id, words } = &self.which;
+            let mut site = site.clone();
+            let wanted = last_word(&mut site, words.clone(), id.clone(), "a volume")?;
+            set_model(office, &office.volume(&wanted, &site)?, model)?;
+            if self.maxquota.is_none() && self.maxfiles.is_none() {
+                return Ok(());
+            }
+        }
         let change = VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
         self.which.change(office, "changing the limits of the volume", change)
     }

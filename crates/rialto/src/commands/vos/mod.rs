@@ -11,6 +11,7 @@ mod examine;
 mod fields;
 mod list;
 mod locks;
+mod model;
 mod moving;
 mod office;
 mod partitions;

@@ -13,7 +13,7 @@ use celldb::{CellDb, CellError};
 use client::Endpoint;
 use server::RemoteCell;
 use types::{
-    Answer, Busy, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup,
+    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup,
     VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Error, Job, Reach, Servers, Told, Who};
@@ -43,7 +43,7 @@ pub struct Office {
 }
 
 /// Which server and partition, as typed.
-#[derive(clap::Args, Debug, Default)]
+#[derive(Clone, clap::Args, Debug, Default)]
 pub struct Site {
     /// The server: its name, address or id; may be left out.
     #[arg(long, value_name = "MACHINE")]
@@ -142,6 +142,14 @@ impl Office {
     /// A question to a server.
     pub fn ask(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Answer, Failure> {
         self.reach.call(server, call).map_err(|error| refusal(what, &error))
+    }
+
+    /// A question about the files of a server's volume.
+    ///
+    /// # Errors
+    /// The server's refusal, with what to do about it.
+    pub fn ask_files(&self, what: &str, server: ServerId, call: Call) -> Result<Answer, Failure> {
+        self.reach.send(server, call).map_err(|error| refusal(what, &error))
     }
 
     /// Something that is done, or only said with `--dry-run`.

@@ -1,0 +1,308 @@
+//! Access lists, as the kernel enforces them: several users of one mount, compared with an obvious evaluation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use guard::{Acl, Cps, Rights};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use rustix::fs::{Access, Mode, OFlags};
+use rustix::io::Errno;
+use types::{Call, Caller, CreateHow, Fault, Fid, Level, Name, NewKind, PrincipalId, StatusChange};
+use vice::Principals;
+
+use crate::cell::Cell;
+
+/// Uids of users whom the cell knows, and of one whom it does not.
+const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
+const GROUPS: [PrincipalId; 2] = [PrincipalId(-301), PrincipalId(-302)];
+
+/// Who is in which groups.
+#[derive(Default)]
+struct Book(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
+
+fn principal(uid: u32) -> PrincipalId {
+    if uid == 1004 { PrincipalId::ANONYMOUS } else { PrincipalId(uid as i32 - 1000) }
+}
+
+impl Principals for Book {
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        let groups = self.0.lock().get(&caller.uid).cloned().unwrap_or_default();
+        Ok(Cps::new(principal(caller.uid), Level::Named, groups))
+    }
+}
+
+/// A thread that is another user, and does what it is told.
+struct User {
+    orders: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+}
+
+impl User {
+    fn of(uid: u32) -> User {
+        let (orders, given) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            let gid = rustix::fs::Gid::from_raw(uid);
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            let uid = rustix::fs::Uid::from_raw(uid);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            given.iter().for_each(|order| order());
+        });
+        User { orders }
+    }
+
+    fn does<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> R {
+        let (done, result) = mpsc::channel();
+        self.orders.send(Box::new(move || done.send(what()).unwrap())).unwrap();
+        result.recv().unwrap()
+    }
+}
+
+/// What users do with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Deed {
+    Stat,
+    Read,
+    Write,
+    List,
+    MayRead,
+    MayWrite,
+    MayExecute,
+    Make,
+}
+
+fn attempt(deed: Deed, path: &Path) -> Result<(), Errno> {
+    let open = |flags| rustix::fs::open(path, flags, Mode::empty()).map(drop);
+    match deed {
+        Deed::Stat => rustix::fs::stat(path).map(drop),
+        Deed::Read => open(OFlags::RDONLY),
+        Deed::Write => open(OFlags::WRONLY),
+        Deed::List => rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .and_then(|dir| rustix::fs::Dir::read_from(dir)?.try_for_each(|entry| entry.map(drop))),
+        Deed::MayRead => rustix::fs::access(path, Access::READ_OK),
+        Deed::MayWrite => rustix::fs::access(path, Access::WRITE_OK),
+        Deed::MayExecute => rustix::fs::access(path, Access::EXEC_OK),
+        Deed::Make => {
+            let new = path.join("new");
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+            rustix::fs::open(&new, flags, Mode::RUSR | Mode::WUSR).map(drop)
+        }
+    }
+}
+
+/// A directory or file of the tree, with what decides about it.
+#[derive(Clone, Debug)]
+struct Thing {
+    fid: Fid,
+    owner: u32,
+    mode: u16,
+    /// Of a directory: entries, positive and negative.
+    list: Option<[BTreeMap<PrincipalId, String>; 2]>,
+}
+
+/// The tree by path: directories `""`, `a`, `a/b`, and a file `f` in each.
+type Tree = BTreeMap<String, Thing>;
+
+fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+/// The obvious evaluation: letters of a user in a directory.
+fn letters(dir: &Thing, uid: u32, book: &Book) -> BTreeSet<char> {
+    let mut is: BTreeSet<PrincipalId> = book.0.lock().get(&uid).cloned().unwrap_or_default();
+    is.extend([principal(uid), PrincipalId::ANYBODY]);
+    if principal(uid) != PrincipalId::ANONYMOUS {
+        is.insert(PrincipalId::PROVED);
+    }
+    let [given, denied] = dir.list.as_ref().unwrap();
+    let of = |list: &BTreeMap<PrincipalId, String>| -> BTreeSet<char> {
+        list.iter().filter(|(who, _)| is.contains(who)).flat_map(|(_, letters)| letters.chars()).collect()
+    };
+    let mut has: BTreeSet<char> = of(given).difference(&of(denied)).copied().collect();
+    if dir.owner == uid {
+        has.extend(['l', 'a']);
+    }
+    has
+}
+
+fn expected(tree: &Tree, path: &str, uid: u32, deed: Deed, book: &Book) -> bool {
+    let thing = &tree[path];
+    let mut dir = path;
+    while !dir.is_empty() {
+        dir = above(dir);
+        if !letters(&tree[dir], uid, book).contains(&'l') {
+            return false;
+        }
+    }
+    if thing.list.is_some() {
+        let has = letters(thing, uid, book);
+        return match deed {
+            Deed::Stat => true,
+            Deed::List | Deed::Read | Deed::MayRead | Deed::MayExecute => has.contains(&'l'),
+            Deed::MayWrite => "idwa".chars().any(|letter| has.contains(&letter)),
+            Deed::Make => has.contains(&'l') && has.contains(&'i'),
+            Deed::Write => false,
+        };
+    }
+    let has = letters(&tree[above(path)], uid, book);
+    let (reads, bits) = (has.contains(&'r'), thing.mode >> 6);
+    let writes = has.contains(&'w') || has.contains(&'i') && thing.owner == uid;
+    match deed {
+        Deed::Stat => true,
+        Deed::Read | Deed::MayRead => reads && bits & 4 > 0,
+        Deed::Write | Deed::MayWrite => writes && bits & 2 > 0,
+        Deed::MayExecute => reads && bits & 1 > 0,
+        Deed::List | Deed::Make => false,
+    }
+}
+
+struct Scene {
+    tree: Tree,
+    session: Arc<dyn client::Remote>,
+    book: Arc<Book>,
+    users: Vec<(u32, User)>,
+}
+
+impl Scene {
+    fn new(cell: &Cell) -> Scene {
+        std::fs::set_permissions(cell.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let book = Arc::new(Book::default());
+        cell.vice().set_principals(Arc::clone(&book) as _);
+        let session = cell.session();
+        let make = |dir: Fid, at: &str, kind: NewKind, owner: u32, mode: u16| {
+            let name = Name::new(at.as_bytes()).unwrap();
+            let call = Call::Make { dir, name, kind, mode, how: CreateHow::Guarded };
+            let types::Answer::Made { status, .. } = session.call(&Caller::ROOT, call, None).unwrap().answer else {
+                panic!("not made")
+            };
+            let change = StatusChange { uid: Some(owner), gid: Some(owner), ..StatusChange::default() };
+            session.call(&Caller::ROOT, Call::SetStatus { fid: status.fid, change }, None).unwrap();
+            status.fid
+        };
+        let thing = |fid, owner, mode, dir: bool| Thing { fid, owner, mode, list: dir.then(Default::default) };
+        let root = cell.root("root");
+        let a = make(root, "a", NewKind::Directory, 1001, 0o755);
+        let b = make(a, "b", NewKind::Directory, 1002, 0o700);
+        let mut tree = Tree::new();
+        for (path, dir, owner) in [("", root, 0), ("a", a, 1001), ("a/b", b, 1002)] {
+            tree.insert(path.to_owned(), thing(dir, owner, 0, true));
+            for (at, owner, mode) in [("f", 1001, 0o644), ("g", 1002, 0o400), ("h", 1003, 0o755)] {
+                let fid = make(dir, at, NewKind::File, owner, mode);
+                let path = if path.is_empty() { at.to_owned() } else { format!("{path}/{at}") };
+                tree.insert(path, thing(fid, owner, mode, false));
+            }
+        }
+        let users = USERS.map(|uid| (uid, User::of(uid))).into();
+        let mut scene = Scene { tree, session, book, users };
+        for path in ["", "a", "a/b"] {
+            scene.set(path, Default::default());
+        }
+        scene
+    }
+
+    fn set(&mut self, path: &str, list: [BTreeMap<PrincipalId, String>; 2]) {
+        let mut acl = Acl::new();
+        for (negative, entries) in list.iter().enumerate() {
+            for (who, letters) in entries {
+                let rights: Rights = letters.parse().unwrap();
+                assert!(acl.set(*who, rights, negative == 1));
+            }
+        }
+        let thing = self.tree.get_mut(path).unwrap();
+        thing.list = Some(list);
+        let call = Call::SetAcl { fid: thing.fid, list: Some(acl.encode().into()) };
+        self.session.call(&Caller::ROOT, call, None).unwrap();
+    }
+
+    /// Who is in which groups is another: clients hear of it as of a change of a list.
+    fn tell(&mut self) {
+        let list = self.tree[""].list.clone().unwrap();
+        self.set("", list);
+    }
+
+    /// Every user tries everything with every path.
+    fn check(&self, mount: &dyn Fn(&str) -> PathBuf, when: &str) {
+        let deeds = [Deed::Stat, Deed::Read, Deed::Write, Deed::List, Deed::MayRead, Deed::MayWrite, Deed::MayExecute];
+        for (uid, user) in &self.users {
+            for (path, thing) in &self.tree {
+                let more = thing.list.is_some().then_some(Deed::Make);
+                for deed in deeds.into_iter().chain(more) {
+                    let at = mount(path);
+                    let done = user.does(move || attempt(deed, &at));
+                    if deed == Deed::Make && done.is_ok() {
+                        std::fs::remove_file(mount(path).join("new")).unwrap();
+                    }
+                    let wanted = expected(&self.tree, path, *uid, deed, &self.book);
+                    assert_eq!(done.is_ok(), wanted, "{when}: {deed:?} {path:?} by {uid}: {done:?}, {:?}", self.tree);
+                    if let Err(error) = done {
+                        let is_directory = thing.list.is_some();
+                        let known = [Errno::ACCESS, Errno::ISDIR, Errno::NOTDIR];
+                        assert!(known.contains(&error), "{when}: {deed:?} {path:?} {is_directory} by {uid}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn some_list() -> impl Strategy<Value = [BTreeMap<PrincipalId, String>; 2]> {
+    let who = prop_oneof![
+        3 => (1..4i32).prop_map(PrincipalId),
+        2 => prop::sample::select(GROUPS.to_vec()),
+        1 => Just(PrincipalId::PROVED),
+        1 => Just(PrincipalId::ANYBODY),
+    ];
+    let letters = prop::sample::select(vec!["l", "rl", "rlidwka", "rlidwk", "i", "li", "w", "rw", "ld", "r", "a"]);
+    let list = move |most| prop::collection::btree_map(who.clone(), letters.clone().prop_map(str::to_owned), 0..most);
+    (list(5), list(2)).prop_map(|(given, denied)| [given, denied])
+}
+
+#[test]
+fn users_of_one_mount_may_do_what_lists_say() {
+    let Some(cell) = Cell::start() else { return };
+    let mut scene = Scene::new(&cell);
+    let list =
+        |given: &[(PrincipalId, &str)]| given.iter().map(|(who, letters)| (*who, (*letters).to_owned())).collect();
+    scene.set("", [list(&[(PrincipalId::ANYBODY, "rl")]), list(&[])]);
+    scene.set("a", [list(&[(PrincipalId(1), "rlidwka"), (GROUPS[0], "rl")]), list(&[(PrincipalId(3), "r")])]);
+    let mount = cell.mount();
+    let at = |path: &str| mount.at(path);
+    scene.check(&at, "at first");
+    scene.book.0.lock().entry(1003).or_default().insert(GROUPS[0]);
+    scene.tell();
+    scene.check(&at, "in a group");
+    scene.set("a", [list(&[(PrincipalId(1), "rl")]), list(&[])]);
+    scene.check(&at, "without the group");
+}
+
+#[test]
+fn the_kernel_agrees_with_lists_and_groups_whatever_they_are() {
+    let Some(cell) = Cell::start() else { return };
+    let mut scene = Scene::new(&cell);
+    let mount = cell.mount();
+    let at = |path: &str| mount.at(path);
+    let mut runner = proptest::test_runner::TestRunner::new_with_rng(
+        Default::default(),
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
+    let step = (prop::sample::select(vec!["", "a", "a/b"]), some_list(), 0..4usize, 0..2usize, any::<bool>());
+    for round in 0..12 {
+        let (path, list, user, group, joins) = step.new_tree(&mut runner).unwrap().current();
+        if joins {
+            let mut book = scene.book.0.lock();
+            let groups = book.entry(USERS[user]).or_default();
+            if !groups.remove(&GROUPS[group]) {
+                groups.insert(GROUPS[group]);
+            }
+            drop(book);
+            scene.tell();
+        } else {
+            scene.set(path, list);
+        }
+        scene.check(&at, &format!("round {round}"));
+    }
+}

@@ -1,0 +1,165 @@
+//! What users of this machine may do in a volume where access lists decide.
+//!
+//! Rights are a directory's, and those of the files in it. They are asked for once for each directory and user, and hold while everything else that is known of
+//! the directory holds and the server has not broken what it promised about rights in the volume ([`Fid::rights`]): it does when any list changes, when anything
+//! moves to another directory, and when somebody becomes a member of a group or ceases to be one. Then all of them are forgotten, and the kernel forgets what it
+//! made of them.
+
+use std::collections::HashMap;
+
+use guard::{Acl, Rights};
+use types::{Answer, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall};
+
+use crate::shared::Core;
+use crate::{Error, Request, Stamp, Venus};
+
+/// Entries of each table, which are small; beyond that everything is asked for anew.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// See the head of the file. Under the lock of the tables.
+#[derive(Default)]
+pub(crate) struct KnownRights {
+    rights: HashMap<Fid, Vec<(u32, Rights)>>,
+    /// Of files: whose list decides.
+    ruled: HashMap<Fid, Fid>,
+}
+
+impl KnownRights {
+    /// The server ended promises.
+    pub fn on_break(&mut self, items: &[BreakItem]) {
+        if items.iter().any(|item| item.fid == Fid::rights(item.fid.volume)) {
+            self.clear();
+        }
+        for item in items {
+            self.rights.remove(&item.fid);
+            self.ruled.remove(&item.fid);
+        }
+    }
+
+    /// Nothing is known.
+    pub fn clear(&mut self) {
+        self.rights.clear();
+        self.ruled.clear();
+    }
+
+    fn ruler(&self, fid: Fid) -> Option<Fid> {
+        if fid.vnode.is_directory() { Some(fid) } else { self.ruled.get(&fid).copied() }
+    }
+
+    fn of(&self, fid: Fid, uid: u32) -> Option<Rights> {
+        let known = self.rights.get(&self.ruler(fid)?)?;
+        known.iter().find(|(of, _)| *of == uid).map(|(_, rights)| *rights)
+    }
+
+    fn insert(&mut self, dir: Fid, uid: u32, rights: Rights) {
+        if self.rights.len() >= KNOWN_MAX {
+            self.rights.clear();
+        }
+        let known = self.rights.entry(dir).or_default();
+        known.retain(|(of, _)| *of != uid);
+        known.push((uid, rights));
+    }
+
+    fn rule(&mut self, fid: Fid, dir: Fid) {
+        if self.ruled.len() >= KNOWN_MAX {
+            self.ruled.clear();
+        }
+        self.ruled.insert(fid, dir);
+    }
+}
+
+impl Venus {
+    /// What the caller may do with a file or directory, and when that was so.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+        self.core.rights(request, fid)
+    }
+
+    /// A file without a list of its own was just found in `dir`, by an answer of that time.
+    pub fn ruled_by(&self, fid: Fid, dir: Fid, stamp: Stamp) {
+        let mut tables = self.core.tables.lock();
+        if self.core.stamp() == stamp {
+            tables.rights.rule(fid, dir);
+        }
+    }
+
+    /// Users whose rights are known here, with them.
+    pub fn known_rights(&self, fid: Fid) -> Vec<(u32, Rights)> {
+        let tables = self.core.tables.lock();
+        let ruler = tables.rights.ruler(fid).filter(|_| tables.trusted());
+        ruler.and_then(|dir| tables.rights.rights.get(&dir).cloned()).unwrap_or_default()
+    }
+
+    /// The number of the user or group with this name, or the name of the one with this number; `None`: nobody is.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn who(&self, request: &Request<'_>, who: &str) -> Result<Option<String>, Error> {
+        let number = who.parse().ok().map(PrincipalId);
+        let call = match number {
+            Some(id) => PtsCall::Names { ids: vec![id] },
+            None => PtsCall::Numbers { names: vec![who.to_owned()] },
+        };
+        let call = Call::Pts { on_behalf: None, call: Box::new(call) };
+        let Answer::Names { names, .. } = self.core.call(request, call)? else { return Err(Error::Protocol) };
+        let found = names.into_iter().next().filter(|(id, name)| *id != PrincipalId::NONE && !name.is_empty());
+        Ok(found.map(|(id, name)| if number.is_some() { name } else { id.to_string() }))
+    }
+
+    /// The list that decides for a file or directory, and whose it is.
+    ///
+    /// # Errors
+    /// `Unsupported` where mode bits decide; as the service says.
+    pub fn acl(&self, request: &Request<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
+        match self.core.call(request, Call::GetAcl { fid })? {
+            Answer::Acl { of, list } => Ok((of, Acl::decode(&list).map_err(|_| Error::Protocol)?)),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Gives a directory this list, or takes its own away.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn set_acl(&self, request: &Request<'_>, fid: Fid, list: Option<&Acl>) -> Result<(), Error> {
+        let list = list.map(|list| list.encode().into());
+        match self.core.call(request, Call::SetAcl { fid, list })? {
+            Answer::Done => Ok(()),
+            _ => Err(Error::Protocol),
+        }
+    }
+}
+
+impl Core {
+    fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+        let uid = request.caller.uid;
+        let (snapshot, stamp) = {
+            let tables = self.tables.lock();
+            let known = tables.rights.of(fid, uid).filter(|_| tables.trusted());
+            if let Some(rights) = known {
+                return Ok((rights, self.stamp()));
+            }
+            (tables.holder.begin(), self.stamp())
+        };
+        let Answer::Rights { of, rights } = self.call(request, Call::Rights { fid })? else {
+            return Err(Error::Protocol);
+        };
+        let rights = Rights(rights);
+        let mut tables = self.tables.lock();
+        let holds = |fid: Fid| tables.holder.promised(fid, snapshot);
+        if holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
+            if of != fid {
+                tables.rights.rule(fid, of);
+            }
+            tables.rights.insert(of, uid, rights);
+        }
+        Ok((rights, stamp))
+    }
+}
+
+/// Somebody of this machine, for whom something is asked though it is another that asks now.
+pub fn somebody(uid: u32) -> Caller {
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: types::Who::NAMED }
+}

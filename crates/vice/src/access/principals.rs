@@ -1,0 +1,21 @@
+//! Who somebody is in the cell, with all groups: asked for at each check, so that a change is in force with the next request (AC-2).
+
+use guard::Cps;
+use types::{Caller, Fault};
+
+use crate::Vice;
+
+/// Knows the cell's principals: the service itself, or a test that has no database.
+pub trait Principals: Send + Sync {
+    /// The caller's current protection subdomain.
+    ///
+    /// # Errors
+    /// `CellAway`, `Medium`.
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault>;
+}
+
+impl Principals for Vice {
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        Vice::cps(self, caller)
+    }
+}
