@@ -134,6 +134,13 @@ check "it is where it was" says "it is there" 1 vos move real -toserver localhos
 check "nothing is left over" test "$(vos listvol --json | grep -c 'releasing\|moving')" -eq 0
 check "is unmounted" unmounted "$tree"
 
+# A server is emptied: what is written there and what is only read there go elsewhere, as they are.
+check "two is evacuated" says "Read-only site of real moved from two" 0 vos evacuate -server two
+check "nothing is left on it" test "$(vos listvol -server two --json | grep -c '"name"')" -eq 0
+check "every site is where it is said to be" says "0 changed" 0 vos syncvldb
+check "and one volume comes back" says "Volume home.bob moved to two" 0 vos move home.bob -toserver two
+check "nothing is unfinished" test "$(vos status --json | grep -c '"unfinished":\[\]')" -eq 3
+check "so nothing can be given up" says "nothing comes in" 1 vos abandon home.bob
 # The database forgets, servers are away.
 kill -9 "$(head -n 1 "$B/server.pid")"
 check "a server that is away is said" says "two" 1 vos examine home.bob

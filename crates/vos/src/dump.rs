@@ -23,6 +23,8 @@ use crate::{Error, Job, NewVolume, examine, partition_no};
 const OPERATION: &str = "restore";
 /// How often, and how long, a volume is asked for that is being swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
+/// The same of one that goes on already, and may have files to be removed still, or is used by people.
+const FREE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A part, and where it begins and ends.
@@ -256,30 +258,31 @@ fn begin_swept(
     next: &mut Next<'_>,
 ) -> Result<(), Error> {
     let Some(first) = next()? else { return Err(Error::Unfit("it has no parts".to_owned())) };
-    let end = Instant::now() + SWEPT_WITHIN;
+    let begun = Instant::now();
     loop {
-        let mut again = Some(first.clone());
+        let (mut again, mut went_on) = (Some(first.clone()), false);
         let mut parts = || match again.take() {
             Some(first) => Ok(Some(first)),
-            None => next(),
-        };
-        match apply(job, server, place, (dump.total_bytes, true), &mut parts) {
-            // Of the first part: nothing was read of the others.
-            Err(error)
-                if error.fault() == Some(Fault::Busy) && Instant::now() < end && is_swept(job, server, place)? =>
-            {
-                std::thread::sleep(PAUSE);
+            None => {
+                went_on = true;
+                next()
             }
-            applied => return applied,
+        };
+        let applied = apply(job, server, place, (dump.total_bytes, true), &mut parts);
+        let is_busy = matches!(&applied, Err(error) if error.fault() == Some(Fault::Busy));
+        if went_on || !is_busy || begun.elapsed() > wait_for(job, server, place)? {
+            return applied;
         }
+        std::thread::sleep(PAUSE);
     }
 }
 
-/// Whether the volume waits for what an earlier attempt left, and not for people.
-fn is_swept(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<bool, Error> {
+/// How long a volume that is busy is waited for.
+fn wait_for(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<Duration, Error> {
     let (begun, _) = incoming(job, server, tree)?;
     let volume = the_volume(job, server, tree)?;
-    Ok(begun.is_none() && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring))
+    let is_swept = begun.is_none() && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring);
+    Ok(if is_swept { SWEPT_WITHIN } else { FREE_WITHIN })
 }
 
 fn the_volume(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<Option<VolumeInfo>, Error> {

@@ -14,6 +14,8 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod abandon;
+mod away;
 mod backup;
 mod claim;
 mod copy;
@@ -33,6 +35,8 @@ mod servers;
 mod sites;
 mod sync;
 
+pub use abandon::{abandon, incoming, is_fetched};
+pub use away::move_site;
 pub use backup::backup;
 pub use copy::copy;
 pub use create::{NewVolume, create};
@@ -41,7 +45,7 @@ pub use error::Error;
 pub use find::{Found, base_name, find};
 pub use job::{Job, Told, Who};
 pub use lock::{lock, unlock};
-pub use moving::{Moved, move_volume};
+pub use moving::{Moved, move_group, move_volume};
 pub use reach::Reach;
 pub use release::{Released, release};
 pub use remove::{finish_removal, remove};

@@ -1,6 +1,6 @@
 //! A volume goes to another server while people use it.
 //!
-//! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, and then snapshots of A, each since the one before, until
+//! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, with the group also backup volume and snapshots, and then snapshots of A, each since the one before, until
 //! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what arrived; (5)
 //! **the database says that the site is B**: from here on it is there; (6) A removes it, and then B serves it; what else A had of the group goes.
 //!
@@ -51,6 +51,24 @@ pub struct Moved {
 /// # Errors
 /// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and behind it the same move goes on.
 pub fn move_volume(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, Error> {
+    move_with(job, group, to, partition, false)
+}
+
+/// The same, with the backup volume and the snapshots.
+///
+/// # Errors
+/// As [`move_volume`].
+pub fn move_group(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, Error> {
+    move_with(job, group, to, partition, true)
+}
+
+fn move_with(
+    job: &Job<'_>,
+    group: Seen<VolumeGroup>,
+    to: ServerId,
+    partition: &str,
+    with_group: bool,
+) -> Result<Moved, Error> {
     let no = partition_no(job.servers, to, partition)?;
     let here = group.record.read_write_site().cloned();
     let from = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
@@ -64,8 +82,10 @@ pub fn move_volume(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partit
     if from.server == to {
         return arrive(job, claim, None, to, &|| {}).map(|()| Moved::default());
     }
-    tell_what_stays(job, &claim.group, from.server)?;
-    let way = Way { job, group: claim.group.clone(), from: from.server, to, no };
+    if !with_group {
+        tell_what_stays(job, &claim.group, from.server)?;
+    }
+    let way = Way { job, group: claim.group.clone(), from: from.server, to, no, with_group };
     let served = Cell::new(Duration::ZERO);
     match way.go(&mut claim, partition) {
         Ok((moved, since)) => {
@@ -95,6 +115,7 @@ struct Way<'j, 'a> {
     from: ServerId,
     to: ServerId,
     no: PartitionNo,
+    with_group: bool,
 }
 
 impl Way<'_, '_> {
@@ -106,7 +127,7 @@ impl Way<'_, '_> {
             wait_idle(job.servers, self.to, id)?;
             remove_arriving(job, self.to, id)?;
         }
-        let mut moved = Moved { bytes: self.fetch_release()?, ..Moved::default() };
+        let mut moved = Moved { bytes: self.fetch_others()?, ..Moved::default() };
         loop {
             let fetched = self.fetch(moved.rounds)?;
             moved.rounds += 1;
@@ -124,7 +145,7 @@ impl Way<'_, '_> {
         let says = claim.switch("it is there from now on", |group| {
             group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
             group.sites.insert(0, site.clone());
-            group.backup = None;
+            group.backup = group.backup.filter(|_| self.with_group);
         });
         match says {
             // Whether it was written is for the database to say.
@@ -138,19 +159,39 @@ impl Way<'_, '_> {
         }
     }
 
-    /// What was released is the base of the next release, wherever that comes from.
-    fn fetch_release(&self) -> Result<u64, Error> {
-        let name = named(&self.group.name, ".readonly")?;
-        let Some(id) = self.group.read_only else { return Ok(0) };
-        let Some(released) = have(self.job.servers, self.from, &name)? else { return Ok(0) };
-        if have(self.job.servers, self.to, &name)?.is_some_and(|there| there.epoch == released.epoch) {
-            return Ok(0);
+    /// What was released is the base of the next release, wherever that comes from; and the group, if it comes along. A tree takes its epochs in their order.
+    fn fetch_others(&self) -> Result<u64, Error> {
+        let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
+        let mut others: Vec<VolumeInfo> = volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
+        others.sort_by_key(|volume| volume.epoch);
+        let mut bytes = 0;
+        for volume in others {
+            if have(self.job.servers, self.to, &volume.name)?.is_some_and(|there| there.epoch == volume.epoch) {
+                continue;
+            }
+            let VolumeInfo { id, name, kind, .. } = volume;
+            let called = String::from_utf8_lossy(name.as_bytes()).into_owned();
+            let finish = Finish::View { id: Some(id), name, kind, replace: true };
+            match self.pull(&format!("fetch {called}"), id, finish) {
+                Ok(more) => bytes += more,
+                // There is something newer at the other server, of a release.
+                Err(Error::Unfit(why)) if kind != VolumeKind::ReadOnly => {
+                    self.job.note(format_args!("{called} does not come along: {why}"));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.pull(
-            "fetch the last release",
-            released.id,
-            Finish::View { id: Some(id), name, kind: VolumeKind::ReadOnly, replace: true },
-        )
+        Ok(bytes)
+    }
+
+    fn comes_along(&self, volume: &VolumeInfo) -> bool {
+        match volume.kind {
+            VolumeKind::ReadWrite => false,
+            VolumeKind::ReadOnly => self.group.read_only == Some(volume.id),
+            VolumeKind::Backup | VolumeKind::Snapshot => {
+                self.with_group && !MOVING.iter().any(|ending| volume.name.as_bytes().ends_with(ending.as_bytes()))
+            }
+        }
     }
 
     /// One snapshot.

@@ -183,3 +183,68 @@ fn a_volume_that_was_released_comes_back_at_once() {
     move_it(&cell, &cell.reach, 0).unwrap();
     is_at(&cell, 0, &written(&cell), "back");
 }
+
+#[test]
+fn backup_and_snapshots_come_along_when_that_is_asked_for() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let group = || cell.group("home").unwrap();
+    let id = group().record.read_write;
+    let seal = VolumeCall::Clone {
+        id: None,
+        of: id,
+        name: common::name("home.snapshot.a"),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
+    cell.reach.call(cell.ids[0], seal).unwrap();
+    let snapshot = written(&cell);
+    cell.write(0, "home", "one", b"later");
+    lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
+    let backup = written(&cell);
+    cell.write(0, "home", "one", b"still later");
+    let (before, names) = (written(&cell), cell.names(0));
+    lead(&cell.reach, |job| vos::move_group(job, group(), cell.ids[1], PARTITION)).unwrap();
+    assert_eq!((cell.names(0), cell.names(1)), (Vec::new(), names));
+    assert_eq!(cell.files(1, "home.snapshot.a"), Some(snapshot));
+    assert_eq!(cell.files(1, "home.backup"), Some(backup));
+    assert!(group().record.backup.is_some());
+    is_at(&cell, 1, &before, "with its group");
+}
+
+#[test]
+fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
+    let shown = Mutex::new(Files::new());
+    let act = |cell: &Cell, servers: &dyn Servers| {
+        let group = cell.group("home").unwrap();
+        lead(servers, |job| vos::move_site(job, group, cell.ids[1], cell.ids[2], PARTITION))
+    };
+    stop_everywhere(
+        3,
+        |cell| {
+            prepare(cell);
+            let group = || cell.group("home").unwrap();
+            lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[1], PARTITION)).unwrap();
+            lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+            *shown.lock().unwrap() = written(cell);
+            cell.write(0, "home", "one", b"not released");
+        },
+        act,
+        |cell, why| {
+            match act(cell, &cell.reach) {
+                Ok(()) => {}
+                // It was through.
+                Err(Error::Unfit(said)) if said.contains("is no read-only site") => {}
+                Err(error) => panic!("{error}: {why}"),
+            }
+            assert_eq!(cell.files(2, "home.readonly").as_ref(), Some(&*shown.lock().unwrap()), "{why}");
+            assert_eq!((cell.files(1, "home.readonly"), cell.names(1)), (None, Vec::new()), "{why}");
+            let group = cell.group("home").unwrap();
+            assert_eq!((group.record.busy.clone(), group.record.sites.len()), (None, 2), "{why}");
+            // The next release finds what it starts from.
+            let sent = lead(&cell.reach, |job| vos::release(job, group)).unwrap();
+            assert!(sent.sites[0].1 < 50_000, "{sent:?}: {why}");
+            assert_eq!(cell.files(2, "home.readonly"), cell.files(0, "home"), "{why}");
+        },
+    );
+}

@@ -138,3 +138,36 @@ fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
         );
     }
 }
+
+/// What was begun and not gone on with is told, and given up: nothing of it is left, and who it came over goes on.
+#[test]
+fn what_is_unfinished_is_told_and_given_up() {
+    let mut cell = Cell::new(2);
+    let (dumps, files) = prepare(&mut cell);
+    let incoming = || vos::incoming(&cell.reach, cell.ids[1]).unwrap();
+    assert_eq!(incoming(), []);
+    // Over a volume: stopped behind the first part.
+    over(&cell, &common::Stopped::new(&cell.reach, 2, false), &dumps[1]).unwrap_err();
+    let tree = cell.group("twin").unwrap().record.read_write;
+    let [one] = incoming()[..] else { panic!("{:?}", incoming()) };
+    assert_eq!((one.tree, one.over, one.since), (tree, true, dumps[1].what.since));
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    let abandon = |tree| lead(&cell.reach, |job| vos::abandon(job, cell.ids[1], tree));
+    let living = common::lead_as(&cell.reach, false, false, &|_| {}, |job| vos::abandon(job, cell.ids[1], tree));
+    assert!(matches!(living, Err(Error::Busy { .. })), "who leads it lives");
+    abandon(tree).unwrap();
+    assert_eq!((incoming(), cell.group("twin").unwrap().record.busy), (Vec::new(), None));
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
+    assert!(matches!(abandon(tree), Err(Error::NoVolume)));
+    // A new one.
+    let (mut parts, new) = (dumps[0].parts.clone().into_iter(), cell.new_volume("new", 1));
+    let stopped = common::Stopped::new(&cell.reach, 3, false);
+    lead(&stopped, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next()))).unwrap_err();
+    let tree = cell.group("new").unwrap().record.read_write;
+    assert_eq!(incoming().iter().map(|one| (one.tree, one.over)).collect::<Vec<_>>(), [(tree, false)]);
+    abandon(tree).unwrap();
+    assert_eq!((incoming(), cell.group("new")), (Vec::new(), None));
+    // Both may be begun again.
+    over(&cell, &cell.reach, &dumps[1]).unwrap();
+    assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
+}

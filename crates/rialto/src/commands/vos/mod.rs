@@ -1,6 +1,7 @@
 //! `rialto vos`: volumes, with the verbs, options and answers that administrators know from OpenAFS. A binary that is called as `vos` is this
 //! command. Options may have one dash or two (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
 
+mod abandon;
 mod addresses;
 mod clone;
 mod copy;
@@ -102,6 +103,7 @@ enum Verb {
     Create(create::Create),
     Remove(remove::Remove),
     Zap(remove::Zap),
+    Abandon(abandon::Abandon),
     Rename(rename::Rename),
     Examine(examine::Examine),
     Listvol(list::Listvol),
@@ -140,6 +142,7 @@ impl Vos {
             Verb::Create(create) => create.run(&office),
             Verb::Remove(remove) => remove.run(&office),
             Verb::Zap(zap) => zap.run(&office),
+            Verb::Abandon(abandon) => abandon.run(&office),
             Verb::Rename(rename) => rename.run(&office),
             Verb::Examine(examine) => examine.run(&office),
             Verb::Listvol(listvol) => listvol.run(&office),

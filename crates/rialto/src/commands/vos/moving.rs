@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use types::{Seen, VolumeGroup};
+use types::{Seen, SiteKind, VolumeGroup, VolumeKind};
 
 use super::create::last_word;
 use super::office::{Office, Site, Spot, text};
@@ -13,21 +13,25 @@ const MOVE_HELP: &str = "\
 EXAMPLES
     rialto vos move home.alice -toserver afs2
     rialto vos move -id home.alice -toserver afs2 -topartition a
+    rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
     rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
 
 People go on using it: what they read and write waits for the time that the last of it takes.
-Its backup volume and its snapshots do not come along: the dry run says which there are. Stopped in
-the middle it is at one of the two servers, whole, and the same command finishes.";
+Its backup volume and its snapshots are removed unless they come along (-withgroup): the dry run says
+which there are. Stopped in the middle it is at one of the two servers, whole, and the same command finishes.";
 
 const EVACUATE_HELP: &str = "\
 EXAMPLES
     rialto vos evacuate -server afs1
     rialto vos evacuate -server afs1 -partition a -toserver afs2
+    rialto vos evacuate -server afs1 -withgroup
     rialto vos evacuate -server afs1 -dryrun
 
-Moves all read-write volumes away, one after the other, each to where most room is. One that
-fails does not keep the others from being moved; the exit code is 1 then. Read-only sites are
-told: add others with 'vos addsite', release, and remove these.";
+Moves all that is there away, one after the other, each to where most room is: read-write volumes
+while people use them, and read-only sites as they are (nothing is released), to servers that have
+none of the volume. One that fails does not keep the others from being moved; the exit code is 1
+then. What is left is said, such as what the database does not know. Backup volumes and snapshots
+of what moves are removed, unless they come along (-withgroup).";
 
 /// Moves a volume to another server while people use it.
 #[derive(Args, Debug)]
@@ -48,6 +52,9 @@ pub struct Move {
     /// The partition there [default: where most room is]
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
+    /// Its backup volume and its snapshots come along.
+    #[arg(long)]
+    withgroup: bool,
     /// VOLUME, instead of the option.
     #[arg(value_name = "VOLUME", num_args = 0..=1)]
     words: Vec<String>,
@@ -65,6 +72,9 @@ pub struct Evacuate {
     /// Likewise.
     #[arg(long, value_name = "PARTITION", requires = "toserver")]
     topartition: Option<String>,
+    /// Backup volumes and snapshots come along.
+    #[arg(long)]
+    withgroup: bool,
 }
 
 impl Move {
@@ -75,7 +85,7 @@ impl Move {
             office.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
         }
         let spot = office.roomiest(&Site { server: Some(self.toserver), partition: self.topartition })?;
-        move_one(office, group, &spot)
+        move_one(office, group, &spot, self.withgroup)
     }
 }
 
@@ -95,20 +105,33 @@ impl Evacuate {
         })?;
         let to = Site { server: self.toserver, partition: self.topartition };
         let (mut moved, mut failed) = (0, 0);
+        let mut count = |done: Result<(), Failure>| match done {
+            Ok(()) => moved += 1,
+            Err(failure) => {
+                eprintln!("rialto vos: {failure}");
+                failed += 1;
+            }
+        };
+        let away = |spot: &Spot| from.iter().all(|one| one.server != spot.server);
         for group in groups {
             let name = text(&group.record.name);
-            if !group.record.read_write_site().is_some_and(is_here) {
-                eprintln!("rialto vos: {name} has a read-only site there");
-                continue;
+            if group.record.read_write_site().is_some_and(is_here) {
+                let spot = roomiest_but(office, &to, &away);
+                count(spot.and_then(|spot| move_one(office, group, &spot, self.withgroup)));
             }
-            let away = |spot: &Spot| from.iter().all(|one| one.server != spot.server);
-            match roomiest_but(office, &to, &away).and_then(|spot| move_one(office, group, &spot)) {
-                Ok(()) => moved += 1,
-                Err(failure) => {
-                    eprintln!("rialto vos: {failure}");
-                    failed += 1;
-                }
+            // As the move left it.
+            let group = office.known(&name)?;
+            let sites = group.record.sites.clone();
+            for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site)) {
+                let has_none = |spot: &Spot| {
+                    let other = |one: &types::Site| one.server == spot.server && one.kind == SiteKind::ReadOnly;
+                    away(spot) && !sites.iter().any(other)
+                };
+                count(roomiest_but(office, &to, &has_none).and_then(|spot| move_site(office, &name, site, &spot)));
             }
+        }
+        if !office.common.dry_run {
+            tell_what_is_left(office, &from)?;
         }
         if !office.common.json && !office.common.dry_run {
             println!("Total volumes moved: {moved}; failed to move: {failed}");
@@ -118,18 +141,53 @@ impl Evacuate {
     }
 }
 
+/// What is on the partitions still, and is not known to be moved.
+fn tell_what_is_left(office: &Office, from: &[Spot]) -> Result<(), Failure> {
+    for spot in from {
+        let what = format!("listing what is left on {}", spot.partition.name);
+        for one in office.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))? {
+            let why = match one.kind {
+                VolumeKind::ReadWrite => "a read-write volume",
+                VolumeKind::ReadOnly => "a read-only volume",
+                VolumeKind::Backup => "a backup volume",
+                VolumeKind::Snapshot => "a snapshot",
+            };
+            eprintln!("rialto vos: {} ({}), {why}, is left there", text(&one.name), one.id.0);
+        }
+    }
+    Ok(())
+}
+
+fn move_site(office: &Office, name: &str, site: &types::Site, spot: &Spot) -> Result<(), Failure> {
+    let (from, to) = (office.server_name(site.server), office.server_name(spot.server));
+    let what = format!("moving the read-only site of {name} from {from} to {to}");
+    // Its record has changed since it was listed.
+    let group = office.known(name)?;
+    office.lead(&what, |job| vos::move_site(job, group, site.server, spot.server, &spot.partition.name))?;
+    match (office.common.dry_run, office.common.json) {
+        (true, _) => {}
+        (false, true) => crate::show::json(&json!({ "site": name, "from": from, "server": to })),
+        (false, false) => println!("Read-only site of {name} moved from {from} to {to} {}", spot.partition.name),
+    }
+    Ok(())
+}
+
 fn roomiest_but(office: &Office, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
     let good = office.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
-        Failure::new("finding a partition", "no other server of the cell answers").mend("name one with -toserver")
+        Failure::new("finding a partition", "no other server of the cell can take it")
+            .mend("add a server, or name one with -toserver")
     })
 }
 
-fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot) -> Result<(), Failure> {
+fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
     let name = text(&group.record.name);
     let (to, partition) = (office.server_name(spot.server), &spot.partition.name);
     let what = format!("moving the volume {name} to {to}");
-    let moved = office.lead(&what, |job| vos::move_volume(job, group, spot.server, partition))?;
+    let moved = office.lead(&what, |job| {
+        let act = if with_group { vos::move_group } else { vos::move_volume };
+        act(job, group, spot.server, partition)
+    })?;
     match (office.common.dry_run, office.common.json) {
         (true, _) => {}
         (false, true) => crate::show::json(&json!({

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use types::{Answer, TaskInfo, TaskState, VolumeCall};
+use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
 use super::list::place;
 use super::office::{Office, Site, Spot};
@@ -19,7 +19,9 @@ EXAMPLES
     rialto vos status
     rialto vos status afs2 -all            also what ended lately, and why
 
-Transactions are what a server fetches from another one, for a release, a copy or a move.";
+Transactions are what a server fetches from another one, for a release, a copy or a move. What is
+unfinished came in some time and is not gone on with: the command that began it finishes it, and
+'rialto vos abandon' gives it up.";
 
 /// Shows the room on partitions.
 #[derive(Args, Debug)]
@@ -87,6 +89,13 @@ fn task_json(task: &TaskInfo) -> Value {
     })
 }
 
+fn unfinished_json(office: &Office, server: ServerId, one: &IncomingTree) -> Value {
+    json!({
+        "volume": one.tree.0, "partition": office.name_of(server, one.partition), "over": one.over,
+        "since": one.since, "epoch": one.epoch, "bytes": one.bytes, "used_bytes": one.used_bytes,
+    })
+}
+
 impl Status {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         place(&mut self.site, self.words);
@@ -97,9 +106,16 @@ impl Status {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             let active: Vec<_> = tasks.iter().filter(|task| self.all || task.state == TaskState::Runs).collect();
+            let runs = |tree| tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
+            let Answer::Incoming { mut trees, .. } = office.ask(&what, server, VolumeCall::Incoming { tree: None })?
+            else {
+                return Err(Failure::new(what, "the server answered something else"));
+            };
+            trees.retain(|one| !runs(one.tree));
             if office.common.json {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
-                crate::show::json(&json!({ "server": name, "transactions": transactions }));
+                let unfinished: Vec<_> = trees.iter().map(|one| unfinished_json(office, server, one)).collect();
+                crate::show::json(&json!({ "server": name, "transactions": transactions, "unfinished": unfinished }));
                 continue;
             }
             match active[..] {
@@ -110,6 +126,18 @@ impl Status {
                 let of = if task.total_bytes == 0 { String::new() } else { format!(" of {}", bytes(task.total_bytes)) };
                 let (number, tree, text) = (task.number, task.tree.0, &task.text);
                 println!("{number:>6}  volume {tree}  {}  {}{of}  {text}", state(task.state), bytes(task.bytes));
+            }
+            if !trees.is_empty() {
+                println!("Unfinished: {} on {name}", trees.len());
+            }
+            for one in trees {
+                let since = if one.since == 0 { String::new() } else { format!(" since epoch {}", one.since) };
+                let over = if one.over { ", over the volume" } else { "" };
+                let (partition, came) = (office.name_of(server, one.partition), bytes(one.bytes));
+                println!(
+                    "        volume {}  on {partition}  epoch {}{since}{over}  {came} came",
+                    one.tree.0, one.epoch
+                );
             }
         }
         Ok(())

@@ -24,7 +24,8 @@ EXAMPLES
     rialto vos zap a home.alice
     rialto vos zap -id 536870915 -backup       its backup volume too
 
-The database is not asked and not told: for what 'vos remove' cannot remove.";
+The database is not asked and not told: for what 'vos remove' cannot remove. What came in and never
+became a volume is for 'vos abandon'.";
 
 /// Removes a volume.
 #[derive(Args, Debug)]

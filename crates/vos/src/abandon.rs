@@ -1,0 +1,65 @@
+//! What began to come in at a server and is not gone on with: told, and given up.
+//!
+//! Steps: the server gives up what came, so that it is as it was; what the database says of a volume that was to be made of it goes, or the claim of a restore over a
+//! volume. Claims of other operations stay: these are finished by the same operation.
+
+use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
+
+use crate::claim::{Claim, need_free};
+use crate::{Error, Job, Servers, examine};
+
+/// Operations that make a volume of what comes in.
+const MAKES: [&str; 2] = ["restore", "copy"];
+/// How those begin that bring a volume into another state.
+const OVER: &str = "restore over ";
+
+/// What comes in at a server, or came and was not gone on with.
+///
+/// # Errors
+/// The server's.
+pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingTree>, Error> {
+    match servers.call(server, VolumeCall::Incoming { tree: None })? {
+        Answer::Incoming { trees, .. } => Ok(trees),
+        _ => Err(Error::Odd(servers.name(server))),
+    }
+}
+
+/// Whether a task of the server fetches for the tree now.
+///
+/// # Errors
+/// The server's.
+pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<bool, Error> {
+    match servers.call(server, VolumeCall::Tasks)? {
+        Answer::Tasks(tasks) => Ok(tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs)),
+        _ => Err(Error::Odd(servers.name(server))),
+    }
+}
+
+/// Gives up what comes in for a tree.
+///
+/// # Errors
+/// `NoVolume` if nothing does; `Busy` while somebody is at it; `Unfit` while the server fetches it; the server's and the database's.
+pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Error> {
+    let begun = incoming(job.servers, server)?.into_iter().find(|one| one.tree == tree).ok_or(Error::NoVolume)?;
+    let seen = job.servers.db().group_of(tree)?;
+    let operation = seen.as_ref().and_then(|seen| Some(seen.record.busy.as_ref()?.operation.clone()));
+    if let Some(seen) = &seen {
+        need_free(job, &seen.record, operation.as_deref())?;
+    }
+    if is_fetched(job.servers, server, tree)? {
+        return Err(Error::Unfit("it is being fetched now".to_owned()));
+    }
+    let finish = Finish::Nothing;
+    job.call("what came is given up", server, VolumeCall::Finish { partition: begun.partition, tree, finish })?;
+    let (Some(seen), Some(operation)) = (seen, operation) else { return Ok(()) };
+    let is_here = seen.record.read_write_site().is_some_and(|site| site.server == server);
+    if begun.over && operation.starts_with(OVER) {
+        return Claim::of(job, seen, &operation)?.done("nobody is at work on it", |_| {}).map(drop);
+    }
+    let was_to_be_made = is_here && MAKES.contains(&operation.as_str());
+    if was_to_be_made && examine(job.servers, server, WhichVolume::Id(tree))?.is_none() {
+        return Claim::of(job, seen, &operation)?.forget();
+    }
+    job.note(format_args!("the claim of '{operation}' stays: do it again, or 'vos unlock' it"));
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! A read-only site goes to another server, as it is: nothing is released.
+//!
+//! Steps: the group is claimed; the new server fetches what the old one shows; the database says that the site is there; the old server's volume goes, unless the read-write
+//! volume is there too, which needs the last release. Readers see the same at both.
+
+use types::{Finish, Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeKind};
+
+use crate::claim::Claim;
+use crate::pulling::{Order, pull};
+use crate::release::{have, named};
+use crate::remove::remove_at;
+use crate::{Error, Job, partition_no};
+
+/// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
+///
+/// # Errors
+/// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's. Done again, it goes on.
+pub fn move_site(
+    job: &Job<'_>,
+    group: Seen<VolumeGroup>,
+    from: ServerId,
+    to: ServerId,
+    partition: &str,
+) -> Result<(), Error> {
+    let no = partition_no(job.servers, to, partition)?;
+    let is_at = |group: &VolumeGroup, server| {
+        group.sites.iter().find(|site| site.server == server && site.kind == SiteKind::ReadOnly).cloned()
+    };
+    let operation = format!("move site {from} {to}");
+    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let old = is_at(&group.record, from);
+    if old.is_none() && !resumed {
+        return Err(Error::Unfit(format!("{} is no read-only site of it", job.servers.name(from))));
+    }
+    if !resumed && (from == to || is_at(&group.record, to).is_some()) {
+        return Err(Error::Unfit(format!("{} is a read-only site of it already", job.servers.name(to))));
+    }
+    let mut claim = Claim::of(job, group, &operation)?;
+    let name = named(&claim.group.name, ".readonly")?;
+    if let Some(old) = old {
+        match fetch(job, &claim.group, (from, to, no)) {
+            Ok(()) => {}
+            Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
+            Err(error) => return Err(error),
+        }
+        let new = Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadOnly, epoch: old.epoch };
+        claim.change("the site is there from now on", |group| {
+            group.sites.retain(|site| (site.server, site.kind) != (from, SiteKind::ReadOnly) && *site != new);
+            group.sites.push(new.clone());
+        })?;
+    }
+    let keeps = claim.group.read_write_site().is_some_and(|site| site.server == from);
+    if !keeps && let Some(left) = have(job.servers, from, &name)? {
+        remove_at(job, from, left.id)?;
+    }
+    claim.done("the site is moved", |_| {}).map(drop)
+}
+
+fn fetch(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    (from, to, no): (ServerId, ServerId, types::PartitionNo),
+) -> Result<(), Error> {
+    let name = named(&group.name, ".readonly")?;
+    let Some(released) = have(job.servers, from, &name)? else { return Ok(()) };
+    if have(job.servers, to, &name)?.is_some_and(|there| there.epoch == released.epoch) {
+        return Ok(());
+    }
+    let finish = Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
+    // Where the tree is already, it stays.
+    let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
+    let order = Order { by: to, partition, from, id: released.id, tree: group.read_write, finish };
+    let what = format!("{}: fetch what {} shows", job.servers.name(to), job.servers.name(from));
+    job.step(what, || pull(job.servers, order, job.tell)).map(drop)
+}
