@@ -156,7 +156,7 @@ impl Renewal {
     }
 
     /// From a thread of its own: shows what is new from the next connection on.
-    pub fn keep(self, tls: Arc<ServerTls>) {
+    pub fn keep(self, tls: &ServerTls) {
         loop {
             std::thread::sleep(LOOK);
             let renewed = self.load().map_err(|error| error.to_string()).and_then(|(identity, authorities)| {

@@ -74,7 +74,7 @@ impl Server {
         let renewal = security::secure_server(cell, &mut config)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         if let (Some(renewal), Some(tls)) = (renewal, config.tls.clone()) {
-            let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(tls));
+            let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(&tls));
             keeping.doing(|| "watching over this server's certificate".to_owned())?;
         }
         for endpoint in serving.endpoints() {
