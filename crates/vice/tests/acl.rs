@@ -1,5 +1,7 @@
 //! Volumes where access lists decide: each call against an obvious evaluation, and what becomes of lists.
 
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
 mod common;
 
 use std::collections::BTreeSet;
