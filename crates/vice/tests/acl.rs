@@ -26,7 +26,7 @@ const ADMIN: u32 = 1009;
 impl Principals for Known {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let id = if caller.uid > 1000 { PrincipalId(caller.uid as i32 - 1000) } else { PrincipalId::ANONYMOUS };
-        let staff = (caller.uid % 2 == 0).then_some(STAFF);
+        let staff = (caller.uid.is_multiple_of(2)).then_some(STAFF);
         let admin = (caller.uid == ADMIN).then_some(PrincipalId::ADMINISTRATORS);
         Ok(Cps::new(id, caller.who.level, staff.into_iter().chain(admin)))
     }
@@ -137,7 +137,7 @@ fn rows(scene: &Scene) -> Vec<Row> {
 
 fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
     let word = |word: &&str| word.chars().all(|letter| if letter == '$' { owns } else { has.contains(&letter) });
-    needs.iter().any(|needed| word(needed))
+    needs.iter().any(word)
 }
 
 proptest! {
