@@ -1,0 +1,73 @@
+#!/bin/bash
+# A volume where access lists decide: an administrator makes it, owners give and deny with fs, and other users of the machine meet what lists say.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+home=$WORK/acl/home local_dir=$WORK/acl/local
+mkdir -p "$home"
+trap 'within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$home" > /dev/null 2>&1' EXIT
+
+vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
+fs() { within 30 "$RIALTO" fs "$@"; }
+# as UID COMMAND...: another user, whom the cell knows by no name.
+as() { local uid=$1; shift; within 30 setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
+lines() { local wanted=$1; shift; [ "$("$@")" = "$wanted" ]; }
+
+check "a volume" vos create real.acl
+check "in which mode bits decide" says "mode bits" 0 vos examine real.acl
+check "what lists would change is told" says "Nobody but administrators" 0 vos setfields real.acl -model acl --dry-run
+check "and not done" says "mode bits" 0 vos examine real.acl
+check "lists decide" vos setfields real.acl -model acl
+check "which is shown" says "access lists" 0 vos examine real.acl
+check "twice is said" says "decide already" 0 vos setfields real.acl -model acl
+check "it is mounted" within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume real.acl "unix:$CELL/server.sock" "$home"
+check "the list of its root" lines "Access list for $home is
+Normal rights:
+  system:administrators rlidwka" fs listacl "$home"
+
+mkdir "$home/open" "$home/shut" && echo text > "$home/open/file"
+chmod 755 "$home/open/file" && chown 4001 "$home/shut"
+check "others do not get in" says "Permission denied" 2 as 4001 ls "$home"
+check "until everybody may look" fs setacl "$home" system:anyuser l
+check "then they see names" lines "open
+shut" as 4001 ls "$home"
+check "directories that were made before keep their lists" says "Permission denied" 2 as 4001 ls "$home/open"
+check "reading is given" fs sa -dir "$home/open" -acl system:anyuser read
+check "and had at once" lines text as 4001 cat "$home/open/file"
+check "writing is not" says "Permission denied" 2 as 4001 sh -c "echo more >> '$home/open/file'"
+check "nor making" says "Permission denied" 1 as 4001 touch "$home/open/new"
+check "access(2) says the same" refused as 4001 test -w "$home/open/file"
+check "and of reading too" as 4001 test -r "$home/open/file"
+check "what one may do is said" says "Callers access to $home/open is rl" 0 as 4001 "$RIALTO" fs getcalleraccess "$home/open"
+check "what is taken away" fs sa "$home/open" system:anyuser none
+check "is gone at once" says "Permission denied" 1 as 4001 cat "$home/open/file"
+check "a negative entry" fs sa "$home/open" system:anyuser rl
+check "denies" fs sa "$home/open" anonymous r -negative
+check "what another gives" says "Permission denied" 1 as 4001 cat "$home/open/file"
+check "the list has both" lines "Access list for $home/open is
+Normal rights:
+  system:administrators rlidwka
+  system:anyuser rl
+Negative rights:
+  anonymous r" fs listacl "$home/open"
+check "in JSON" sh -c "'$RIALTO' fs listacl '$home/open' --json | python3 -c 'import json, sys; v = json.load(sys.stdin); assert v[\"negative\"] == [{\"name\": \"anonymous\", \"rights\": \"r\"}], v'"
+
+check "an owner administers" as 4001 "$RIALTO" fs setacl "$home/shut" system:anyuser rlidwk
+check "so others make files there" as 4002 sh -c "echo theirs > '$home/shut/note'"
+check "and read them" lines theirs as 4003 cat "$home/shut/note"
+check "but administer nothing" says "may change it" 1 as 4002 "$RIALTO" fs setacl "$home/shut" system:anyuser all
+check "a drop box" as 4001 "$RIALTO" fs setacl "$home/shut" system:anyuser li -clear
+check "takes files" as 4002 sh -c "echo secret > '$home/shut/dropped'"
+check "and shows them to nobody" says "Permission denied" 1 as 4003 cat "$home/shut/dropped"
+check "a list is copied" fs copyacl "$home/open" "$home/shut" -clear
+check "entry by entry" test "$(fs listacl "$home/open" | tail -n +2)" = "$(fs listacl "$home/shut" | tail -n +2)"
+check "new directories begin with it" mkdir "$home/shut/below"
+check "and all of it" test "$(fs listacl "$home/shut" | tail -n +2)" = "$(fs listacl "$home/shut/below" | tail -n +2)"
+
+check "wrong letters are explained" says "is no right" 1 fs setacl "$home" system:anyuser rx
+check "and a missing half" says "each with its rights" 1 fs setacl "$home" system:anyuser
+check "initial lists too" says "there are no initial lists" 1 fs listacl "$home" -id
+check "a file has its directory's" says "a file has the list of its directory" 1 fs setacl "$home/open/file" system:anyuser rl
+check "attributes say the same" says "give -101 rl" 0 getfattr --only-values -n rialto.acl "$home/open"
+check "and the caller's rights" lines rlidwka getfattr --only-values -n rialto.rights "$home/open"
+check "where mode bits decide there are none" says "vos setfields" 1 fs listacl "$A"
+finish
