@@ -26,7 +26,10 @@ impl Body {
     /// Up to `length` bytes from `offset` on; fewer only at the end.
     pub fn read(&self, offset: u64, length: u64) -> Vec<u8> {
         let end = offset.saturating_add(length).min(self.size);
-        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        if offset >= end {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; (end - offset) as usize];
         for (number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
             let (from, to) = ((number * PAGE).max(offset), ((number + 1) * PAGE).min(end));
             if from < to {
@@ -52,6 +55,9 @@ impl Body {
 
     /// Zeros `start` to `end` (excluded).
     pub fn zero(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
         let touched: Vec<u64> = self.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(page, _)| *page).collect();
         for page in touched {
             let first = start.max(page * PAGE);

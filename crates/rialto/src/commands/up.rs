@@ -29,8 +29,8 @@ EXAMPLES
     rialto up --at ~/tree
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
     rialto up --dir /srv/rialto --join afs1.example.org:7620 --keys /media/keys
-        a further server of the cell that this one serves, on this machine or another, with a copy
-        of that server's keys/
+        a further server of the cell that this one serves, here or on another machine,
+        with a copy of that server's keys/
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: what runs is left alone, a server that died is started, a mount that died is

@@ -188,7 +188,7 @@ mod tests {
             ("flush", "flush"),
             ("checks --fast", "checkservers"),
             ("checkv", "checkvolumes"),
-            ("getca", "getcacheparms"),
+            ("getcac", "getcacheparms"),
             ("getse", "getserverprefs"),
             ("sets a 5 b 6", "setserverprefs"),
             ("sys --newsys a b", "sysname"),
