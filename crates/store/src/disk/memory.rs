@@ -158,7 +158,7 @@ impl MemFiles {
         self.names.keys().copied().collect()
     }
 
-    fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.files.values().map(|file| (file.pages.len() * PAGE) as u64).sum()
     }
 }

@@ -318,3 +318,33 @@ fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
     assert!(desk.copy.volume(TREE).unwrap().is_none() && !desk.copy.has_tree(TREE).unwrap());
     assert_eq!(desk.copy.incomings().unwrap(), []);
 }
+
+/// A disk that gets full under a stream: said clearly, what was there is as it was, and the stream goes on when there is room again.
+#[test]
+fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
+    let mut desk = Desk::new();
+    let source = desk.source.volume.clone();
+    make_file(&source, &name("large"), |vnode, update| source.write(vnode, 0, &[7; 900_000], update).unwrap());
+    let second = sealed(&desk.source, "second");
+    let first = desk.base.unwrap();
+    desk.machine.set_capacity(600 << 10);
+    let cursor = begin(&second, first, &desk.copy).unwrap();
+    let refused = send(&second, first, &desk.copy, cursor, &mut |_| false);
+    assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
+    desk.check(&desk.copy);
+    // Given up, all is back.
+    desk.copy.abandon_incoming(TREE).unwrap();
+    while desk.copy.sweep(100).unwrap() > 0 {}
+    assert_eq!(findings(&desk.copy), []);
+    assert_eq!(desk.machine.0.lock().files.names(), []);
+    assert!(!desk.volume().is_frozen());
+    desk.check(&desk.copy);
+    // Gone on with, it comes in.
+    let cursor = begin(&second, first, &desk.copy).unwrap();
+    assert!(matches!(send(&second, first, &desk.copy, cursor, &mut |_| false), Err(StoreError::NoSpace)));
+    desk.machine.set_capacity(1 << 40);
+    let cursor = begin(&second, first, &desk.copy).unwrap();
+    assert!(send(&second, first, &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&second);
+    assert_eq!(findings(&desk.copy), []);
+}

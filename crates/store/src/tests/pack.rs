@@ -205,3 +205,26 @@ fn packing_outlives_crashes() {
         assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
     }
 }
+
+/// A disk that gets full while a body is packed: the body stays as it is, nothing is left behind, and it is packed when there is room.
+#[test]
+fn a_full_disk_keeps_bodies_as_they_are() {
+    let world = World::new();
+    let bytes = text(600_000, 4);
+    let no = create(&world, 1, &bytes);
+    let id = seal(&world, "sealed");
+    write(&world, no, 5, b"new");
+    let used = world.machine.0.lock().files.used_bytes();
+    world.machine.set_capacity(used + BLOCK_BYTES);
+    let refused = (0..100).find_map(|_| world.partition.sweep(7).err());
+    assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    assert!(!is_packed(&sealed, no));
+    assert_eq!(all(&sealed, no), bytes);
+    assert_eq!((world.scrub(), world.machine.0.lock().files.used_bytes()), (Vec::new(), used));
+    world.machine.set_capacity(1 << 40);
+    sweep(&world);
+    assert!(is_packed(&sealed, no));
+    assert_eq!(all(&sealed, no), bytes);
+    assert_eq!(world.scrub_all(), []);
+}
