@@ -60,3 +60,4 @@ check "numbers go on" says "Max user id is 503 and max group id is -207" 0 pts l
 check "also after a restart of the server" within 60 "$RIALTO" down --dir "$cell"
 check "which comes back" within 90 "$RIALTO" up --dir "$cell" --at "$at"
 check "with everybody" says "membership: 0" 0 pts examine joseph
+finish

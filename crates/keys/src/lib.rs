@@ -6,16 +6,19 @@
 //!   ca.key       its key: whoever has it makes servers of this cell
 //!   server.pem   this server's certificate
 //!   server.key   its key
+//!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own
 //! ```
 //! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key` along. Each makes its own certificate, anew before
 //! that ends or when its names change. Files are replaced whole.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod at_rest;
 mod authority;
 mod files;
 mod given;
 
+pub use at_rest::{AtRest, at_rest_dir};
 pub use authority::{CellKeys, RENEW_BEFORE};
 pub use given::{authorities_in, identity_in};
 

@@ -127,6 +127,9 @@ pub struct CellConfig {
     /// Whether the server compresses snapshots and copies on its partitions, where the file system below does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compress>,
+    /// Whether what files of new volumes hold is encrypted on the disk, with keys of `keys/at-rest`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypt: bool,
     /// Whether the server speaks clear text too, with clients that ask for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
@@ -155,6 +158,17 @@ pub enum Compress {
     None,
     /// Zstandard.
     Zstd,
+}
+
+/// What a new cell is to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewCell {
+    /// Where its server listens for other machines. Port 0 means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
+    pub listen: Option<SocketAddr>,
+    /// It speaks clear text too.
+    pub clear: bool,
+    /// Its volumes are encrypted on the disk.
+    pub encrypt: bool,
 }
 
 impl CellConfig {
@@ -231,30 +245,24 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, clear and certificate")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear and certificate")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
         Ok(Some(CellDir { dir, config }))
     }
 
-    /// Makes a new cell in `dir`. Port 0 in `listen` means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
-    pub fn create(dir: &Path, name: &str, listen: Option<SocketAddr>, clear: bool) -> Result<CellDir, Failure> {
-        Self::make(dir, name, listen, None, clear)
+    /// Makes a new cell in `dir`.
+    pub fn create(dir: &Path, name: &str, new: NewCell) -> Result<CellDir, Failure> {
+        Self::make(dir, name, new, None)
     }
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
     pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
-        Self::make(dir, name, Some(listen), Some(joins), false)
+        Self::make(dir, name, NewCell { listen: Some(listen), ..NewCell::default() }, Some(joins))
     }
 
-    fn make(
-        dir: &Path,
-        name: &str,
-        listen: Option<SocketAddr>,
-        joins: Option<Joins>,
-        clear: bool,
-    ) -> Result<CellDir, Failure> {
+    fn make(dir: &Path, name: &str, new: NewCell, joins: Option<Joins>) -> Result<CellDir, Failure> {
         check_name(name).map_err(|why| Failure::new("naming the cell", why).mend("choose another name with --cell"))?;
         let make = |path: &Path, mode| {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -266,7 +274,7 @@ impl CellDir {
             make(&dir.join(below), mode)?;
         }
         let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
-        let listen = listen.map(choose).transpose()?;
+        let listen = new.listen.map(choose).transpose()?;
         let config = CellConfig {
             name: name.to_owned(),
             listen,
@@ -277,7 +285,8 @@ impl CellDir {
             addresses: Vec::new(),
             database: joins.map(|joins| joins.database),
             compress: None,
-            clear,
+            encrypt: new.encrypt,
+            clear: new.clear,
             certificate: None,
         };
         let text = format!(
@@ -285,6 +294,7 @@ impl CellDir {
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
+             # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\
              # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server that has the cell's database.\n{}",
             config.text()
@@ -502,12 +512,15 @@ fn free_address(at: IpAddr, dir: &Path) -> Result<SocketAddr, Failure> {
 mod tests {
     use super::*;
 
+    fn on(listen: SocketAddr) -> NewCell {
+        NewCell { listen: Some(listen), ..NewCell::default() }
+    }
+
     #[test]
     fn cells_that_are_down_do_not_wait_for_the_same_port() {
         let dir = tempfile::tempdir().unwrap();
         let any = |name: &str| {
-            let made =
-                CellDir::create(&dir.path().join(name), "x", Some("127.0.0.1:0".parse().unwrap()), false).unwrap();
+            let made = CellDir::create(&dir.path().join(name), "x", on("127.0.0.1:0".parse().unwrap())).unwrap();
             made.config.listen.unwrap().port()
         };
         let ports: std::collections::HashSet<u16> = ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
@@ -520,11 +533,11 @@ mod tests {
         let place = dir.path().join("cell");
         assert!(CellDir::find(&place).unwrap().is_none());
         let listen = "127.0.0.1:7000".parse().unwrap();
-        let made = CellDir::create(&place, "some.cell", Some(listen), false).unwrap();
+        let made = CellDir::create(&place, "some.cell", on(listen)).unwrap();
         let found = CellDir::find(&place).unwrap().unwrap();
         assert_eq!(found.config, made.config);
         assert_eq!((found.config.name.as_str(), found.config.listen), ("some.cell", Some(listen)));
-        let local = CellDir::create(&dir.path().join("local"), "some.cell", None, false).unwrap();
+        let local = CellDir::create(&dir.path().join("local"), "some.cell", NewCell::default()).unwrap();
         assert_eq!(
             CellDir::find(local.dir()).unwrap().unwrap().config.listen,
             None,
@@ -539,7 +552,8 @@ mod tests {
         fs::write(dir.path().join("cell.toml"), "name = \"x\"\nlisten = 5\n").unwrap();
         let message = CellDir::find(dir.path()).unwrap_err().to_string();
         assert!(message.contains("cell.toml") && message.contains("mend that line"), "{message}");
-        let message = CellDir::create(&dir.path().join("new"), "two\nlines", None, false).unwrap_err().to_string();
+        let message =
+            CellDir::create(&dir.path().join("new"), "two\nlines", NewCell::default()).unwrap_err().to_string();
         assert!(message.contains("cannot name a cell") && message.contains("--cell"), "{message}");
         assert!(!dir.path().join("new").exists());
     }

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_whole_partition_without_a_server_is_scrubbed_by_ourselves() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", None, false).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
         assert_eq!(scrub_findings(Some(&cell)).unwrap(), []);
         let config = PartitionConfig { server: "test".into() };
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use keys::{AtRest, at_rest_dir};
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
 
 use super::up::start_server;
@@ -65,7 +67,9 @@ impl Server {
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
-            make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none())?;
+            let options =
+                OpenOptions { keys: Some(keeper(cell)), encrypt: cell.config.encrypt, ..OpenOptions::default() };
+            make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none(), options)?;
         }
         // Before anybody can find the server, and ask it to stop.
         let (stop, stops) = mpsc::channel();
@@ -102,6 +106,11 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
     }
 }
 
+/// The keys of encrypted volumes, which come from elsewhere too.
+fn keeper(cell: &CellDir) -> Arc<dyn KeyKeeper> {
+    Arc::new(AtRest::new(at_rest_dir(cell.dir())))
+}
+
 fn config(cell: &CellDir) -> ServerConfig {
     let mut config = ServerConfig::new(PathBuf::new());
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
@@ -111,6 +120,8 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
+    config.store.encrypt = cell.config.encrypt;
+    config.store.keys = Some(keeper(cell));
     let place = cell.database();
     if matches!(place, CellPlace::Here(_)) {
         config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];
@@ -121,7 +132,7 @@ fn config(cell: &CellDir) -> ServerConfig {
 
 /// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its place and moved there when it is
 /// whole, so that a crash leaves none or a whole one.
-fn make_partition(path: &Path, server: &str, first: bool) -> Result<(), Failure> {
+fn make_partition(path: &Path, server: &str, first: bool, options: OpenOptions) -> Result<(), Failure> {
     if path.exists() {
         return Ok(());
     }
@@ -131,7 +142,7 @@ fn make_partition(path: &Path, server: &str, first: bool) -> Result<(), Failure>
         std::fs::remove_dir_all(&draft).doing(what)?;
     }
     let partition_config = PartitionConfig { server: server.to_owned() };
-    let partition = Partition::create(&draft, &partition_config, OpenOptions::default()).doing(what)?;
+    let partition = Partition::create(&draft, &partition_config, options).doing(what)?;
     if first {
         let root = NewRoot {
             mode: 0o755,
@@ -169,8 +180,8 @@ mod tests {
         let path = dir.path().join("vicep");
         std::fs::create_dir(draft_of(&path)).unwrap();
         std::fs::write(draft_of(&path).join("half"), "left by a crash").unwrap();
-        make_partition(&path, "cell", true).unwrap();
-        make_partition(&path, "cell", true).unwrap();
+        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
+        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
         assert!(!draft_of(&path).exists());
         let partition = Partition::open(&path, OpenOptions::default()).unwrap();
         assert!(partition.volume_named(VOLUME.as_bytes()).unwrap().is_some());

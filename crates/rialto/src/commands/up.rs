@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use crate::cell::{CellDir, NAME_DEFAULT, Where};
+use crate::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
 use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
 use crate::joining;
@@ -60,6 +60,9 @@ pub struct Up {
     /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on, which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest below its directory.
+    #[arg(long, conflicts_with = "join")]
+    encrypt: bool,
     /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
     /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
@@ -130,7 +133,8 @@ impl Up {
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }
-        let cell = CellDir::create(dir, &self.cell, self.listen, self.place.is_clear())?;
+        let new = NewCell { listen: self.listen, clear: self.place.is_clear(), encrypt: self.encrypt };
+        let cell = CellDir::create(dir, &self.cell, new)?;
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
         Ok(cell)
     }

@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_fresh_cell_has_no_faults_and_a_killed_server_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", None, false).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
         let findings = examine(&cell);
         assert!(findings.iter().all(|finding| finding.level < Level::Fail), "{findings:#?}");
         assert_eq!(level_of(&findings, "server"), Some(Level::Warn));
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn leftovers_of_mounts_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = CellDir::create(&dir.path().join("cell"), "test", None, false).unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
         fs::write(cell.mounts().pid_file(&cell.mount_point()), "1\n99\n").unwrap();
         let findings = mount_findings(&cell);
         assert_eq!(level_of(&findings, "mount"), Some(Level::Warn));

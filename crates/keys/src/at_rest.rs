@@ -1,0 +1,174 @@
+//! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt what files hold (`store/cipher.rs`).
+//!
+//! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of them unwrap. What is wrapped says by which: number (u32, little-endian),
+//! nonce (12 bytes), tag (16), the wrapped key (32), AES-256-GCM. So a new key is made first, then everything is wrapped anew, then the old one may go. All servers of a cell that
+//! are to have encrypted volumes need one such directory each; the keys need not be the same.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use store::{KEY_BYTES, KeyKeeper, TreeKey};
+use zeroize::Zeroizing;
+
+const NUMBER_BYTES: usize = 4;
+const NONCE_BYTES: usize = 12;
+const TAG_BYTES: usize = 16;
+
+/// Keys in a directory. Read when they are needed, so that a new one is used at once.
+pub struct AtRest {
+    dir: PathBuf,
+}
+
+impl fmt::Debug for AtRest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AtRest({})", self.dir.display())
+    }
+}
+
+impl AtRest {
+    /// The keys in this directory, which need not be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> AtRest {
+        AtRest { dir: dir.into() }
+    }
+
+    /// The numbers of the keys, ascending.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn numbers(&self) -> io::Result<Vec<u32>> {
+        let found = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            found => found?,
+        };
+        let mut numbers = Vec::new();
+        for entry in found {
+            let name = entry?.file_name();
+            numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".key")?.parse::<u32>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Makes one more key, which wraps from now on; its number. On disk when it returns.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make(&self) -> io::Result<u32> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let mut key = TreeKey::default();
+        openssl::rand::rand_bytes(&mut key[..])?;
+        let text = Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
+        loop {
+            let number = self.numbers()?.last().map_or(1, |last| last + 1);
+            // Whole under its name or not there, and nobody's key is written over.
+            let draft = self.dir.join(format!("{number}.new"));
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            let linked = fs::hard_link(&draft, self.path(number));
+            fs::remove_file(&draft)?;
+            match linked {
+                Ok(()) => {
+                    File::open(&self.dir)?.sync_all()?;
+                    return Ok(number);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("{number}.key"))
+    }
+
+    fn key(&self, number: u32) -> Result<TreeKey, String> {
+        let path = self.path(number);
+        let said = |error: io::Error| format!("the key {}: {error}", path.display());
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(said)?);
+        read_key(text.trim_end()).ok_or_else(|| format!("the key {} is damaged", path.display()))
+    }
+}
+
+fn read_key(text: &str) -> Option<TreeKey> {
+    let mut key = TreeKey::default();
+    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
+impl KeyKeeper for AtRest {
+    /// Makes the first key if there is none.
+    fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
+        let said = |error: io::Error| format!("keys in {}: {error}", self.dir.display());
+        let number = match self.numbers().map_err(said)?.last() {
+            Some(number) => *number,
+            None => self.make().map_err(said)?,
+        };
+        let with = self.key(number)?;
+        let (mut nonce, mut tag) = ([0; NONCE_BYTES], [0; TAG_BYTES]);
+        let sealed = openssl::rand::rand_bytes(&mut nonce)
+            .and_then(|()| encrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(&nonce), &[], &key[..], &mut tag));
+        let sealed = sealed.map_err(|_| "a volume's key cannot be wrapped")?;
+        Ok([&number.to_le_bytes()[..], &nonce, &tag, &sealed].concat())
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String> {
+        let malformed = "a volume's key is malformed";
+        let (number, rest) = wrapped.split_first_chunk::<NUMBER_BYTES>().ok_or(malformed)?;
+        let (nonce, rest) = rest.split_at_checked(NONCE_BYTES).ok_or(malformed)?;
+        let (tag, sealed) = rest.split_at_checked(TAG_BYTES).ok_or(malformed)?;
+        let with = self.key(u32::from_le_bytes(*number))?;
+        let opened = decrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(nonce), &[], sealed, tag).map(Zeroizing::new);
+        let opened = opened.map_err(|_| "a volume's key was wrapped by another key of that number, or is damaged")?;
+        let key: [u8; KEY_BYTES] = opened[..].try_into().map_err(|_| malformed)?;
+        Ok(TreeKey::new(key))
+    }
+}
+
+/// Where a cell's directory has them.
+pub fn at_rest_dir(cell: &Path) -> PathBuf {
+    cell.join("keys").join("at-rest")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_one_key_wrapped_that_key_unwraps_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = AtRest::new(dir.path().join("at-rest"));
+        let key = TreeKey::new([7; KEY_BYTES]);
+        let first = keys.wrap(&key).unwrap();
+        assert_eq!(keys.numbers().unwrap(), [1]);
+        let mode = fs::metadata(keys.path(1)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(keys.make().unwrap(), 2);
+        let second = keys.wrap(&key).unwrap();
+        for wrapped in [&first, &second] {
+            assert_eq!(keys.unwrap(wrapped).unwrap(), key);
+        }
+        fs::remove_file(keys.path(1)).unwrap();
+        assert!(keys.unwrap(&first).unwrap_err().contains("1.key"));
+        for at in 0..second.len() {
+            let mut damaged = second.clone();
+            damaged[at] ^= 1;
+            assert!(keys.unwrap(&damaged).is_err());
+            assert!(keys.unwrap(&second[..at]).is_err());
+        }
+        fs::write(keys.path(2), "not a key\n").unwrap();
+        assert!(keys.unwrap(&second).unwrap_err().contains("damaged"));
+        assert!(!format!("{keys:?}").contains("07"));
+    }
+}
