@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
@@ -71,14 +72,22 @@ fn write_whole(dir: &Path, name: &str, contents: &str) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
+/// How long a lock that is held may still be let go: by a process that is ending, or a child that has not begun its program yet and has our descriptors so long.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_STEP: Duration = Duration::from_millis(10);
+
 /// Takes the lock that a server holds while it has the partition open.
 pub(crate) fn lock(path: &Path) -> Result<fs::File, OpenError> {
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let file = file.map_err(|e| medium(path, "lock", &e))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.display().to_string() }),
-        Err(error) => Err(medium(path, "lock", &error.into())),
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_STEP),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.display().to_string() }),
+            Err(error) => return Err(medium(path, "lock", &error.into())),
+        }
     }
 }
 
