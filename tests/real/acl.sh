@@ -70,4 +70,6 @@ check "a file has its directory's" says "a file has the list of its directory" 1
 check "attributes say the same" says "give -101 rl" 0 getfattr --only-values -n rialto.acl "$home/open"
 check "and the caller's rights" lines rlidwka getfattr --only-values -n rialto.rights "$home/open"
 check "where mode bits decide there are none" says "vos setfields" 1 fs listacl "$A"
+check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
+check "and goes" vos remove real.acl
 finish
