@@ -40,7 +40,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     # What the crates' tests take their number of cases, histories and entries from.
     export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
-    seeds=0..200000 volume_seeds=0..10000 volume_seeds=0..300 fuzz_seconds=600 real=()
+    seeds=0..200000 volume_seeds=0..10000 fuzz_seconds=600 real=()
 else
     seeds=0..10000 volume_seeds=0..300 fuzz_seconds=8 real=(--quick)
 fi
