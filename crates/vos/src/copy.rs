@@ -17,7 +17,7 @@ use crate::{Error, Job, NewVolume, examine};
 /// Makes it; `None` if that was only said. A quota of 0 is that of the other.
 ///
 /// # Errors
-/// As `create` and the servers'.
+/// As `create` and the servers'. `Away` while the other's server does not answer: done again, it goes on.
 pub fn copy(job: &Job<'_>, of: &Seen<VolumeGroup>, new: &NewVolume) -> Result<Option<VolumeInfo>, Error> {
     let from = of.record.read_write_site().map(|site| site.server);
     let from = from.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
@@ -73,6 +73,8 @@ fn seal_and_fetch(
         job.step(format_args!("{}: fetch it", job.servers.name(new.server)), || pull(job.servers, order, job.tell));
     match remove_at(job, from, sealed.id) {
         Err(Error::Refused { fault: Fault::NoVolume, .. }) | Ok(()) => {}
+        // Nobody would look for it once the claim is gone: done again, the copy goes on here.
+        Err(error @ Error::Away { .. }) => return Err(error),
         Err(error) => job.note(format_args!("its snapshot stays: {error}")),
     }
     match (fetched, there()?) {

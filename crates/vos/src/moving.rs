@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    VolumeState, WhichVolume,
+    Fault, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::claim::Claim;
@@ -257,7 +257,7 @@ impl Way<'_, '_> {
         }
         let undone = wait_idle(job.servers, self.to, id)
             .and_then(|()| remove_arriving(job, self.to, id))
-            .and_then(|()| job.call("hold it no longer", self.from, VolumeCall::Hold { id, millis: 0 }).map(drop))
+            .and_then(|()| self.let_go())
             .and_then(|()| remove_snapshots(job, &self.group, self.from));
         match undone {
             Ok(()) => claim.give_up(error),
@@ -265,6 +265,15 @@ impl Way<'_, '_> {
                 job.note(format_args!("not all was taken back: {also}"));
                 error
             }
+        }
+    }
+
+    /// A volume that is not there, whatever the database says, holds nobody up.
+    fn let_go(&self) -> Result<(), Error> {
+        let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
+        match self.job.call("hold it no longer", self.from, call) {
+            Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
+            answer => answer.map(drop),
         }
     }
 }
