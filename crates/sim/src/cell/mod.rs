@@ -157,7 +157,8 @@ impl Run<'_> {
         };
         let unlocked = self.lead(Left::All, unlock).is_ok();
         self.world.lock().forced |= unlocked;
-        unlocked
+        // A removal may have been through, and only its last answer lost.
+        unlocked && self.done(order)
     }
 
     /// What was left after claims were taken off is mended as administrators do it, and every site gets what is there now.
