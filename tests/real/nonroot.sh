@@ -51,6 +51,20 @@ fi
 check "status" rialto status
 check "status in JSON says that it answers" sh -c "$(printf '%q ' "${as[@]}") '$home/rialto' status --json | grep -q '\"state\": *\"answers\"'"
 check "doctor finds nothing wrong" rialto doctor
+# Volumes below mount points, which nobody can mount here: all are in one mount.
+vos() { rialto vos "$@"; }
+check "status says that volumes are in one mount" sh -c "$(printf '%q ' "${as[@]}") '$home/rialto' status | grep -q 'flat on $tree'"
+check "a second volume" vos create home.work
+check "and one below it" vos create home.deep
+check "a mount point" rialto fs mkmount "$tree/work" home.work
+check "is walked through" "${as[@]}" sh -euc 'cd "$1/work" && echo text > file && mkdir dir && cp -r /etc/apt dir/ && diff -r /etc/apt dir/apt && cd dir && [ "$(pwd -P)" = "$1/work/dir" ]' sh "$tree"
+check "one in it too" rialto fs mkmount "$tree/work/deep" home.deep
+check "as deep as they go" "${as[@]}" sh -euc 'echo deep > "$1/work/deep/file" && [ "$(find "$1" -name file | wc -l)" = 3 ] && grep -rqx deep "$1/work"' sh "$tree"
+check "in one mount" test "$(grep -c " $tree" /proc/self/mountinfo)" = 1
+check "no link goes from one to the other" "${as[@]}" sh -c "! ln '$tree/file' '$tree/work/link' 2> /dev/null && mv '$tree/work/file' '$tree/moved' && grep -q text '$tree/moved' && ! test -e '$tree/work/file'"
+check "and nothing takes a mount point away" "${as[@]}" sh -c "! rmdir '$tree/work' 2> /dev/null && ! mv '$tree/work' '$tree/other' 2> /dev/null && test -d '$tree/work/dir'"
+check "a snapshot" vos snapshot create home.work before
+check "is read-only" "${as[@]}" sh -euc '"$1/rialto" fs mkmount "$2/before" home.work.snapshot.before && diff -r /etc/apt "$2/before/dir/apt" && ! touch "$2/before/new" 2> /dev/null && ! sh -c "echo x >> $2/before/dir/apt/sources.list" 2> /dev/null' sh "$home" "$tree"
 kill -9 "$(head -n 1 "$home"/.local/share/rialto/mounts/*.pid)"
 check "up takes a dead mount away and mounts again" rialto up
 check "and the files are there" "${as[@]}" grep -q one "$tree/file"

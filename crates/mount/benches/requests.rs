@@ -20,6 +20,7 @@ mod cell;
 
 // The cell's: `mount_over` overrides it.
 const TRANSPORT: Transport = Transport::Device;
+const FLAT: bool = false;
 
 const ROUNDS: usize = 5;
 

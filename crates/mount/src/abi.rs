@@ -16,6 +16,8 @@ pub const MINOR: u32 = 45;
 pub const MINOR_OLDEST: u32 = 33;
 /// The kernel can drop every cached name at once without a lock from here on.
 pub const MINOR_INC_EPOCH: u32 = 44;
+/// The kernel forgets nodes that nobody uses when it is asked to, from here on.
+pub const MINOR_PRUNE: u32 = 45;
 /// From here on (Linux 6.13) each change of a file has a time of its own, if somebody looked at the one before. 7.42 is Linux 6.14.
 pub const MINOR_FINE_TIMES: u32 = 42;
 
@@ -111,6 +113,8 @@ wire! {
     NotifyInvalInode { ino: u64, off: i64, len: i64 }
     /// Before the bytes.
     NotifyStore { ino: u64, off: u64, size: u32, padding: u32 }
+    /// Before the numbers of the nodes.
+    NotifyPrune { count: u32, padding: u32, spare: u64 }
     /// Before the name and its closing NUL.
     NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
 }
@@ -174,6 +178,7 @@ pub mod notify {
     pub const INVAL_ENTRY: i32 = 3;
     pub const STORE: i32 = 4;
     pub const INC_EPOCH: i32 = 8;
+    pub const PRUNE: i32 = 9;
 }
 
 /// What `INIT` negotiates; bits from 32 on travel in `flags2`.

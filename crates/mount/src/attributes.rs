@@ -4,7 +4,6 @@ use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
 use crate::edges::PORCH_NODE;
-use crate::nodes::Nodes;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
 const FOREVER_SECS: u64 = i32::MAX as u64;
@@ -70,10 +69,10 @@ pub const fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// A status as `GETATTR` and the like return it.
-pub fn attr(status: &Status) -> abi::Attr {
+/// A status as `GETATTR` and the like return it. `number`: the kernel's for the file, here and below.
+fn attr(number: u64, status: &Status) -> abi::Attr {
     abi::Attr {
-        ino: Nodes::number(status.fid),
+        ino: number,
         size: status.size,
         blocks: status.used.div_ceil(SECTOR_BYTES),
         atime: status.accessed.secs as u64,
@@ -94,16 +93,16 @@ pub fn attr(status: &Status) -> abi::Attr {
 }
 
 /// A found or made name. Each part is kept by the kernel only if it may be.
-pub fn entry(status: &Status, name_cacheable: bool, status_cacheable: bool) -> abi::EntryOut {
+pub fn entry(number: u64, status: &Status, name_cacheable: bool, status_cacheable: bool) -> abi::EntryOut {
     abi::EntryOut {
-        nodeid: Nodes::number(status.fid),
+        nodeid: number,
         generation: status.fid.unique.0,
         entry_valid: valid(name_cacheable),
         // Whoever comes by a mount point must ask (`edges.rs`).
         attr_valid: valid(status_cacheable && status.kind != Kind::MountPoint),
         entry_valid_nsec: 0,
         attr_valid_nsec: 0,
-        attr: attr(status),
+        attr: attr(number, status),
     }
 }
 
@@ -136,8 +135,8 @@ pub fn no_entry() -> abi::EntryOut {
 }
 
 /// A status alone.
-pub fn attr_out(status: &Status, cacheable: bool) -> abi::AttrOut {
-    abi::AttrOut { attr_valid: valid(cacheable), attr_valid_nsec: 0, dummy: 0, attr: attr(status) }
+pub fn attr_out(number: u64, status: &Status, cacheable: bool) -> abi::AttrOut {
+    abi::AttrOut { attr_valid: valid(cacheable), attr_valid_nsec: 0, dummy: 0, attr: attr(number, status) }
 }
 
 const fn statx_time(time: Timestamp) -> abi::StatxTime {
@@ -145,8 +144,8 @@ const fn statx_time(time: Timestamp) -> abi::StatxTime {
 }
 
 /// A status with its time of birth.
-pub fn statx_out(status: &Status, cacheable: bool) -> abi::StatxOut {
-    let basic = attr(status);
+pub fn statx_out(number: u64, status: &Status, cacheable: bool) -> abi::StatxOut {
+    let basic = attr(number, status);
     abi::StatxOut {
         attr_valid: valid(cacheable),
         stat: abi::Statx {

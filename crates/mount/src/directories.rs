@@ -90,7 +90,7 @@ impl Task<'_> {
                 self.on.notifier.gives(dir);
             }
             for entry in shown {
-                push_entry(&mut block, entry, names, still);
+                push_entry(&mut block, &self.on.nodes, entry, (names, still));
             }
             self.parts(&[IoSlice::new(&block.bytes)])
         });
@@ -163,29 +163,29 @@ impl Task<'_> {
 
     /// The kernel counts one reference for every entry with a status.
     fn remember_shown(&self, shown: &[ListEntry]) -> Vec<u64> {
-        let with_status = shown.iter().filter(|entry| told(entry).is_some());
+        let with_status = shown.iter().filter(|entry| told(&self.on.nodes, entry).is_some());
         with_status
             .map(|entry| {
                 self.on.nodes.remember(entry.fid, self.header.nodeid);
                 self.venus().remember(entry.fid);
-                Nodes::number(entry.fid)
+                self.on.nodes.number(entry.fid)
             })
             .collect()
     }
 }
 
 /// The status that the kernel is given; not that of a mount point, which it looks up when somebody comes by.
-fn told(entry: &ListEntry) -> Option<&Status> {
-    entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint)
+fn told<'a>(nodes: &Nodes, entry: &'a ListEntry) -> Option<&'a Status> {
+    entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint && nodes.has_room(entry.fid))
 }
 
-fn push_entry(block: &mut Block, entry: &ListEntry, names: bool, still: bool) {
-    let name = entry.name.as_bytes();
-    let of = told(entry)
-        .map(|status| attributes::entry(status, names && sysname::stem(name).is_none(), still && entry.cacheable));
+fn push_entry(block: &mut Block, nodes: &Nodes, entry: &ListEntry, (names, still): (bool, bool)) {
+    let (name, number) = (entry.name.as_bytes(), nodes.number(entry.fid));
+    let kept = names && sysname::stem(name).is_none();
+    let of = told(nodes, entry).map(|status| attributes::entry(number, status, kept, still && entry.cacheable));
     let kind = attributes::dirent_kind(entry.kind);
     let offset = entry.cookie + OFFSET_OF_FIRST;
-    block.push(&of.unwrap_or_default(), Nodes::number(entry.fid), offset, kind, name);
+    block.push(&of.unwrap_or_default(), number, offset, kind, name);
 }
 
 #[cfg(test)]

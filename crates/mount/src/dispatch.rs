@@ -17,29 +17,30 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::abi::{self, opcode};
 use crate::channel::Requester;
 use crate::edges::{Edges, PORCH_NODE};
+use crate::flat::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::listings::Listings;
 use crate::locks::Locks;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Slot};
 use crate::notify::Notifier;
 use crate::request::{DecodeError, Operation, Request, forgets};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
-use crate::{attributes, errno, groups};
+use crate::{attributes, errno, files, groups};
 
 /// From this size on a write's data is kept in the buffer that it came in, not copied out: the buffer is 1 MiB, and many
 /// small writes must not hold one each.
 const KEPT_BYTES_MIN: usize = 64 << 10;
 
-/// What all requests of one mount share.
+/// What all requests of one mount share, or of one volume of a mount of many.
 pub struct Dispatch {
     /// The file system.
     pub venus: Arc<Venus>,
     /// What the kernel knows.
     pub nodes: Arc<Nodes>,
     /// What is under way.
-    pub interrupts: Interrupts,
+    pub interrupts: Arc<Interrupts>,
     /// Takes back what the kernel caches.
     pub notifier: Arc<Notifier>,
     /// Directories that are being listed.
@@ -52,6 +53,10 @@ pub struct Dispatch {
     pub volumes: Arc<Volumes>,
     /// Volumes below, if they are mounted.
     pub edges: Option<Arc<Edges>>,
+    /// All other volumes of the mount, if it shows them.
+    pub flat: Option<Arc<Flat>>,
+    /// The volume is read-only, and the kernel does not refuse changes by itself.
+    pub refuses_changes: bool,
     /// What `@sys` means, in all mounts of this client.
     pub sysnames: Arc<Sysnames>,
     /// Something was asked since [`Self::was_used`].
@@ -108,6 +113,23 @@ impl Task<'_> {
         self.on.nodes.fid(node).ok_or(Refusal(Errno::STALE))
     }
 
+    /// A second file of a request, which must be of the same volume.
+    pub(crate) fn fid_beside(&self, node: u64) -> Result<Fid, Refusal> {
+        if self.on.nodes.has_number(node) { self.fid_of(node) } else { Err(Refusal(Errno::XDEV)) }
+    }
+
+    /// The same request, as one of another volume of the mount.
+    pub(crate) fn in_volume<'b>(&'b self, on: &'b Dispatch) -> Task<'b> {
+        let Task { header, requester, cancel, groups, .. } = *self;
+        Task { on, header, requester, caller: self.caller.clone(), cancel, groups }
+    }
+
+    /// Whether all volumes on the way here are read-only, so that mount points prefer such.
+    pub(crate) fn prefers_read_only(&self) -> bool {
+        let flat = self.on.flat.as_ref().is_some_and(|flat| flat.is_read_only(self.on.nodes.slot()));
+        flat || self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only())
+    }
+
     pub(crate) fn name(&self, bytes: &[u8]) -> Result<Name, Refusal> {
         Ok(Name::new(bytes)?)
     }
@@ -158,6 +180,15 @@ impl Task<'_> {
                 }
                 _ => {}
             }
+        }
+        if let Some(flat) = &self.on.flat
+            && flat.ends_at(self.header.nodeid)
+        {
+            flat.enter(self, self.fid()?)?;
+            return Err(Refusal(Errno::STALE));
+        }
+        if self.on.refuses_changes && is_change(&operation) {
+            return Err(Refusal(Errno::ROFS));
         }
         match operation {
             Operation::Lookup { name } => self.lookup(name),
@@ -216,6 +247,26 @@ impl Task<'_> {
     }
 }
 
+/// Whether the kernel refuses it where a mount is read-only.
+fn is_change(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Open(of) => files::writes(of.flags),
+        Operation::Setattr(_)
+        | Operation::Symlink { .. }
+        | Operation::Mknod { .. }
+        | Operation::Mkdir { .. }
+        | Operation::Unlink { .. }
+        | Operation::Rmdir { .. }
+        | Operation::Rename { .. }
+        | Operation::Link { .. }
+        | Operation::Create { .. }
+        | Operation::Tmpfile(_)
+        | Operation::Setxattr { .. }
+        | Operation::Removexattr { .. } => true,
+        _ => false,
+    }
+}
+
 impl Dispatch {
     fn see_through(
         &self,
@@ -245,16 +296,42 @@ impl Dispatch {
             if let Some(edges) = self.edges.as_ref().filter(|_| self.nodes.fid(node).is_none()) {
                 edges.forget(node);
             }
+            if let Some(flat) = self.flat.as_ref().filter(|_| self.nodes.fid(node).is_none()) {
+                flat.forget(node);
+            }
             self.venus.forget(fid, count);
         }
+    }
+
+    /// With the dispatch of the volume that this node is of.
+    fn of<R>(&self, node: u64, run: impl FnOnce(&Dispatch) -> R) -> Option<R> {
+        match &self.flat {
+            Some(flat) if Slot::of(node) != Slot::FIRST => flat.dispatch(Slot::of(node)).map(|other| run(&other)),
+            _ => Some(run(self)),
+        }
+    }
+
+    fn run(
+        &self,
+        header: abi::InHeader,
+        requester: &dyn Requester,
+        run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
+    ) {
+        if self.of(header.nodeid, |on| on.see_through(header, requester, run)).is_none() {
+            let _ = requester.reply(header.unique, Err(Errno::STALE));
+        }
+    }
+
+    fn forget_any(&self, node: u64, count: u64) {
+        self.of(node, |on| on.forget(node, count));
     }
 
     /// Operations that have no reply.
     fn take_notice(&self, request: &Request<'_>) -> bool {
         match request.operation {
             Operation::Interrupt { unique } => self.interrupts.interrupt(unique),
-            Operation::Forget { lookups } => self.forget(request.header.nodeid, lookups),
-            Operation::BatchForget(bytes) => forgets(bytes).for_each(|one| self.forget(one.nodeid, one.nlookup)),
+            Operation::Forget { lookups } => self.forget_any(request.header.nodeid, lookups),
+            Operation::BatchForget(bytes) => forgets(bytes).for_each(|one| self.forget_any(one.nodeid, one.nlookup)),
             _ => return false,
         }
         true
@@ -288,13 +365,13 @@ impl Handler for Dispatch {
                 (header, of, data.len())
             }
             Ok(Request { header, operation }) => {
-                return self.see_through(header, requester, |task| task.run(operation));
+                return self.run(header, requester, |task| task.run(operation));
             }
         };
         // The data is the end of the request: what is written keeps the buffer, and nothing is copied.
         let whole = Bytes::from(std::mem::take(bytes));
         let data = whole.slice(whole.len() - length..);
-        self.see_through(header, requester, |task| task.write(&of, data));
+        self.run(header, requester, |task| task.write(&of, data));
     }
 
     fn ended(&self) {

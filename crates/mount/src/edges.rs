@@ -36,7 +36,6 @@ use crate::errno;
 use crate::forerunner::Forerunner;
 use crate::mount::{Mount, Transport};
 use crate::mounting::{self, MountNumber};
-use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::sysname::Sysnames;
 use crate::workers::WorkersConfig;
@@ -159,10 +158,10 @@ impl Edges {
     }
 
     /// The kernel is about to be given this mount point.
-    pub fn remember(&self, fid: Fid) {
+    pub fn remember(&self, number: u64, fid: Fid) {
         let new = || Arc::new(Point { fid, state: Mutex::default(), changed: Condvar::new() });
         let mut points = self.points.lock();
-        let point = points.entry(Nodes::number(fid)).or_insert_with(new);
+        let point = points.entry(number).or_insert_with(new);
         if point.fid != fid {
             // The slot is used anew; the kernel detached what was there with the name.
             let gone = std::mem::replace(point, new());

@@ -33,6 +33,11 @@ fn open_mode(flags: u32) -> OpenMode {
     }
 }
 
+/// Whether a file is opened to be changed.
+pub(crate) fn writes(flags: u32) -> bool {
+    open_mode(flags).write
+}
+
 /// What `fallocate` is to do; `None`: not offered.
 fn allocate_mode(mode: u32) -> Option<AllocateMode> {
     const KEEP_SIZE: u32 = 0x01;

@@ -63,6 +63,11 @@ impl Agreement {
         self.minor >= abi::MINOR_INC_EPOCH
     }
 
+    /// Whether [`abi::notify::PRUNE`] is understood.
+    pub fn has_prune(&self) -> bool {
+        self.minor >= abi::MINOR_PRUNE
+    }
+
     /// Whether the kernel may open directories without a word.
     pub fn has_silent_opendir(&self) -> bool {
         self.flags & init::NO_OPENDIR_SUPPORT != 0

@@ -15,6 +15,7 @@ mod dispatch;
 mod edges;
 mod errno;
 mod files;
+mod flat;
 pub mod forerunner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

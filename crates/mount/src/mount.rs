@@ -16,13 +16,13 @@ use zerocopy::IntoBytes;
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
 use crate::edges::{self, Edges, Place, Plan};
+use crate::flat::{self, Flat};
 use crate::forerunner::{Forerunner, Root};
 use crate::init::{Agreement, Wishes, negotiate};
-use crate::interrupts::Interrupts;
 use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::mounting::{self, MountError, Target};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Slot};
 use crate::notify::Notifier;
 use crate::request::{Operation, Request};
 use crate::rings::{self, Rings};
@@ -48,8 +48,8 @@ pub struct MountConfig {
     pub transport: Transport,
     /// The command, as a program and its arguments, that runs [`crate::forerunner::run`]; only root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
-    /// Volumes below mount points are mounted, each as a file system of its own; only root's mounts can do that.
-    pub edges: bool,
+    /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file system of its own, which only root's mounts can do.
+    pub flat: bool,
     /// How long a volume stays mounted below its mount point that nobody uses.
     pub idle: Duration,
 }
@@ -81,7 +81,7 @@ impl MountConfig {
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
             forerunner: None,
-            edges: rustix::process::geteuid().is_root(),
+            flat: !rustix::process::geteuid().is_root(),
             idle: IDLE,
         }
     }
@@ -96,6 +96,14 @@ pub struct Mount {
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
+}
+
+/// What becomes of volumes below; both with the volumes on the way to the first and whether all of them are read-only.
+enum Below {
+    /// Each is mounted by itself.
+    Mounted(Place, (Vec<VolumeId>, bool)),
+    /// They are shown in this mount.
+    Shown((Vec<VolumeId>, bool)),
 }
 
 /// Who serves a mount.
@@ -178,16 +186,25 @@ impl Mount {
             volumes: Arc::clone(volumes),
         };
         let read_only = volume.is_read_only();
-        let target =
-            Target { path: config.mountpoint, source: config.source, allow_other: config.allow_other, read_only };
+        // The kernel's refusal of changes would be one for all volumes of the mount.
+        let target = Target {
+            path: config.mountpoint,
+            source: config.source,
+            allow_other: config.allow_other,
+            read_only: read_only && !config.flat,
+        };
         let device = Device::new(mounting::mount(&target)?);
-        let edges = config.edges.then(|| (Place::Path(target.path.clone()), vec![volume.id()], read_only));
-        match Self::serve(device, root, venus, plan, edges) {
+        let way = (vec![volume.id()], read_only);
+        let below = if config.flat { Below::Shown(way) } else { Below::Mounted(Place::Path(target.path.clone()), way) };
+        match Self::serve(device, root, venus, plan, below) {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
                 mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
                 if let Some(edges) = &mount.dispatch.edges {
                     edges::look_after(edges).map_err(MountError::Threads)?;
+                }
+                if let Some(flat) = &mount.dispatch.flat {
+                    flat::look_after(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
                 Ok(mount)
@@ -219,7 +236,8 @@ impl Mount {
             read_only: volume.is_read_only(),
         };
         let (device, attached) = mounting::detached(&target)?;
-        let mount = Self::serve(Device::new(device), root, venus, plan.clone(), Some((place, way, read_only)))?;
+        let mount =
+            Self::serve(Device::new(device), root, venus, plan.clone(), Below::Mounted(place, (way, read_only)))?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
@@ -228,42 +246,50 @@ impl Mount {
     fn goes_ahead(&self, forerunner: Option<&Arc<Forerunner>>, root: impl FnOnce() -> Result<Root, Errno>) {
         let Some(forerunner) = forerunner else { return };
         match root() {
-            Ok(root) => self.notifier.send_ahead(forerunner, root),
+            Ok(root) => {
+                self.notifier.send_ahead(forerunner, root);
+                self.dispatch.flat.iter().for_each(|flat| flat.goes_ahead(forerunner, root));
+            }
             Err(error) => tracing::warn!(%error, "nothing is listed ahead"),
         }
     }
 
-    fn serve(
-        device: Device,
-        root: Status,
-        venus: Arc<Venus>,
-        plan: Plan,
-        edges: Option<(Place, Vec<VolumeId>, bool)>,
-    ) -> Result<Mount, MountError> {
+    fn serve(device: Device, root: Status, venus: Arc<Venus>, plan: Plan, below: Below) -> Result<Mount, MountError> {
         let (config, transport) = (plan.workers, plan.transport);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
-        let wishes = Wishes { rings: wants_rings, acl: root.by_list };
+        // Access lists may decide in any volume of a mount of many.
+        let acl = root.by_list || matches!(below, Below::Shown(_));
+        let wishes = Wishes { rings: wants_rings, acl };
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
-        let nodes = Arc::new(Nodes::new(root.fid));
+        let nodes = Arc::new(match below {
+            Below::Shown(_) => Nodes::in_slot(root.fid, Slot::FIRST),
+            Below::Mounted(..) => Nodes::new(root.fid),
+        });
         let notifying = device.another().map_err(MountError::Device)?;
-        let notifier = Arc::new(Notifier::new(notifying, Arc::clone(&nodes), agreement));
+        let notifier = Arc::new(Notifier::new(Arc::clone(&notifying), Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
-        let edges = edges.map(|(place, way, read_only)| Edges::new(&venus, plan, place, (way, read_only), &notifier));
+        let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
+        let (edges, flat) = match below {
+            Below::Mounted(place, way) => (Some(Edges::new(&venus, plan, place, way, &notifier)), None),
+            Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
+        };
         let dispatch = Arc::new(Dispatch {
             venus,
             nodes,
-            interrupts: Interrupts::default(),
+            interrupts: flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default(),
             notifier: Arc::clone(&notifier),
             listings: Listings::default(),
             locks: Locks::default(),
             agreement,
             volumes,
             edges,
+            flat,
+            refuses_changes,
             sysnames,
             used: AtomicBool::new(true),
         });
@@ -302,9 +328,10 @@ impl Mount {
         self.dispatch.edges.iter().for_each(|edges| edges.leave_all());
     }
 
-    /// Volumes that are mounted below.
+    /// Volumes that are mounted or shown below.
     pub fn volumes_below(&self) -> usize {
-        self.dispatch.edges.as_ref().map_or(0, |edges| edges.count())
+        let mounted = self.dispatch.edges.as_ref().map_or(0, |edges| edges.count());
+        mounted + self.dispatch.flat.as_ref().map_or(0, |flat| flat.count())
     }
 
     /// How requests come: never [`Transport::Auto`].
@@ -323,6 +350,9 @@ impl Mount {
         if let Some(edges) = &self.dispatch.edges {
             edges.wait();
         }
+        if let Some(flat) = &self.dispatch.flat {
+            flat.end();
+        }
     }
 
     /// Unmounts, and waits for the end if nobody uses it. While it is in use it leaves its place and serves its users until
@@ -335,6 +365,7 @@ impl Mount {
             forerunner.end();
         }
         self.notifier.call_back();
+        self.dispatch.flat.iter().flat_map(|flat| flat.dispatches()).for_each(|volume| volume.notifier.call_back());
         if self.served.is_over() {
             return Ok(());
         }

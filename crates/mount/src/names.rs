@@ -1,6 +1,7 @@
 //! Operations on names: finding, making, moving and taking them away.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -10,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::dispatch::{Refusal, Task};
 use crate::edges::{Edges, PORCH, PORCH_NODE};
-use crate::nodes::Nodes;
+use crate::flat::Flat;
 use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
@@ -22,18 +23,24 @@ impl Task<'_> {
     pub(crate) fn entry(&self, name: &[u8], entry: &Entry, opened: Option<&Opened>) {
         let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
+        if !self.on.nodes.has_room(fid) {
+            self.take_back(fid, opened);
+            return self.refuse(Errno::OVERFLOW);
+        }
+        let number = self.on.nodes.number(fid);
         self.on.nodes.remember(fid, parent);
         if entry.status.kind == Kind::MountPoint
             && let Some(edges) = &self.on.edges
         {
-            edges.remember(fid);
+            edges.remember(number, fid);
             // What leads nowhere says so when it is looked at.
-            let _ = edges.enter(&self.request(), Nodes::number(fid));
+            let _ = edges.enter(&self.request(), number);
         }
         let dir = self.on.nodes.fid(parent);
         let status = self.permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
+                number,
                 &status,
                 still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
                 still && entry.cacheable,
@@ -47,10 +54,16 @@ impl Task<'_> {
             }
         });
         if sent.is_err() {
-            self.on.forget(Nodes::number(fid), 1);
-            if let Some(opened) = opened {
-                let _ = self.venus().release(&self.request(), opened.handle, None);
-            }
+            self.on.nodes.forget(number, 1);
+            self.take_back(fid, opened);
+        }
+    }
+
+    /// The kernel does not get what was found and opened for it.
+    fn take_back(&self, fid: Fid, opened: Option<&Opened>) {
+        self.venus().forget(fid, 1);
+        if let Some(opened) = opened {
+            let _ = self.venus().release(&self.request(), opened.handle, None);
         }
     }
 
@@ -60,7 +73,10 @@ impl Task<'_> {
             return Ok(());
         }
         match self.find(self.fid()?, name)? {
-            Found::Entry(entry) => self.entry(name, &entry, None),
+            Found::Entry(entry) => match &self.on.flat {
+                Some(flat) if entry.status.kind == Kind::MountPoint => self.enter(flat, name, &entry),
+                _ => self.entry(name, &entry, None),
+            },
             Found::Absent { cacheable, stamp } => {
                 let cacheable = cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
@@ -71,6 +87,46 @@ impl Task<'_> {
                     }
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// Replies with the root of the volume that a mount point leads to (`flat.rs`), which was found under this name.
+    fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &Entry) {
+        let fid = point.status.fid;
+        let visit = match flat.enter(self, fid) {
+            Ok(visit) => visit,
+            Err(errno) => {
+                tracing::debug!(%fid, %errno, "a mount point leads nowhere");
+                flat.is_dead_end(self.on.nodes.number(fid));
+                let unkept = Entry { name_cacheable: false, ..*point };
+                return self.entry(name, &unkept, None);
+            }
+        };
+        // The look-up counted a reference that the kernel does not get.
+        self.venus().forget(fid, 1);
+        let below = self.in_volume(visit.dispatch());
+        if let Err(Refusal(errno)) = self.entry_of(&below, point, sysname::stem(name).is_none()) {
+            self.refuse(errno);
+        }
+    }
+
+    /// The name is kept as this volume promises, and the root's status as its own does.
+    fn entry_of(&self, below: &Task<'_>, point: &Entry, kept: bool) -> Result<(), Refusal> {
+        let (nodes, venus) = (&below.on.nodes, below.venus());
+        let found = venus.getattr(&below.request(), nodes.root())?;
+        let status = below.permitted(found.status, None);
+        venus.remember(nodes.root());
+        nodes.remember(nodes.root(), self.header.nodeid);
+        let number = nodes.number(nodes.root());
+        let named = kept && point.name_cacheable && self.on.agreement.has_epochs();
+        let sent = self.venus().answering(point.stamp, |name_still| {
+            venus.answering(found.stamp, |still| {
+                self.value(&attributes::entry(number, &status, name_still && named, still && found.cacheable))
+            })
+        });
+        if sent.is_err() {
+            below.on.forget(number, 1);
         }
         Ok(())
     }
@@ -97,8 +153,9 @@ impl Task<'_> {
         let found = self.venus().getattr(&self.request(), fid)?;
         self.venus().remember(fid);
         self.on.nodes.remember(fid, PORCH_NODE);
-        if self.value(&attributes::entry(&found.status, false, false)).is_err() {
-            self.on.forget(Nodes::number(fid), 1);
+        let number = self.on.nodes.number(fid);
+        if self.value(&attributes::entry(number, &found.status, false, false)).is_err() {
+            self.on.forget(number, 1);
         }
         Ok(())
     }
@@ -124,7 +181,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), Refusal> {
-        let (fid, dir) = (self.fid_of(oldnodeid)?, self.fid()?);
+        let (fid, dir) = (self.fid_beside(oldnodeid)?, self.fid()?);
         let entry = self.venus().link(&self.request(), fid, dir, &self.name(name)?)?;
         self.entry(name, &entry, None);
         Ok(())
@@ -149,7 +206,7 @@ impl Task<'_> {
             RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return Err(Refusal(Errno::INVAL)),
         };
-        let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_of(newdir)?);
+        let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_beside(newdir)?);
         let (from, to): (Name, Name) = (self.name(from)?, self.name(to)?);
         self.venus().rename(&self.request(), (from_dir, &from), (to_dir, &to), mode)?;
         self.done();

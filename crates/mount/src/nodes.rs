@@ -1,6 +1,7 @@
 //! What the kernel's node numbers mean, and how often it was given each.
 //!
-//! A node's number is its vnode's; the root is 1 in both worlds. The kernel counts how often it was given a node and
+//! A node's number is its vnode's; the root is 1 in both worlds. Where one mount shows many volumes (`flat.rs`) the upper bits say which of them is meant: its [`Slot`], which
+//! is 0 for the first. The kernel counts how often it was given a node and
 //! takes that back with forgets. A slot may be used again while the kernel still knows the earlier file by the same number:
 //! the newer file then takes the number over, together with what is left of the count (the kernel's forgets name only
 //! the number), and the generation in the reply tells the kernel that the earlier one is dead.
@@ -41,6 +42,33 @@ fn number_at(row: u64, at: usize) -> u64 {
     (row / 2 * ROW as u64 + at as u64) * 2 + row % 2
 }
 
+/// Which volume of a mount a number belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slot(u16);
+
+impl Slot {
+    /// That of the volume whose root is the mount's.
+    pub const FIRST: Slot = Slot(0);
+    /// Where the slot begins in a number. No volume has so many files that its vnodes came there.
+    const SHIFT: u32 = 48;
+
+    /// The one after the first that is given out as number `count`, from 0 on; none if there are no more.
+    pub fn new(count: usize) -> Option<Slot> {
+        // The last one would give a root the number of the porch.
+        u16::try_from(count + 1).ok().filter(|slot| *slot < u16::MAX).map(Slot)
+    }
+
+    /// Whose number it is.
+    pub fn of(number: u64) -> Slot {
+        Slot((number >> Self::SHIFT) as u16)
+    }
+
+    /// Added to its vnodes.
+    fn base(self) -> u64 {
+        u64::from(self.0) << Self::SHIFT
+    }
+}
+
 /// A part of the nodes, by rows.
 #[derive(Default)]
 struct Shard {
@@ -52,6 +80,8 @@ struct Shard {
 /// The nodes that the kernel may name.
 pub struct Nodes {
     root: Fid,
+    /// None: all numbers of the mount are this volume's.
+    slot: Option<Slot>,
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -65,7 +95,27 @@ impl Shard {
 impl Nodes {
     /// With nothing but the root, which is never forgotten.
     pub fn new(root: Fid) -> Self {
-        Nodes { root, shards: Default::default() }
+        Nodes { root, slot: None, shards: Default::default() }
+    }
+
+    /// Of one of many volumes of a mount. The roots of all but the first are nodes as others are.
+    pub fn in_slot(root: Fid, slot: Slot) -> Self {
+        Nodes { slot: Some(slot), ..Self::new(root) }
+    }
+
+    /// Which of the mount's volumes it is.
+    pub fn slot(&self) -> Slot {
+        self.slot.unwrap_or_default()
+    }
+
+    /// Whether the number is of this volume.
+    pub fn has_number(&self, number: u64) -> bool {
+        self.slot.is_none_or(|slot| slot == Slot::of(number))
+    }
+
+    /// Whether the file can have a number.
+    pub fn has_room(&self, fid: Fid) -> bool {
+        self.slot.is_none() || Slot::of(fid.vnode.0) == Slot::FIRST
     }
 
     /// The root of the volume that is shown.
@@ -74,8 +124,8 @@ impl Nodes {
     }
 
     /// The kernel's number for `fid`.
-    pub fn number(fid: Fid) -> u64 {
-        fid.vnode.0
+    pub fn number(&self, fid: Fid) -> u64 {
+        fid.vnode.0 | self.slot().base()
     }
 
     fn shard(&self, node: u64) -> &Mutex<Shard> {
@@ -92,12 +142,12 @@ impl Nodes {
 
     /// All files that the kernel has are of one volume.
     fn fid_of(&self, number: u64, node: &Node) -> Fid {
-        Fid { volume: self.root.volume, vnode: VnodeNo(number), unique: node.unique }
+        Fid { volume: self.root.volume, vnode: VnodeNo(number ^ self.slot().base()), unique: node.unique }
     }
 
     /// The kernel is about to be given `fid`, found in `parent`.
     pub fn remember(&self, fid: Fid, parent: u64) {
-        let number = Self::number(fid);
+        let number = self.number(fid);
         debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
         if number == abi::ROOT_ID {
             return;
@@ -131,7 +181,12 @@ impl Nodes {
 
     /// Whether the kernel has, or is about to have, this very file.
     pub fn knows(&self, fid: Fid) -> bool {
-        self.fid(Self::number(fid)) == Some(fid)
+        self.fid(self.number(fid)) == Some(fid)
+    }
+
+    /// Whether the kernel has none but the root of the mount.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().rows.is_empty())
     }
 
     /// What `..` is in the directory.
@@ -139,9 +194,9 @@ impl Nodes {
         self.shard(node).lock().parents.get(&node).copied().unwrap_or(abi::ROOT_ID)
     }
 
-    /// Every file that the kernel may have, the root first.
+    /// Every file that the kernel may have, the mount's root first.
     pub fn all(&self) -> Vec<Fid> {
-        let mut all = vec![self.root];
+        let mut all: Vec<Fid> = if self.slot() == Slot::FIRST { vec![self.root] } else { Vec::new() };
         for shard in &self.shards {
             for (row, nodes) in &shard.lock().rows {
                 let known = nodes.iter().enumerate().filter(|(_, node)| node.lookups > 0);

@@ -37,6 +37,8 @@ use crate::nodes::Nodes;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a break waits for the forerunner to take in a page that it was given: a millisecond, on a machine that is not busy.
 const TAKING_IN: Duration = Duration::from_millis(200);
+/// Nodes that the kernel is asked to forget at once.
+const PRUNED_MAX: usize = 512;
 /// How long a break waits for one name to end.
 const NAME_PATIENCE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -96,7 +98,7 @@ impl Notifier {
             return self.names();
         }
         let (done, _) = mpsc::channel();
-        if self.end(Ending { parent: Nodes::number(dir), name: name.clone(), done }).is_err() {
+        if self.end(Ending { parent: self.nodes.number(dir), name: name.clone(), done }).is_err() {
             self.names();
         }
     }
@@ -119,7 +121,7 @@ impl Notifier {
     /// A page of `dir` is about to be answered with names.
     pub fn gives(&self, dir: Fid) {
         if let Some((forerunner, root)) = self.forerunner() {
-            forerunner.gives(root, Nodes::number(dir));
+            forerunner.gives(root, self.nodes.number(dir));
         }
     }
 
@@ -131,7 +133,7 @@ impl Notifier {
     /// wait for the server) is not waited for here, since the server may be waiting for us.
     fn end_given(&self, dir: Fid) {
         let Some((forerunner, root)) = self.forerunner() else { return };
-        let node = Nodes::number(dir);
+        let node = self.nodes.number(dir);
         match forerunner.taken_in(root, node, TAKING_IN) {
             None => {}
             Some(true) => self.names(),
@@ -164,6 +166,23 @@ impl Notifier {
         }
     }
 
+    /// Has the kernel forget what nobody uses. One that cannot forgets when it wants the room.
+    pub fn prune(&self) {
+        if !self.agreement.has_prune() {
+            return;
+        }
+        let mut numbers: Vec<u64> = self.nodes.all().into_iter().map(|fid| self.nodes.number(fid)).collect();
+        // What is below was mostly made later; a directory can go only after what is in it.
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        for some in numbers.chunks(PRUNED_MAX) {
+            let out = abi::NotifyPrune { count: some.len() as u32, ..Default::default() };
+            log(
+                self.channel.notify(notify::PRUNE, &[IoSlice::new(out.as_bytes()), IoSlice::new(some.as_bytes())]),
+                "nodes",
+            );
+        }
+    }
+
     /// How many breaks of directories there were. One that is counted may still be on its way into the kernel.
     pub fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Acquire)
@@ -176,7 +195,7 @@ impl Notifier {
 
     /// Takes back its attributes, and its pages from this offset on; none of them below 0.
     fn inode_from(&self, fid: Fid, off: i64) {
-        let out = abi::NotifyInvalInode { ino: Nodes::number(fid), off, len: 0 };
+        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
         let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) {
@@ -256,7 +275,7 @@ impl Invalidate for Notifier {
         }
         self.breaks.fetch_add(1, Ordering::AcqRel);
         let (done, through) = mpsc::channel();
-        let ending = Ending { parent: Nodes::number(dir), name: name.clone(), done };
+        let ending = Ending { parent: self.nodes.number(dir), name: name.clone(), done };
         self.end(ending).is_ok() && through.recv_timeout(NAME_PATIENCE).is_ok()
     }
 
@@ -289,7 +308,7 @@ impl Invalidate for Notifier {
 
     fn list(&self, dir: Fid, cookie: u64) -> bool {
         let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else { return false };
-        let node = Nodes::number(dir);
+        let node = self.nodes.number(dir);
         // The kernel gave the root its generation itself.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
         let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
@@ -298,7 +317,7 @@ impl Invalidate for Notifier {
 
     fn fill(&self, fid: Fid, data: &[u8]) -> bool {
         let Ok(size) = u32::try_from(data.len()) else { return false };
-        let out = abi::NotifyStore { ino: Nodes::number(fid), off: 0, size, padding: 0 };
+        let out = abi::NotifyStore { ino: self.nodes.number(fid), off: 0, size, padding: 0 };
         // It may have no room, or have forgotten the file: then it asks for what it needs.
         self.channel.notify(notify::STORE, &[IoSlice::new(out.as_bytes()), IoSlice::new(data)]).is_ok()
     }

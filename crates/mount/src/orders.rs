@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use types::{Fid, Name, ServerId};
 
 use crate::dispatch::{Refusal, Task};
-use crate::nodes::Nodes;
 
 const SYSNAME: &[u8] = b"sysname:";
 
@@ -59,7 +58,12 @@ impl Task<'_> {
             Order::FlushVolume => self.venus().refresh_volume(&self.request(), fid.volume)?,
             Order::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;
-                self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(Nodes::number(point)))?;
+                let number = self.on.nodes.number(point);
+                self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(number))?;
+                if let Some(flat) = &self.on.flat {
+                    flat.leave(number);
+                    self.on.notifier.name_changed(fid, name);
+                }
             }
             Order::Rank(server, rank) if self.request().caller.is_root() => {
                 self.on.volumes.cell().set_rank(*server, *rank);
@@ -68,7 +72,13 @@ impl Task<'_> {
                 self.on.sysnames.set(list).map_err(|_| Errno::INVAL)?;
             }
             Order::Rank(..) | Order::Sysnames(_) => return Err(Refusal(Errno::PERM)),
-            Order::CheckVolumes => self.on.edges.iter().for_each(|edges| edges.leave_all()),
+            Order::CheckVolumes => {
+                self.on.edges.iter().for_each(|edges| edges.leave_all());
+                if let Some(flat) = &self.on.flat {
+                    flat.leave_all();
+                    self.on.notifier.end_names();
+                }
+            }
         }
         Ok(())
     }

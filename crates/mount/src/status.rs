@@ -51,27 +51,27 @@ impl Task<'_> {
     pub(crate) fn getattr(&self) -> Result<(), Refusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
-        let _ = self
-            .venus()
-            .answering(found.stamp, |still| self.value(&attributes::attr_out(&status, still && found.cacheable)));
+        let _ = self.venus().answering(found.stamp, |still| {
+            self.value(&attributes::attr_out(self.header.nodeid, &status, still && found.cacheable))
+        });
         Ok(())
     }
 
     pub(crate) fn statx(&self) -> Result<(), Refusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
-        let _ = self
-            .venus()
-            .answering(found.stamp, |still| self.value(&attributes::statx_out(&status, still && found.cacheable)));
+        let _ = self.venus().answering(found.stamp, |still| {
+            self.value(&attributes::statx_out(self.header.nodeid, &status, still && found.cacheable))
+        });
         Ok(())
     }
 
     pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), Refusal> {
         let found = self.venus().setattr(&self.request(), self.fid()?, change(of))?;
         let status = self.permitted(found.status, None);
-        let _ = self
-            .venus()
-            .answering(found.stamp, |still| self.value(&attributes::attr_out(&status, still && found.cacheable)));
+        let _ = self.venus().answering(found.stamp, |still| {
+            self.value(&attributes::attr_out(self.header.nodeid, &status, still && found.cacheable))
+        });
         Ok(())
     }
 

@@ -116,9 +116,8 @@ impl Task<'_> {
                 venus.readlink(&request, leaf)?
             }
             Virtual::Find(point) => {
-                let read_only = self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only());
                 let volumes = self.on.volumes.of_cell(&point)?;
-                let volume = volumes.follow(&request, &point, read_only || point.cell.is_some())?;
+                let volume = volumes.follow(&request, &point, self.prefers_read_only() || point.cell.is_some())?;
                 self.with_all_sites(&volumes, &About::of(&*volume, &request, volume.id())?).to_string().into()
             }
             Virtual::Do(order) => {

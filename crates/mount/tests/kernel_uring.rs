@@ -50,3 +50,4 @@ mod volumes;
 mod xattrs;
 
 const TRANSPORT: mount::Transport = mount::Transport::Uring;
+const FLAT: bool = false;

@@ -74,6 +74,9 @@ pub struct MountFacts {
     /// Why the kernel does not read and write large files itself, if it does not.
     #[serde(default)]
     pub no_passthrough: Option<String>,
+    /// All volumes are shown in this one mount.
+    #[serde(default)]
+    pub flat: bool,
 }
 
 impl MountFacts {
@@ -107,7 +110,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("facts");
         assert_eq!(MountFacts::read(&file), None);
-        let facts = MountFacts { transport: Transport::Uring, no_passthrough: Some("it is not root's".into()) };
+        let facts =
+            MountFacts { transport: Transport::Uring, no_passthrough: Some("it is not root's".into()), flat: true };
         let told = facts.clone().tell(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));
         drop(told);

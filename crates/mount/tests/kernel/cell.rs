@@ -35,6 +35,9 @@ fn wall() -> Timestamp {
     Timestamp::new(since.as_secs() as i64, since.subsec_nanos())
 }
 
+/// In flat mounts: the first volume, and where the one that tests look at is in it.
+const TOP: (&str, &str) = ("top", "below");
+
 /// The only volume.
 pub fn volume() -> Name {
     Name::new(b"root").unwrap()
@@ -59,7 +62,12 @@ impl Cell {
         partition.create_volume(&volume(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
         let vice = Vice::open(partition, config, client::clock::now()).unwrap();
-        Some(Cell { loopback: Loopback::new(Arc::new(vice)), dir })
+        let cell = Cell { loopback: Loopback::new(Arc::new(vice)), dir };
+        if crate::FLAT {
+            cell.add_volume(TOP.0);
+            cell.point(TOP.0, TOP.1, "%root");
+        }
+        Some(cell)
     }
 
     /// Where mounts may be made.
@@ -218,11 +226,19 @@ impl Cell {
     ) -> Client {
         let path = self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let mut config = MountConfig { transport, ..MountConfig::new(&path, first, "rialto:test") };
+        let is_below = crate::FLAT && first == volume();
+        let first = if is_below { Name::new(TOP.0.as_bytes()).unwrap() } else { first };
+        let mut config = MountConfig { transport, flat: crate::FLAT, ..MountConfig::new(&path, first, "rialto:test") };
         config.workers = workers.unwrap_or(config.workers);
         config.idle = idle.unwrap_or(config.idle);
         let mount = Mount::start(config, &volumes).unwrap();
         assert_eq!(mount.transport(), transport);
+        if is_below {
+            let path = path.join(TOP.1);
+            std::fs::metadata(&path).unwrap();
+            let venus = volumes.venus(self.root("root").volume).unwrap();
+            return Client { mount, volumes, venus, path };
+        }
         let venus = Arc::clone(mount.venus());
         Client { mount, volumes, venus, path }
     }
@@ -309,7 +325,7 @@ impl Client {
     /// Volumes that are mounted below.
     #[allow(dead_code)] // Not for measurements.
     pub fn volumes_below(&self) -> usize {
-        self.mount.volumes_below()
+        self.mount.volumes_below().saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
     }
 
     /// Answers that the server gave otherwise.

@@ -17,8 +17,8 @@ use types::{
 };
 use venus::{VenusConfig, Volumes};
 
-use crate::TRANSPORT;
 use crate::cell::Cell;
+use crate::{FLAT, TRANSPORT};
 
 static MOUNTS: AtomicU64 = AtomicU64::new(0);
 
@@ -224,7 +224,8 @@ impl Fleet {
             cell.set_rank(self.hosts[*host].id(), rank as u16);
         }
         let volumes = Volumes::new(cell, VenusConfig::default());
-        let config = MountConfig { transport: TRANSPORT, ..MountConfig::new(&at, name(volume), "rialto:test") };
+        let config =
+            MountConfig { transport: TRANSPORT, flat: FLAT, ..MountConfig::new(&at, name(volume), "rialto:test") };
         Traveller { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }

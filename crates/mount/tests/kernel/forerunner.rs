@@ -31,7 +31,8 @@ fn mounted(cell: &Cell, at: &Path) -> Mount {
     fs::create_dir(at).unwrap();
     let volumes = Volumes::of(cell.session(), VenusConfig::default());
     let forerunner: Vec<OsString> = helper::command("forerunner", at);
-    let config = MountConfig { transport: crate::TRANSPORT, ..MountConfig::new(at, volume(), "rialto:test") };
+    let config =
+        MountConfig { transport: crate::TRANSPORT, flat: crate::FLAT, ..MountConfig::new(at, volume(), "rialto:test") };
     Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, &volumes).unwrap()
 }
 

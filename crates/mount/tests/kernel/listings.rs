@@ -99,7 +99,7 @@ fn dots_lead_here_and_up() {
     };
     assert_eq!(list("a/b"), [(".".to_owned(), inode("a/b")), ("..".to_owned(), inode("a"))]);
     assert_eq!(list("a")[..2], [(".".to_owned(), inode("a")), ("..".to_owned(), inode(""))]);
-    assert_eq!(list("")[..2], [(".".to_owned(), 1), ("..".to_owned(), 1)]);
+    assert_eq!(list("")[..2], [(".".to_owned(), inode("")), ("..".to_owned(), 1)]);
 }
 
 /// What an open directory lists from its beginning on.

@@ -29,3 +29,4 @@ mod volumes;
 mod xattrs;
 
 const TRANSPORT: mount::Transport = mount::Transport::Device;
+const FLAT: bool = false;

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use types::Timestamp;
 use venus::{VenusConfig, Volumes};
 
-use crate::TRANSPORT;
 use crate::cell::{Cell, volume};
+use crate::{FLAT, TRANSPORT};
 
 /// The server and its partition.
 pub struct Standing {
@@ -60,7 +60,7 @@ impl Standing {
         let socket = self.config.unix_socket.clone().unwrap();
         let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap();
         let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
-        let config = MountConfig { transport: TRANSPORT, ..MountConfig::new(&at, volume(), "rialto:test") };
+        let config = MountConfig { transport: TRANSPORT, flat: FLAT, ..MountConfig::new(&at, volume(), "rialto:test") };
         Away { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }

@@ -39,6 +39,10 @@ files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bit
 A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
 Without SERVER it is that of the cell in --dir.
 
+Volumes below mount points are file systems of their own, mounted as somebody comes by, so
+that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always without
+root, all are in one mount: for containers and name spaces that mounts below do not come to.
+
 With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
 released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
 cells.toml; others are looked for in DNS when somebody names them.
@@ -70,6 +74,10 @@ pub struct Mount {
     /// All cells instead of one: each is a directory of the root.
     #[arg(long, conflicts_with = "volume")]
     dynroot: bool,
+    /// One mount for all volumes, instead of one for each below its mount point: for containers, and the only way without
+    /// root. There is no edge between volumes for 'find -xdev', 'du -x' and the like then
+    #[arg(long)]
+    flat: bool,
     /// Go into the background once the tree is there.
     #[arg(long)]
     daemon: bool,
@@ -101,6 +109,15 @@ impl Mount {
         let at = self.mount_point()?;
         let dir = self.place.path()?;
         self.server = self.server()?;
+        if !self.flat && !rustix::process::geteuid().is_root() {
+            self.flat = true;
+            // Who starts the daemon has said so.
+            if !self.detached {
+                eprintln!(
+                    "without root all volumes are shown in one mount (--flat): no edges for 'find -xdev' and the like"
+                );
+            }
+        }
         let records = MountRecords::of(&dir);
         records.prepare()?;
         refuse_second(&at)?;
@@ -162,6 +179,9 @@ impl Mount {
         let name_servers: Vec<String> =
             self.name_server.iter().map(|server| format!("--name-server={server}")).collect();
         arguments.extend(name_servers.iter().map(AsRef::<OsStr>::as_ref));
+        if self.flat {
+            arguments.push("--flat".as_ref());
+        }
         if self.place.is_clear() {
             arguments.push("--clear".as_ref());
         }
@@ -194,10 +214,10 @@ impl Mount {
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.source());
-        let config = MountConfig { transport, forerunner, ..MountConfig::new(at, volume, source) };
+        let config = MountConfig { transport, forerunner, flat: self.flat, ..MountConfig::new(at, volume, source) };
         let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
-        let facts = MountFacts { transport: mounted.transport().into(), no_passthrough };
+        let facts = MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;

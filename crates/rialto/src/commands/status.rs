@@ -47,6 +47,8 @@ struct MountState {
     /// Whether the kernel reads and writes large files itself (docs/passthrough.md), and why not.
     passthrough: bool,
     no_passthrough: Option<String>,
+    /// Whether all volumes are in this one mount.
+    flat: bool,
     cache_bytes: u64,
 }
 
@@ -113,6 +115,7 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
             state,
             transport: facts.as_ref().map(|facts| facts.transport),
             passthrough: facts.as_ref().is_some_and(|facts| facts.no_passthrough.is_none()),
+            flat: facts.as_ref().is_some_and(|facts| facts.flat),
             no_passthrough: facts.and_then(|facts| facts.no_passthrough),
             cache_bytes,
         }
@@ -188,6 +191,12 @@ fn print(
         for mount in mounts {
             if let Some(why) = &mount.no_passthrough {
                 println!("no passthrough on {}: {why}", mount.at);
+            }
+            if mount.flat {
+                println!(
+                    "flat on {}: all volumes are in this one mount, without edges for 'find -xdev' and the like",
+                    mount.at
+                );
             }
         }
         if by_device && std::path::Path::new(mount::URING_SWITCH).exists() && !mount::offers_uring() {

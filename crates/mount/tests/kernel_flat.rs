@@ -1,0 +1,53 @@
+//! The same tests as `kernel`, in mounts that show all volumes (`flat.rs`). What the tests call the root of a mount is the root of a volume below its first.
+//!
+//! Needs root and `/dev/fuse`; says so and passes without them.
+
+#![allow(clippy::unwrap_used)] // All of it is tests.
+
+#[path = "kernel/abroad.rs"]
+mod abroad;
+#[path = "kernel/blanks.rs"]
+mod blanks;
+#[path = "kernel/cached.rs"]
+mod cached;
+#[path = "kernel/cell.rs"]
+mod cell;
+#[path = "kernel/coherence.rs"]
+mod coherence;
+#[path = "kernel/data.rs"]
+mod data;
+#[path = "kernel/dynroot.rs"]
+mod dynroot;
+#[path = "kernel/fleet.rs"]
+mod fleet;
+#[path = "kernel/forerunner.rs"]
+mod forerunner;
+#[path = "kernel/helper.rs"]
+mod helper;
+#[path = "kernel/links.rs"]
+mod links;
+#[path = "kernel/listings.rs"]
+mod listings;
+#[path = "kernel/locks.rs"]
+mod locks;
+#[path = "kernel/moves.rs"]
+mod moves;
+#[path = "kernel/names.rs"]
+mod names;
+#[path = "kernel/passthrough.rs"]
+mod passthrough;
+#[path = "kernel/permits.rs"]
+mod permits;
+#[path = "kernel/servers.rs"]
+mod servers;
+#[path = "kernel/standing.rs"]
+mod standing;
+#[path = "kernel/sysname.rs"]
+mod sysname;
+#[path = "kernel/volumes.rs"]
+mod volumes;
+#[path = "kernel/xattrs.rs"]
+mod xattrs;
+
+const TRANSPORT: mount::Transport = mount::Transport::Device;
+const FLAT: bool = true;
