@@ -43,6 +43,11 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
+    /// Whose body it is.
+    pub(crate) fn vnode(&self) -> VnodeNo {
+        self.head.no()
+    }
+
     /// What the sealed epoch uses, of which the head uses so much.
     pub(crate) fn used(&self, head: u64) -> u64 {
         (head + self.sealed.status.used).saturating_sub(self.head.status.used)
@@ -57,6 +62,9 @@ impl Volume {
     pub(crate) fn own_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         // Before the tree is asked: then it is not sealed any more.
         update.hold(&self.trunk, vnode.no());
+        if vnode.place == Place::Origin {
+            return self.leave_origin(vnode, update);
+        }
         let tree = self.tree();
         let (media, no) = (&self.trunk.media, vnode.no());
         if tree.owns(vnode) && !is_packed(vnode) {

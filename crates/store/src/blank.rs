@@ -90,7 +90,9 @@ impl Volume {
         }
         self.drop_body(vnode, update);
         self.new_file(vnode, update, |disk, name| {
-            disk.adopt_blank(blank, name)?.ok_or_else(|| std::io::ErrorKind::NotFound.into())
+            let adopted = disk.adopt_blank(blank, name);
+            let adopted = adopted.and_then(|found| found.ok_or_else(|| std::io::ErrorKind::NotFound.into()));
+            adopted.map_err(|e| StoreError::from_io("new body", &e))
         })?;
         let no = vnode.no();
         let name = crate::reader::body_name(&self.tree(), vnode).expect("new_file puts it into a file");

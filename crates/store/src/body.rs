@@ -155,6 +155,8 @@ impl Volume {
         match vnode.place {
             Place::None => {}
             Place::Inline => update.set_inline(no, None),
+            // The file is the origin's.
+            Place::Origin => update.forget_sums(no, 0),
             Place::File { epoch, generation, packed } => {
                 if update.hold(&self.trunk, no).gate.backup {
                     update.set_inline(no, None);
@@ -170,7 +172,7 @@ impl Volume {
 
     /// Whether the body is in no file and need not be if it ends at `end`.
     fn stays_inline(&self, vnode: &Vnode, end: u64) -> bool {
-        !matches!(vnode.place, Place::File { .. }) && end <= INLINE_BYTES_MAX
+        !vnode.place.is_file() && end <= INLINE_BYTES_MAX
     }
 
     /// The bytes of a body that is in no file.
@@ -196,12 +198,12 @@ impl Volume {
 
     /// Moves the body into a file, if it is in none.
     pub(crate) fn make_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        if let Place::File { .. } = vnode.place {
+        if vnode.place.is_file() {
             return self.own_file(vnode, update);
         }
         let bytes = self.inline_bytes(vnode, update)?;
         self.trunk.media.room_for(BLOCK_BYTES)?;
-        self.new_file(vnode, update, |disk, name| disk.create(name))?;
+        self.new_file(vnode, update, |disk, name| disk.create(name).map_err(|e| StoreError::from_io("new body", &e)))?;
         if !bytes.is_empty() {
             update.hold(&self.trunk, vnode.no()).gate.backup = true;
             if self.tree().is_layered() {
@@ -218,7 +220,7 @@ impl Volume {
         &self,
         vnode: &mut Vnode,
         update: &mut Update,
-        make: impl FnOnce(&dyn Disk, BodyName) -> std::io::Result<Arc<dyn BodyFile>>,
+        make: impl FnOnce(&dyn Disk, BodyName) -> Result<Arc<dyn BodyFile>>,
     ) -> Result<()> {
         let generation = vnode.generations + 1;
         let place = Place::File { epoch: self.tree().epoch, generation, packed: false };
@@ -232,7 +234,7 @@ impl Volume {
         // Or a new life would not know that the file is nobody's.
         media.write_out()?;
         held.gate.mark = Some(Mark { name, batch, size: 0 });
-        let file = make(&*media.disk, name).map_err(|e| StoreError::from_io("new body", &e))?;
+        let file = make(&*media.disk, name)?;
         held.gate.set_file(name, file);
         held.gate.unsynced_name = true;
         held.gate.trimmed = true;

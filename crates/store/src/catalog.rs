@@ -141,6 +141,7 @@ impl Partition {
             sealed: Vec::new(),
             frozen: false,
             base: None,
+            origin: None,
         };
         put_header(id, &header, &mut batch);
         if let Some(wrapped) = cipher {
@@ -151,7 +152,7 @@ impl Partition {
         update.create_vnode(&vnode);
         let usage = [update.bytes_delta, update.files_delta];
         batch.add(&key::usage(id), &usage);
-        let trunk = Trunk::new(media.clone(), id, header, usage);
+        let trunk = Trunk::new(media.clone(), id, header, usage, None);
         update.fill(&trunk.head(), &mut batch)?;
         media.apply(&batch)?;
         let volume = Arc::new(Volume::head(trunk));
@@ -317,7 +318,8 @@ impl Partition {
         let key = key::usage(id);
         let usage = engine.get(&key)?.ok_or_else(|| record::damaged("usage", &key))?;
         let usage = record::decode_usage(&key, &usage)?;
-        let trunk = Trunk::new(self.0.media.clone(), id, header, usage);
+        let origin = self.origin_of(&header)?;
+        let trunk = Trunk::new(self.0.media.clone(), id, header, usage, origin);
         residents.add_trunk(&trunk);
         Ok(Some(trunk))
     }

@@ -15,7 +15,8 @@ use crate::engine::{Batch, Engine};
 use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
 use crate::settle::settle_tree;
-use crate::stream::end_progress;
+use crate::stream::{end_progress, orphans_of};
+use crate::trunk::Header;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 
@@ -35,6 +36,9 @@ pub struct NewClone {
     pub replaces: Option<VolumeId>,
 }
 
+/// What makes a volume of one that is settled, with the copies of its lent bodies.
+type Sealing<'a> = dyn Fn(&Volume, &[Aside]) -> Result<Arc<Volume>> + 'a;
+
 impl Partition {
     /// Makes a volume that goes on showing what `of` shows now; stable when it returns.
     ///
@@ -45,6 +49,11 @@ impl Partition {
         if new.kind == VolumeKind::ReadWrite {
             return Err(StoreError::Misuse("a clone is read-only"));
         }
+        self.sealing(of, &|of, aside| self.seal(of, new, aside, None))
+    }
+
+    /// Does `act` with what the volume shows settled and while nobody writes, with copies of its lent bodies; stable when it returns.
+    pub(crate) fn sealing(&self, of: VolumeId, act: &Sealing<'_>) -> Result<Arc<Volume>> {
         self.0.media.room_for_records()?;
         let of = self.volume(of)?.ok_or(StoreError::NoVolume(of))?;
         if of.is_writable() {
@@ -56,7 +65,7 @@ impl Partition {
             settle_tree(&of.trunk, &|no| of.resum_quietly(no))?;
             of.set_lent_aside(&mut aside)?;
         }
-        let sealed = self.seal(&of, new, &aside, None);
+        let sealed = act(&of, &aside);
         if sealed.is_err() {
             aside.iter().for_each(|aside| of.forget_aside(aside));
         }
@@ -65,6 +74,36 @@ impl Partition {
         drop(nobody_writes);
         self.0.media.sync()?;
         Ok(volume)
+    }
+
+    /// What the header of the volume's tree is when one more volume shows what it shows now, and which epoch that is. Nobody writes the tree, and
+    /// whoever calls holds the catalog.
+    pub(crate) fn sealed(
+        &self,
+        of: &Volume,
+        header: &Header,
+        aside: &[Aside],
+        batch: &mut Batch,
+    ) -> Result<(TreeHeader, u64)> {
+        of.is_there()?;
+        if of.is_frozen() {
+            return Err(FROZEN);
+        }
+        let mut tree = header.stored.clone();
+        let epoch = match of.view_header() {
+            Some(view) => view.lock().epoch,
+            None => {
+                tree.epoch += 1;
+                if tree.headless {
+                    // A copy: nobody writes what it has.
+                    note_epoch(&self.0.media, of.tree_id(), tree.floor(), header.stored.epoch, batch);
+                }
+                header.stored.epoch
+            }
+        };
+        tree.show(epoch);
+        aside.iter().try_for_each(|aside| of.name_aside(aside, batch))?;
+        Ok((tree, epoch))
     }
 
     /// The batch. Nobody writes the tree. `came_in`: what the head uses, which came in and is whole.
@@ -76,29 +115,12 @@ impl Partition {
         came_in: Option<Usage>,
     ) -> Result<Arc<Volume>> {
         let catalog = self.0.catalog.lock();
-        of.is_there()?;
         let trunk = &of.trunk;
         let replaced = new.replaces.map(|id| self.replaced(of, id)).transpose()?;
         let mut batch = Batch::default();
         let in_place = replaced.as_ref().is_some_and(|replaced| new.id == Some(replaced.id()));
         let mut header = trunk.header.lock();
-        if of.is_frozen() {
-            return Err(FROZEN);
-        }
-        let mut tree = header.stored.clone();
-        let epoch = match of.view_header() {
-            Some(view) => view.lock().epoch,
-            None => {
-                tree.epoch += 1;
-                if tree.headless {
-                    // A copy: nobody writes what it has.
-                    note_epoch(&self.0.media, trunk.id, tree.floor(), header.stored.epoch, &mut batch);
-                }
-                header.stored.epoch
-            }
-        };
-        tree.show(epoch);
-        aside.iter().try_for_each(|aside| of.name_aside(aside, &mut batch))?;
+        let (mut tree, epoch) = self.sealed(of, &header, aside, &mut batch)?;
         if let Some(replaced) = &replaced {
             self.hide(replaced, &mut tree, in_place, &mut batch);
         }
@@ -121,6 +143,10 @@ impl Partition {
             updated: new.now,
             usage,
             offline: false,
+            orphans: match of.view_header() {
+                Some(view) => view.lock().orphans.clone(),
+                None => orphans_of(trunk)?,
+            },
         };
         put_view(id, &view, &mut batch);
         if let Some(usage) = came_in {

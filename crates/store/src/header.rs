@@ -3,7 +3,7 @@
 //! A tree's header has the fields of its read-write volume too, and stays as long as any volume shows the tree. The first layout of `V`, which
 //! knew neither flags nor sealed epochs in use, is still read.
 
-use types::{Name, Timestamp, VolumeId, VolumeKind};
+use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::StoreError;
 use crate::record::{In, Out, damaged};
@@ -13,8 +13,14 @@ use crate::volume::{Quota, Usage};
 const TREE_VERSION: u8 = 2;
 /// With a base behind it: of what was restored and not changed since.
 const TREE_VERSION_BASED: u8 = 3;
+/// With an origin behind it, and perhaps a base: of a writable clone.
+const TREE_VERSION_ORIGIN: u8 = 4;
 /// Without flags and the time of the last change.
 const TREE_VERSION_FIRST: u8 = 1;
+/// The layout of a volume of a sealed epoch in which files without names were open.
+const VIEW_VERSION_ORPHANS: u8 = 2;
+/// Without.
+const VIEW_VERSION: u8 = 1;
 /// The epoch that a new tree writes.
 pub(crate) const FIRST_EPOCH: u64 = 1;
 
@@ -55,6 +61,15 @@ pub(crate) struct TreeHeader {
     pub(crate) frozen: bool,
     /// What the read-write volume, when it is not frozen, is a copy of still.
     pub(crate) base: Option<Base>,
+    /// What the tree begins with, if not with nothing.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// A sealed epoch of another tree of the partition, which counts as shown for as long as anything of this tree is (`origin.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) tree: VolumeId,
+    pub(crate) epoch: u64,
 }
 
 /// What a volume is a copy of: nobody changed it since it came in.
@@ -87,6 +102,8 @@ pub(crate) struct ViewHeader {
     /// What the tree used then.
     pub(crate) usage: Usage,
     pub(crate) offline: bool,
+    /// Files without names that somebody had open then: a writable clone does not begin with them.
+    pub(crate) orphans: Vec<VnodeNo>,
 }
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -122,8 +139,12 @@ impl TreeHeader {
     }
 
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let version = if self.base.is_some() { TREE_VERSION_BASED } else { TREE_VERSION };
-        let mut out = Out::with_version(140 + self.name.as_bytes().len(), version);
+        let version = match (self.origin, self.base) {
+            (Some(_), _) => TREE_VERSION_ORIGIN,
+            (None, Some(_)) => TREE_VERSION_BASED,
+            (None, None) => TREE_VERSION,
+        };
+        let mut out = Out::with_version(160 + self.name.as_bytes().len(), version);
         out.name(&self.name);
         out.0.extend_from_slice(&self.hash_key.to_le_bytes());
         out.time(self.created);
@@ -143,6 +164,11 @@ impl TreeHeader {
             out.u64(sealed.epoch);
             out.u32(sealed.volumes);
         }
+        if let Some(origin) = self.origin {
+            out.u64(origin.tree.0);
+            out.u64(origin.epoch);
+            out.u8(u8::from(self.base.is_some()));
+        }
         if let Some(base) = self.base {
             out.u64(base.epoch);
             out.u64(base.shift);
@@ -153,7 +179,7 @@ impl TreeHeader {
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<TreeHeader> {
         In::open_any(key, value)
             .and_then(|(version, fields)| match version {
-                TREE_VERSION_FIRST..=TREE_VERSION_BASED => TreeHeader::fields(fields, version),
+                TREE_VERSION_FIRST..=TREE_VERSION_ORIGIN => TreeHeader::fields(fields, version),
                 _ => None,
             })
             .ok_or_else(|| damaged("volume", key))
@@ -180,6 +206,7 @@ impl TreeHeader {
             held: flags & HELD != 0,
             frozen: flags & FROZEN != 0,
             base: None,
+            origin: None,
             next_slot: fields.u64()?,
             epoch: fields.u64()?,
             sealed: Vec::new(),
@@ -187,7 +214,16 @@ impl TreeHeader {
         for _ in 0..fields.u32()? {
             header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
-        if version == TREE_VERSION_BASED {
+        let mut based = version == TREE_VERSION_BASED;
+        if version == TREE_VERSION_ORIGIN {
+            header.origin = Some(Origin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
+            based = match fields.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+        }
+        if based {
             header.base = Some(Base { epoch: fields.u64()?, shift: fields.u64()? });
         }
         let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING | HELD | FROZEN) == 0;
@@ -201,7 +237,8 @@ impl TreeHeader {
 
 impl ViewHeader {
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let mut out = Out::new(80 + self.name.as_bytes().len());
+        let version = if self.orphans.is_empty() { VIEW_VERSION } else { VIEW_VERSION_ORPHANS };
+        let mut out = Out::with_version(80 + self.name.as_bytes().len() + 8 * self.orphans.len(), version);
         out.u8(self.kind as u8);
         out.name(&self.name);
         out.u64(self.tree.0);
@@ -211,14 +248,23 @@ impl ViewHeader {
         out.u64(self.usage.bytes);
         out.u64(self.usage.files);
         out.u8(flag(self.offline, OFFLINE));
+        if !self.orphans.is_empty() {
+            out.u32(u32::try_from(self.orphans.len()).expect("open files are far below 2^32"));
+            self.orphans.iter().for_each(|no| out.u64(no.0));
+        }
         out.seal(key)
     }
 
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<ViewHeader> {
-        In::open(key, value).and_then(ViewHeader::fields).ok_or_else(|| damaged("volume", key))
+        In::open_any(key, value)
+            .and_then(|(version, fields)| match version {
+                VIEW_VERSION..=VIEW_VERSION_ORPHANS => ViewHeader::fields(fields, version),
+                _ => None,
+            })
+            .ok_or_else(|| damaged("volume", key))
     }
 
-    fn fields(mut fields: In<'_>) -> Option<ViewHeader> {
+    fn fields(mut fields: In<'_>, version: u8) -> Option<ViewHeader> {
         let kind = VolumeKind::from_wire(fields.u8()?).filter(|kind| *kind != VolumeKind::ReadWrite)?;
         let mut header = ViewHeader {
             kind,
@@ -229,10 +275,17 @@ impl ViewHeader {
             updated: fields.time()?,
             usage: Usage { bytes: fields.u64()?, files: fields.u64()? },
             offline: false,
+            orphans: Vec::new(),
         };
         let flags = fields.u8()?;
         header.offline = flags & OFFLINE != 0;
-        fields.end(header).filter(|_| flags & !OFFLINE == 0)
+        if version == VIEW_VERSION_ORPHANS {
+            for _ in 0..fields.u32()? {
+                header.orphans.push(VnodeNo(fields.u64()?));
+            }
+        }
+        let fits = (version == VIEW_VERSION_ORPHANS) != header.orphans.is_empty();
+        fields.end(header).filter(|_| flags & !OFFLINE == 0 && fits)
     }
 }
 

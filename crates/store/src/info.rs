@@ -18,6 +18,8 @@ pub struct VolumeInfo {
     pub tree: VolumeId,
     /// The epoch that it shows.
     pub epoch: u64,
+    /// The number of the tree that its tree began as, if it is a writable clone's.
+    pub origin: Option<VolumeId>,
     /// When it was made, or sealed.
     pub created: Timestamp,
     /// When its fields (name, quota, online) were last changed.
@@ -50,14 +52,43 @@ pub struct VolumeFields {
 impl VolumeInfo {
     pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
         let epoch = if header.frozen { header.floor() } else { header.epoch };
+        let origin = header.origin.map(|origin| origin.tree);
         let TreeHeader { name, created, updated, quota, offline, arriving, held, frozen, .. } = header;
-        let (kind, tree) = (VolumeKind::ReadWrite, id);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held, frozen }
+        VolumeInfo {
+            id,
+            name,
+            kind: VolumeKind::ReadWrite,
+            tree: id,
+            epoch,
+            origin,
+            created,
+            updated,
+            quota,
+            usage,
+            offline,
+            arriving,
+            held,
+            frozen,
+        }
     }
 
     pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
-        let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline } = header;
-        let (quota, arriving, held, frozen) = (Quota::default(), false, false, false);
-        VolumeInfo { id, name, kind, tree, epoch, created, updated, quota, usage, offline, arriving, held, frozen }
+        let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline, orphans: _ } = header;
+        VolumeInfo {
+            id,
+            name,
+            kind,
+            tree,
+            epoch,
+            origin: None,
+            created,
+            updated,
+            quota: Quota::default(),
+            usage,
+            offline,
+            arriving: false,
+            held: false,
+            frozen: false,
+        }
     }
 }

@@ -163,7 +163,7 @@ impl Trunk {
     fn tree_at(&self, epoch: u64) -> Tree {
         let head = self.head();
         // Nobody's: its readers are those of no volume.
-        Tree { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, ..*head }
+        Tree { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, origin: head.origin.clone(), ..*head }
     }
 
     fn pack(&self, name: BodyName) -> Result<()> {
@@ -267,26 +267,16 @@ fn agrees(tree: &Tree, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> {
 impl Volume {
     /// Gives the head a plain file in place of a packed one, with the same bytes, on disk. The update holds its gate.
     pub(crate) fn unpack(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
-        let (size, used) = (vnode.status.size, vnode.status.used);
         let tree = self.tree();
         let packed = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
-        self.trunk.media.room_for(used)?;
+        self.trunk.media.room_for(vnode.status.used)?;
         if tree.owns(vnode) {
             update.discard(crate::reader::body_name(&tree, vnode).expect("a packed body is in a file"));
         }
-        self.new_file(vnode, update, |disk, name| {
-            let file = disk.create(name)?;
-            unpack(&*packed, &*file)?;
+        self.move_body(vnode, update, |disk, name| {
+            let file = disk.create(name).map_err(failed("new body"))?;
+            unpack(&*packed, &*file).map_err(failed("unpacking of a body"))?;
             Ok(file)
-        })?;
-        let name = crate::reader::body_name(&tree, vnode).expect("it was just made");
-        let media = &self.trunk.media;
-        let file = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
-        // What was stable is so in the new file too (DU-1).
-        media.sync_disk(|| file.sync())?;
-        media.sync_disk(|| media.disk.sync_name(name))?;
-        vnode.status.size = size;
-        self.charge_more(vnode, update, used / crate::BLOCK_BYTES);
-        Ok(())
+        })
     }
 }

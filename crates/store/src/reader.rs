@@ -9,6 +9,7 @@ use types::{SeekWhat, VnodeNo};
 
 use crate::bodies::{Gate, ReadGate};
 use crate::disk::{BodyFile, BodyName};
+use crate::origin::Lender;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::tree::Tree;
@@ -21,6 +22,8 @@ pub struct Reader {
     pub(crate) tree: Arc<Tree>,
     pub(crate) vnode: Vnode,
     pub(crate) gate: ReadGate,
+    /// Of a body that is as the origin has it.
+    lender: Option<Lender>,
 }
 
 impl Volume {
@@ -31,8 +34,9 @@ impl Volume {
     pub fn reader(&self, no: VnodeNo) -> Result<Option<Reader>> {
         let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
         let tree = self.tree();
-        let vnode = tree.vnode(no)?;
-        Ok(vnode.map(|vnode| Reader { tree, vnode, gate }))
+        let Some(vnode) = tree.vnode(no)? else { return Ok(None) };
+        let lender = if vnode.place == Place::Origin { Some(tree.lender(no)?) } else { None };
+        Ok(Some(Reader { tree, vnode, gate, lender }))
     }
 
     /// The same for a vnode that was read earlier.
@@ -86,7 +90,7 @@ impl Reader {
         match self.vnode.place {
             Place::None => Err(damaged_body(&self.vnode, "has a size but no body")),
             Place::Inline => Ok(self.inline()?.slice(offset as usize..end as usize)),
-            Place::File { .. } => self.read_file(offset, end),
+            Place::File { .. } | Place::Origin => self.read_file(offset, end),
         }
     }
 
@@ -148,8 +152,11 @@ impl Reader {
         Ok(())
     }
 
-    fn file(&self) -> Result<Arc<dyn BodyFile>> {
-        open_file(&self.tree, &self.gate, &self.vnode)
+    pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
+        match &self.lender {
+            Some(lender) => lender.file(),
+            None => open_file(&self.tree, &self.gate, &self.vnode),
+        }
     }
 
     /// The next data or hole at or after `offset`; `None` if `offset` is at or past the end, or no data is left.
@@ -162,7 +169,7 @@ impl Reader {
         if offset >= size {
             return Ok(None);
         }
-        if !matches!(self.vnode.place, Place::File { .. }) {
+        if !self.vnode.place.is_file() {
             return Ok(Some(if what == SeekWhat::Data { offset } else { size }));
         }
         if self.is_lent() {
@@ -221,7 +228,7 @@ impl Reader {
     pub fn sums(&self, first: u64, count: u32) -> Result<Vec<u32>> {
         let blocks = self.vnode.status.size.div_ceil(BLOCK_BYTES);
         let end = first.saturating_add(u64::from(count)).min(blocks);
-        if !matches!(self.vnode.place, Place::File { .. }) || first >= end || self.is_lent() {
+        if !self.vnode.place.is_file() || first >= end || self.is_lent() {
             return Ok(Vec::new());
         }
         let mut found = Vec::with_capacity((end - first) as usize);
@@ -239,7 +246,7 @@ impl Reader {
     /// # Errors
     /// As every reading method.
     pub fn charged(&self, first: u64, count: u64) -> Result<u64> {
-        if !matches!(self.vnode.place, Place::File { .. }) {
+        if !self.vnode.place.is_file() {
             return Ok(0);
         }
         let wanted = first..first.saturating_add(count);
@@ -258,16 +265,16 @@ impl Reader {
 
     /// Whether blocks may disagree with their sums, because of a crash or of a lend.
     pub fn is_suspect(&self) -> bool {
-        self.tree.is_head() && self.gate.doubtful()
+        self.tree.is_head() && self.lender.is_none() && self.gate.doubtful()
     }
 
     /// Whether kernels write into the body. They never do into one of a sealed epoch, whatever the gate, which all epochs share, says of the head's.
     pub(crate) fn is_lent(&self) -> bool {
-        self.tree.is_head() && self.gate.lent
+        self.tree.is_head() && self.lender.is_none() && self.gate.lent
     }
 
-    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none, or it is a sealed epoch's: the head may go
-    /// on in that file, when those who see the epoch get a copy.
+    /// A read-only descriptor of the body file; `None` if the body is inline, or the disk has none, or it is a sealed epoch's or the origin's: the
+    /// head of that tree may go on in the file, when those who see the epoch get a copy.
     ///
     /// # Errors
     /// `Damaged` if the file is not there.
@@ -291,13 +298,13 @@ pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<d
     tree.media.disk.create(name).map_err(|e| StoreError::from_io("new body", &e))
 }
 
-/// The name of the file that a body is in.
+/// The name of the file that a body is in; `None`: in none of this tree.
 pub(crate) fn body_name(tree: &Tree, vnode: &Vnode) -> Option<BodyName> {
     match vnode.place {
         Place::File { epoch, generation, packed } => {
             Some(BodyName { volume: tree.id, vnode: vnode.no(), epoch, generation, packed })
         }
-        Place::None | Place::Inline => None,
+        Place::None | Place::Inline | Place::Origin => None,
     }
 }
 
@@ -310,6 +317,6 @@ pub(crate) fn damaged_block(vnode: &Vnode, block: u64) -> StoreError {
     StoreError::Damaged(format!("block {block} of {}", vnode.status.fid))
 }
 
-fn damaged_body(vnode: &Vnode, what: &str) -> StoreError {
+pub(crate) fn damaged_body(vnode: &Vnode, what: &str) -> StoreError {
     StoreError::Damaged(format!("{}, which {what},", vnode.status.fid))
 }

@@ -172,6 +172,7 @@ const NONE: u8 = 0;
 const INLINE: u8 = 1;
 const FILE: u8 = 2;
 const PACKED: u8 = 3;
+const ORIGIN: u8 = 4;
 const HAS_XATTR: u8 = 1;
 const HANDED: u8 = 2;
 /// In this record's epoch the body file belongs to the head alone, though an older epoch made it.
@@ -205,6 +206,7 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
         Place::Inline => (INLINE, 0, 0),
         Place::File { epoch, generation, packed: false } => (FILE, epoch, generation),
         Place::File { epoch, generation, packed: true } => (PACKED, epoch, generation),
+        Place::Origin => (ORIGIN, 0, 0),
     };
     out.u8(place);
     out.u64(epoch);
@@ -258,6 +260,7 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
         (INLINE, 0, 0) => Place::Inline,
         (FILE, epoch, generation) => Place::File { epoch, generation, packed: false },
         (PACKED, epoch, generation) => Place::File { epoch, generation, packed: true },
+        (ORIGIN, 0, 0) => Place::Origin,
         _ => return None,
     };
     let has = |flag: u8| flags & flag != 0;

@@ -14,7 +14,7 @@ use types::{VnodeNo, VolumeId};
 
 use crate::aside::is_named;
 use crate::engine::{Batch, Engine, prefix_end};
-use crate::header::TreeHeader;
+use crate::header::{Origin, TreeHeader};
 use crate::key::{self, kind};
 use crate::pack::note_epoch;
 use crate::settle::body_of_key;
@@ -78,6 +78,8 @@ struct Removal {
     tree: VolumeId,
     /// The epoch that the volume showed; [`WHOLE_TREE`]: nothing of the tree is shown any more.
     epoch: u64,
+    /// What the tree began with, if nothing of it is shown any more: kept until it is swept.
+    origin: Option<Origin>,
 }
 
 const WHOLE_TREE: u64 = 0;
@@ -93,7 +95,21 @@ impl Removal {
 
     fn put(&self, batch: &mut Batch) {
         let key = self.key();
-        batch.put(&key, &record::encode_numbers(&key, &[self.tree.0, self.epoch]));
+        let mut numbers = vec![self.tree.0, self.epoch];
+        numbers.extend(self.origin.iter().flat_map(|origin| [origin.tree.0, origin.epoch]));
+        batch.put(&key, &record::encode_numbers(&key, &numbers));
+    }
+
+    /// As it was put; `None`: it is damaged.
+    fn get(key: &[u8], value: &[u8]) -> Option<Removal> {
+        let volume = VolumeId(key::number_at(key, 0)?);
+        let stays = key::number_at(key, 1).is_some();
+        if let Ok([tree, epoch]) = record::decode_numbers(key, value) {
+            return Some(Removal { volume, stays, tree: VolumeId(tree), epoch, origin: None });
+        }
+        let [tree, epoch, origin, of] = record::decode_numbers(key, value).ok()?;
+        let origin = Some(Origin { tree: VolumeId(origin), epoch: of });
+        Some(Removal { volume, stays, tree: VolumeId(tree), epoch, origin })
     }
 }
 
@@ -136,15 +152,7 @@ impl Partition {
         let mut tree = header.stored.clone();
         let mut batch = Batch::default();
         self.hide(&volume, &mut tree, false, &mut batch);
-        let whole = !tree.has_head() && tree.sealed.is_empty();
-        if whole {
-            batch.delete(&key::volume(trunk.id));
-            batch.delete(&key::usage(trunk.id));
-            // Under the tree's number, which is not given again before all of it is gone.
-            Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: WHOLE_TREE }.put(&mut batch);
-        } else {
-            put_header(trunk.id, &tree, &mut batch);
-        }
+        let whole = put_rest(trunk, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
         trunk.follow(&header.stored);
@@ -178,15 +186,8 @@ impl Partition {
         mut batch: Batch,
     ) -> Result<()> {
         let tree = TreeHeader { headless: true, ..tree };
-        let whole = tree.sealed.is_empty();
-        if whole {
-            batch.delete(&key::volume(trunk.id));
-            batch.delete(&key::usage(trunk.id));
-        } else {
-            put_header(trunk.id, &tree, &mut batch);
-        }
-        let epoch = if whole { WHOLE_TREE } else { tree.epoch };
-        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch }.put(&mut batch);
+        Removal { volume: trunk.id, stays: false, tree: trunk.id, epoch: tree.epoch, origin: None }.put(&mut batch);
+        let whole = put_rest(trunk, &tree, &mut batch);
         self.0.media.apply(&batch)?;
         header.stored = tree;
         trunk.follow(&header.stored);
@@ -201,7 +202,7 @@ impl Partition {
     /// What `batch` does to remove the volume, and to the header of its tree, which stays for now. `stays`: a volume with this number and name shows another
     /// epoch from then on.
     pub(crate) fn hide(&self, volume: &Volume, tree: &mut TreeHeader, stays: bool, batch: &mut Batch) {
-        let removal = |epoch| Removal { volume: volume.id(), stays, tree: volume.tree_id(), epoch };
+        let removal = |epoch| Removal { volume: volume.id(), stays, tree: volume.tree_id(), epoch, origin: None };
         match volume.view_header() {
             Some(view) => {
                 let view = view.lock();
@@ -231,7 +232,7 @@ impl Partition {
 
     /// What `batch` does when the read-write volume does not show this epoch any more, which nobody else does.
     pub(crate) fn put_hidden(&self, tree: VolumeId, epoch: u64, batch: &mut Batch) {
-        Removal { volume: tree, stays: true, tree, epoch }.put(batch);
+        Removal { volume: tree, stays: true, tree, epoch, origin: None }.put(batch);
     }
 
     /// That batch is applied; `shown`: what readers may have still.
@@ -290,13 +291,7 @@ impl Partition {
     fn each_removal(&self, visit: &mut dyn FnMut(Removal) -> bool) -> Result<()> {
         let prefix = [kind::REMOVAL];
         self.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
-            let numbers = key::number_at(key, 0).zip(record::decode_numbers(key, value).ok());
-            let removal = numbers.map(|(volume, [tree, epoch])| Removal {
-                volume: VolumeId(volume),
-                stays: key::number_at(key, 1).is_some(),
-                tree: VolumeId(tree),
-                epoch,
-            });
+            let removal = Removal::get(key, value);
             if removal.is_none_or(&mut *visit) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
     }
@@ -326,9 +321,39 @@ impl Partition {
             batch.delete_range(&prefix, &prefix_end(&prefix));
         }
         batch.delete(&removal.key());
-        media.apply(&batch)?;
+        match removal.origin {
+            Some(origin) => self.leave(origin, batch)?,
+            None => media.apply(&batch).map(drop)?,
+        }
         media.ciphers.forget(removal.tree);
         Ok(files + 1)
+    }
+
+    /// A tree that began with this is no more, with the batch.
+    fn leave(&self, origin: Origin, mut batch: Batch) -> Result<()> {
+        let Some(trunk) = self.tree_of(origin.tree)? else { return self.0.media.apply(&batch).map(drop) };
+        let nobody_writes = trunk.writers.write();
+        let catalog = self.0.catalog.lock();
+        let mut header = trunk.header.lock();
+        let mut tree = header.stored.clone();
+        if tree.hide(origin.epoch) {
+            self.put_hidden(trunk.id, origin.epoch, &mut batch);
+        }
+        let whole = put_rest(&trunk, &tree, &mut batch);
+        self.0.media.apply(&batch)?;
+        header.stored = tree;
+        trunk.follow(&header.stored);
+        drop(header);
+        if whole {
+            self.0.residents.lock().remove_trunk(trunk.id);
+        }
+        let mut removals = self.0.removals.lock();
+        removals.waiting = true;
+        if whole {
+            removals.held.push((trunk.id, Held::Tree(Arc::downgrade(&trunk))));
+        }
+        drop((removals, catalog, nobody_writes));
+        Ok(())
     }
 
     /// One step of the sweep of what a tree had for one epoch alone.
@@ -409,6 +434,21 @@ impl Partition {
         }
         Ok(())
     }
+}
+
+/// What the batch does to a tree's header when less of it is shown than before; says whether nothing is.
+fn put_rest(trunk: &Trunk, tree: &TreeHeader, batch: &mut Batch) -> bool {
+    let whole = !tree.has_head() && tree.sealed.is_empty();
+    if whole {
+        batch.delete(&key::volume(trunk.id));
+        batch.delete(&key::usage(trunk.id));
+        // Under the tree's number, which is not given again before all of it is gone.
+        let (stays, epoch, origin) = (false, WHOLE_TREE, tree.origin);
+        Removal { volume: trunk.id, stays, tree: trunk.id, epoch, origin }.put(batch);
+    } else {
+        put_header(trunk.id, tree, batch);
+    }
+    whole
 }
 
 /// A note of a change.

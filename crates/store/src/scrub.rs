@@ -14,10 +14,9 @@ use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
 use crate::aside::is_named;
 use crate::disk::{self, BodyName};
-use crate::engine::{Engine, prefix_end};
+use crate::engine::Engine;
 use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
-use crate::reader::{body_name, open_file};
 use crate::settle::sums_found;
 use crate::update::{count, unstable_key};
 use crate::volume::Result;
@@ -248,10 +247,8 @@ impl Scrub<'_> {
     /// Numbers of a volume's vnodes.
     fn vnodes(&self, volume: &Volume) -> Result<Vec<VnodeNo>> {
         let mut vnodes: Vec<VnodeNo> = Vec::new();
-        let prefix = key::of_volume(kind::VNODE, volume.tree_id());
-        self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {
-            let no = key::number_at(key, 1).map(VnodeNo);
-            vnodes.extend(no.filter(|no| vnodes.last() != Some(no)));
+        volume.tree().each_vnode_no(VnodeNo(0), &mut |no| {
+            vnodes.push(no);
             self.go_on()
         })?;
         Ok(vnodes)
@@ -281,7 +278,7 @@ impl Scrub<'_> {
                 ControlFlow::Continue(())
             })?;
             let counted = match reader.vnode.place {
-                Place::File { .. } => blocks * BLOCK_BYTES,
+                Place::File { .. } | Place::Origin => blocks * BLOCK_BYTES,
                 Place::Inline => status.size,
                 Place::None => crate::vnode::initial_used(status.kind),
             };
@@ -289,7 +286,7 @@ impl Scrub<'_> {
                 self.found(Finding::WrongUsed { fid: status.fid, stored: status.used, counted });
             }
             let readable = match reader.vnode.place {
-                Place::File { .. } => open_file(&volume.tree(), &reader.gate, &reader.vnode).map(drop),
+                Place::File { .. } | Place::Origin => reader.file().map(drop),
                 Place::Inline | Place::None if status.kind == Kind::Directory => Ok(()),
                 Place::Inline | Place::None => reader.read(0, 1).map(drop),
             };
@@ -307,11 +304,11 @@ impl Scrub<'_> {
 
     fn group(&mut self, volume: &Arc<Volume>, no: VnodeNo, group: u64) -> Result<()> {
         let Some(reader) = volume.reader(no)? else { return Ok(()) };
-        if body_name(&volume.tree(), &reader.vnode).is_none() {
+        if !reader.vnode.place.is_file() {
             return Ok(());
         }
         let stored = volume.tree().sums(no, group)?;
-        let file = open_file(&volume.tree(), &reader.gate, &reader.vnode)?;
+        let file = reader.file()?;
         let found = sums_found(&*file, &reader.vnode, group, &stored)?;
         self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
@@ -401,14 +398,9 @@ impl Scrub<'_> {
 
     fn look_at_entries(&self, volume: &Volume, look: &mut Look) -> Result<()> {
         let prefix = key::of_volume(kind::ENTRIES, volume.tree_id());
-        let mut last = None;
-        self.partition.0.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
-            let bucket = (key::number_at(key, 1).map(VnodeNo), key::number_at(key, 2));
-            if key::epoch_of(key) > volume.tree().epoch || last == Some(bucket) {
-                return self.go_on();
-            }
-            last = Some(bucket);
-            if let (Some(dir), Ok(entries)) = (bucket.0, record::decode_bucket(key, value)) {
+        volume.tree().each_newest(&prefix, &[], &mut |_, key, value| {
+            let dir = key::number_at(key, 1).map(VnodeNo);
+            if let (Some(dir), Ok(entries)) = (dir, record::decode_bucket(key, value)) {
                 entries.iter().for_each(|entry| look.entry(volume, dir, entry));
             }
             self.go_on()

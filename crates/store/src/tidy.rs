@@ -47,8 +47,14 @@ impl Shown {
         Shown(header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect())
     }
 
-    /// Which of the versions, newest first, are to go. `sees` says of a shown epoch whether it looks at such records at all.
-    fn unseen<'a>(&self, versions: &'a [Version], sees: &dyn Fn(u64, &Version) -> bool) -> Vec<&'a Version> {
+    /// Which of the versions, newest first, are to go. `sees` says of a shown epoch whether it looks at such records at all; `below`: whether the tree's origin has
+    /// something under them.
+    fn unseen<'a>(
+        &self,
+        versions: &'a [Version],
+        below: bool,
+        sees: &dyn Fn(u64, &Version) -> bool,
+    ) -> Vec<&'a Version> {
         let seen = |at: usize| {
             let newer = at.checked_sub(1).map_or(u64::MAX, |newer| versions[newer].epoch() - 1);
             let version = &versions[at];
@@ -61,7 +67,7 @@ impl Shown {
         };
         let mut gone: Vec<&Version> = Vec::new();
         // From the oldest on: a tombstone with nothing below it hides nothing.
-        let mut hides = false;
+        let mut hides = below;
         for at in (0..versions.len()).rev() {
             let keep = seen(at) && (!versions[at].tombstone || hides);
             if keep {
@@ -104,7 +110,7 @@ impl Trunk {
             let header = self.header.lock().stored.clone();
             let mut batch = Batch::default();
             let (versions, rest) = self.versions(&next, &prefix_end(prefix), RECORDS_AT_ONCE)?;
-            self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch);
+            self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch)?;
             self.apply_some(&batch)?;
             from = rest;
         }
@@ -118,7 +124,7 @@ impl Trunk {
         let vnodes = self.vnode_records(no)?;
         let versions: Vec<Version> =
             vnodes.iter().map(|(key, vnode)| Version { key: key.clone(), tombstone: vnode.is_none() }).collect();
-        let gone = self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch);
+        let gone = self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch)?;
         let places = |keep: bool| -> Vec<Place> {
             let of = vnodes.iter().filter(|(key, _)| gone.contains(key) != keep);
             of.filter_map(|(_, vnode)| Some(vnode.as_ref()?.place)).collect()
@@ -144,7 +150,7 @@ impl Trunk {
         ] {
             let prefix = key::of_vnode(kind, self.id, no);
             let (versions, _) = self.versions(&prefix, &prefix_end(&prefix), usize::MAX)?;
-            self.tidy_versions(&header, &versions, sees, tombstones, &mut batch);
+            self.tidy_versions(&header, &versions, sees, tombstones, &mut batch)?;
         }
         self.apply_some(&batch)
     }
@@ -188,11 +194,13 @@ impl Trunk {
         sees: &dyn Fn(u64, &Version) -> bool,
         tombstones: &mut Vec<Vec<u8>>,
         batch: &mut Batch,
-    ) -> Vec<Vec<u8>> {
-        let shown = Shown::of(header);
+    ) -> Result<Vec<Vec<u8>>> {
+        let (shown, head) = (Shown::of(header), self.head());
         let mut gone = Vec::new();
         for versions in versions.chunk_by(|one, next| one.prefix() == next.prefix()) {
-            for version in shown.unseen(versions, sees) {
+            // Only a tombstone hides anything.
+            let below = versions.iter().any(|version| version.tombstone) && head.inherits(versions[0].prefix())?;
+            for version in shown.unseen(versions, below, sees) {
                 let written_now = version.epoch() == header.epoch && header.has_head();
                 if written_now && version.tombstone {
                     tombstones.push(version.key.clone());
@@ -202,7 +210,7 @@ impl Trunk {
                 }
             }
         }
-        gone
+        Ok(gone)
     }
 
     /// Removes those tombstones that hide nothing, while nobody writes.
@@ -214,7 +222,8 @@ impl Trunk {
                 let end = prefix_end(&key[..key.len() - key::EPOCH_BYTES]);
                 let (versions, _) = self.versions(key, &end, usize::MAX)?;
                 let alone = versions.iter().all(|version| version.tombstone && version.key == *key);
-                if alone && !versions.is_empty() {
+                let hides = self.head().inherits(&key[..key.len() - key::EPOCH_BYTES])?;
+                if alone && !versions.is_empty() && !hides {
                     batch.delete(key);
                 }
             }

@@ -43,16 +43,25 @@ pub(crate) struct Tree {
     /// The newest sealed epoch that is shown, if there is one; 0: none.
     pub(crate) floor: u64,
     pub(crate) hash_key: u128,
+    /// What it shows where it has no record itself (`origin.rs`).
+    pub(crate) origin: Option<Arc<Tree>>,
 }
 
 impl Tree {
-    /// The newest record under `prefix` not newer than `epoch`, with its key.
-    fn newest(&self, prefix: &[u8], epoch: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    /// The newest record under `prefix` not newer than `epoch`, or the origin's, with its key.
+    pub(crate) fn newest(&self, prefix: &[u8], epoch: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        match (self.newest_here(prefix, epoch)?, &self.origin) {
+            (None, Some(origin)) => origin.newest(&origin.own_key(prefix), origin.epoch),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn newest_here(&self, prefix: &[u8], epoch: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let exact = [prefix, &(!epoch).to_be_bytes()].concat();
         if let Some(value) = self.media.engine.get(&exact)? {
             return Ok(Some((exact, value)));
         }
-        if !self.is_layered() {
+        if self.epoch == FIRST_EPOCH {
             return Ok(None);
         }
         let mut found = None;
@@ -70,9 +79,9 @@ impl Tree {
         [prefix, &(!self.epoch).to_be_bytes()].concat()
     }
 
-    /// Whether records may be in older epochs than this one.
+    /// Whether records may be in older epochs than this one, or in the origin.
     pub(crate) fn is_layered(&self) -> bool {
-        self.epoch > FIRST_EPOCH
+        self.epoch > FIRST_EPOCH || self.origin.is_some()
     }
 
     /// Whether a sealed epoch is shown, so that what is erased may be seen still.
@@ -85,6 +94,7 @@ impl Tree {
         match vnode.place {
             Place::File { epoch, .. } => epoch.max(vnode.own_since) > self.floor,
             Place::None | Place::Inline => true,
+            Place::Origin => false,
         }
     }
 
@@ -202,7 +212,11 @@ impl Tree {
     /// Takes away what is under `prefix`.
     pub(crate) fn erase(&self, prefix: &[u8], batch: &mut Batch) -> Result<()> {
         let key = self.current(prefix);
-        if self.is_layered() && self.remove_covered(prefix, batch)? {
+        let is_shown = match self.is_layered() {
+            true => self.remove_covered(prefix, batch)?.map_or_else(|| self.inherits(prefix), Ok)?,
+            false => false,
+        };
+        if is_shown {
             batch.put(&key, &record::tombstone(&key));
         } else {
             batch.delete(&key);
@@ -210,17 +224,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the records below the head's own that the head alone sees; says whether there is one that a sealed epoch shows.
-    fn remove_covered(&self, prefix: &[u8], batch: &mut Batch) -> Result<bool> {
+    /// Removes the records below the head's own that the head alone sees; says whether there is one that a sealed epoch shows, which may be a tombstone.
+    fn remove_covered(&self, prefix: &[u8], batch: &mut Batch) -> Result<Option<bool>> {
         let from = [prefix, &(!(self.epoch - 1)).to_be_bytes()].concat();
-        let mut shown = false;
+        let mut shown = None;
         self.media.engine.scan(&from, &prefix_end(prefix), &mut |key, value| {
             if key.len() == from.len() {
                 if key::epoch_of(key) > self.floor {
                     batch.delete(key);
                     return ControlFlow::Continue(());
                 }
-                shown = !record::is_tombstone(value);
+                shown = Some(!record::is_tombstone(value));
             }
             ControlFlow::Break(())
         })?;
@@ -241,8 +255,7 @@ impl Tree {
 
     /// The same tree as an older epoch, which a volume shows, has it.
     pub(crate) fn at(&self, epoch: u64) -> Tree {
-        let Tree { media, id, shown, hash_key, .. } = self;
-        Tree { media: Arc::clone(media), id: *id, shown: *shown, epoch, floor: epoch, hash_key: *hash_key }
+        Tree { media: Arc::clone(&self.media), epoch, floor: epoch, origin: self.origin.clone(), ..*self }
     }
 
     pub(crate) fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
@@ -266,6 +279,17 @@ impl Tree {
 
     pub(crate) fn vnode_at(&self, no: VnodeNo, epoch: u64) -> Result<Option<Vnode>> {
         match self.newest(&key::of_vnode(kind::VNODE, self.id, no), epoch)? {
+            Some((key, value)) => {
+                let vnode = record::decode_vnode(&key, self.shown, no, &value)?;
+                Ok(vnode.map(|vnode| self.as_shown(&key, vnode)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A vnode as this tree itself has it; `None` also where the origin may have it.
+    pub(crate) fn own_vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
+        match self.newest_here(&key::of_vnode(kind::VNODE, self.id, no), self.epoch)? {
             Some((key, value)) => record::decode_vnode(&key, self.shown, no, &value),
             None => Ok(None),
         }
@@ -296,14 +320,9 @@ impl Tree {
         visit: &mut dyn FnMut(u64, Sums) -> ControlFlow<()>,
     ) -> Result<()> {
         let prefix = key::of_vnode(kind::SUMS, self.id, no);
-        let mut last = None;
         let mut result = Ok(());
-        self.media.engine.scan(&prefix.number(from), &prefix_end(&prefix), &mut |key, value| {
+        self.each_newest(&prefix, &from.to_be_bytes(), &mut |_, key, value| {
             let Some(group) = key::number_at(key, 2) else { return ControlFlow::Continue(()) };
-            if key::epoch_of(key) > self.epoch || last == Some(group) {
-                return ControlFlow::Continue(());
-            }
-            last = Some(group);
             match record::decode_sums(key, value) {
                 Ok(sums) => visit(group, sums),
                 Err(error) => {
@@ -354,15 +373,9 @@ impl Tree {
         visit: &mut dyn FnMut(u64, Vec<BucketEntry>) -> ControlFlow<()>,
     ) -> Result<()> {
         let prefix = key::of_vnode(kind::ENTRIES, self.id, dir);
-        let from = prefix.number(from);
-        let mut last = None;
         let mut result = Ok(());
-        self.media.engine.scan(&from, &prefix_end(&prefix), &mut |key, value| {
+        self.each_newest(&prefix, &from.to_be_bytes(), &mut |_, key, value| {
             let Some(hash) = key::number_at(key, 2) else { return ControlFlow::Continue(()) };
-            if key::epoch_of(key) > self.epoch || last == Some(hash) {
-                return ControlFlow::Continue(());
-            }
-            last = Some(hash);
             match record::decode_bucket(key, value) {
                 Ok(bucket) => visit(hash, bucket),
                 Err(error) => {
@@ -385,16 +398,12 @@ impl Tree {
     pub(crate) fn xattrs(&self, no: VnodeNo) -> Result<Vec<(Bytes, usize)>> {
         let prefix = key::of_vnode(kind::XATTR, self.id, no);
         let mut found: Vec<(Bytes, usize)> = Vec::new();
-        let mut last = Bytes::new();
         let mut result = Ok(());
-        self.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
-            let name = &key[prefix.len()..key.len() - key::EPOCH_BYTES - 1];
-            if key::epoch_of(key) > self.epoch || last == name {
-                return ControlFlow::Continue(());
-            }
-            last = Bytes::copy_from_slice(name);
+        self.each_newest(&prefix, &[], &mut |tail, key, value| {
+            // Without the NUL.
+            let name = &tail[..tail.len().saturating_sub(1)];
             match record::decode_bytes("attribute", key, value.to_vec()) {
-                Ok(Some(value)) => found.push((last.clone(), value.len())),
+                Ok(Some(value)) => found.push((Bytes::copy_from_slice(name), value.len())),
                 Ok(None) => {}
                 Err(error) => {
                     result = Err(error);

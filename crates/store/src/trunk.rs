@@ -30,6 +30,8 @@ pub(crate) struct Trunk {
     pub(crate) media: Arc<Media>,
     /// The tree's number, which its records are keyed by.
     pub(crate) id: VolumeId,
+    /// What the tree shows where it has no record itself.
+    pub(crate) origin: Option<Arc<Tree>>,
     pub(crate) writers: Arc<RwLock<()>>,
     head: RwLock<Arc<Tree>>,
     /// What the read-write volume shows: the head, unless it is frozen.
@@ -53,13 +55,21 @@ pub(crate) struct Header {
 }
 
 impl Trunk {
-    pub(crate) fn new(media: Arc<Media>, id: VolumeId, header: TreeHeader, usage: [i64; 2]) -> Arc<Trunk> {
-        let head = Arc::new(head_of(&media, id, &header));
+    /// A tree that was just read or made; `origin` is what its header says, opened.
+    pub(crate) fn new(
+        media: Arc<Media>,
+        id: VolumeId,
+        header: TreeHeader,
+        usage: [i64; 2],
+        origin: Option<Arc<Tree>>,
+    ) -> Arc<Trunk> {
+        let head = Arc::new(head_of(&media, id, &header, origin.clone()));
         let shown = shown_of(&head, &header);
         let next_slot = header.next_slot;
         Arc::new(Trunk {
             media,
             id,
+            origin,
             writers: Arc::default(),
             head: RwLock::new(head),
             shown: RwLock::new(shown),
@@ -85,7 +95,7 @@ impl Trunk {
 
     /// The header has other epochs now: the head follows. Nobody writes.
     pub(crate) fn follow(&self, header: &TreeHeader) {
-        let head = Arc::new(head_of(&self.media, self.id, header));
+        let head = Arc::new(head_of(&self.media, self.id, header, self.origin.clone()));
         *self.shown.write() = shown_of(&head, header);
         *self.head.write() = head;
         self.held.store(header.held, Ordering::SeqCst);
@@ -175,8 +185,9 @@ impl Trunk {
     }
 }
 
-fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader) -> Tree {
-    Tree { media: media.clone(), id, shown: id, epoch: header.epoch, floor: header.floor(), hash_key: header.hash_key }
+fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader, origin: Option<Arc<Tree>>) -> Tree {
+    let TreeHeader { epoch, hash_key, .. } = *header;
+    Tree { media: media.clone(), id, shown: id, epoch, floor: header.floor(), hash_key, origin }
 }
 
 /// Of a frozen volume the newest sealed epoch, in its own name.

@@ -324,7 +324,7 @@ impl Update {
     fn fill_sums(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, from) in &self.cut_sums {
             let mut groups = Vec::new();
-            let at_once = |count: usize| count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed();
+            let at_once = |count: usize| count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed() && tree.origin.is_none();
             tree.each_group(*no, *from, &mut |group, _| {
                 groups.push(group);
                 if at_once(groups.len()) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

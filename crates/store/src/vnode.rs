@@ -19,6 +19,15 @@ pub enum Place {
         /// It is compressed, and not changed in place.
         packed: bool,
     },
+    /// In a file, as the origin of the tree has it (`origin.rs`).
+    Origin,
+}
+
+impl Place {
+    /// Whether the body is in a file, its own or the origin's.
+    pub fn is_file(self) -> bool {
+        matches!(self, Place::File { .. } | Place::Origin)
+    }
 }
 
 /// One vnode. `status.size`, `status.used` and `place` are kept by the volume's body operations, `entries` by its

@@ -90,9 +90,7 @@ impl Volume {
 
     /// A volume that shows a sealed epoch of the tree.
     pub(crate) fn view(id: VolumeId, trunk: Arc<Trunk>, header: ViewHeader) -> Volume {
-        let hash_key = trunk.header.lock().stored.hash_key;
-        let media = trunk.media.clone();
-        let tree = Tree { media, id: trunk.id, shown: id, epoch: header.epoch, floor: header.epoch, hash_key };
+        let tree = Tree { shown: id, ..trunk.head().at(header.epoch) };
         Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
     }
 

@@ -98,7 +98,7 @@ impl Building<'_> {
     fn shares_file(&self, vnode: &Vnode) -> Result<bool> {
         let Some(before) = self.before else { return Ok(false) };
         let before = before.vnode(vnode.no())?;
-        let file = matches!(vnode.place, Place::File { .. });
+        let file = vnode.place.is_file();
         Ok(file && before.is_some_and(|before| before.place == vnode.place && before.status.size == vnode.status.size))
     }
 
@@ -160,9 +160,16 @@ impl Building<'_> {
         let fits = || StoreError::NoStream("it starts from something else than what is here");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
-        let name = body_name(before, &old).ok_or_else(fits)?;
-        let file = open_body(&*before.media.disk, name).map_err(|e| StoreError::from_io("open of a body", &e))?;
-        let file = file.ok_or_else(|| StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid)))?;
+        let lender = if old.place == Place::Origin { Some(before.lender(vnode.no())?) } else { None };
+        let file = match &lender {
+            Some(lender) => lender.file()?,
+            None => {
+                let name = body_name(before, &old).ok_or_else(fits)?;
+                let file = open_body(&*before.media.disk, name);
+                let file = file.map_err(|e| StoreError::from_io("open of a body", &e))?;
+                file.ok_or_else(|| StoreError::Damaged(format!("{}, which has lost its file,", old.status.fid)))?
+            }
+        };
         let end = first.saturating_add(count);
         let mut groups = Vec::new();
         before.each_group(vnode.no(), first / GROUP_BLOCKS, &mut |group, sums| {
@@ -207,7 +214,7 @@ impl Building<'_> {
 }
 
 fn need_file(vnode: &Vnode) -> Result<()> {
-    if matches!(vnode.place, Place::File { .. }) {
+    if vnode.place.is_file() {
         return Ok(());
     }
     Err(StoreError::NoStream("blocks of what is in no file"))

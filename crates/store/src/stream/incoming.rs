@@ -390,6 +390,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         sealed: Vec::new(),
         frozen: false,
         base: None,
+        origin: None,
     }
 }
 
@@ -606,16 +607,16 @@ impl Applying<'_> {
     /// Vnodes below this one, from the last that was spoken of, are not in the stream.
     fn clear_up_to(&mut self, end: VnodeNo) -> Result<()> {
         let tree = self.building.volume.tree();
-        let (from, end_key) =
-            (key::of_vnode(kind::VNODE, tree.id, self.next), key::of_vnode(kind::VNODE, tree.id, end));
         let mut gone = Vec::new();
         if self.next < end {
-            tree.media.engine.scan(&from, &end_key, &mut |key, _| {
-                gone.extend(key::number_at(key, 1).map(VnodeNo));
+            tree.each_vnode_no(self.next, &mut |no| {
+                if no >= end {
+                    return ControlFlow::Break(());
+                }
+                gone.push(no);
                 ControlFlow::Continue(())
             })?;
         }
-        gone.dedup();
         gone.into_iter().try_for_each(|no| self.remove(no))
     }
 

@@ -19,7 +19,7 @@ mod over;
 pub use codec::{PART_BYTES_MIN, StreamHead, StreamPart};
 pub use incoming::{FinishAs, IncomingInfo};
 pub(crate) use incoming::{Incoming, end_progress};
-pub(crate) use over::Under;
+pub(crate) use over::{Under, orphans_of};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use codec::{rewritten, sealed};

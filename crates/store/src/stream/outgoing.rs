@@ -12,7 +12,7 @@ use types::{Kind, StreamCursor, VnodeNo};
 
 use super::codec::{Form, PartOut, Run, StreamHead};
 use crate::engine::{Engine, prefix_end};
-use crate::key::{self, kind};
+use crate::key;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::sums::BLOCK;
 use crate::tree::Tree;
@@ -145,12 +145,14 @@ impl Sender<'_> {
             })
         };
         let tree = self.now.id;
-        if self.before.is_none() {
-            let prefix = key::of_volume(kind::VNODE, tree);
-            each(&prefix.number(from.0), &prefix_end(&prefix), 1)?;
-        }
         for epoch in &self.epochs {
             each(&key::change(tree, *epoch, from), &key::changes(tree, *epoch + 1), 2)?;
+        }
+        if self.before.is_none() {
+            self.now.each_vnode_no(from, &mut |no| {
+                found.insert(no);
+                if found.len() < VNODES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
         }
         Ok(found.into_iter().take(VNODES_AT_ONCE).collect())
     }
@@ -185,7 +187,7 @@ impl Sender<'_> {
         {
             return Ok(Some(full));
         }
-        if matches!(vnode.place, Place::File { .. })
+        if vnode.place.is_file()
             && let Some(full) = stops(stage::BODY, self.body(&vnode, before.as_ref(), position(stage::BODY))?)
         {
             return Ok(Some(full));
@@ -197,7 +199,7 @@ impl Sender<'_> {
     fn head_of(&mut self, vnode: &Vnode) -> Result<()> {
         match vnode.place {
             Place::None => self.out.vnode(vnode, Form::None),
-            Place::File { .. } => self.out.vnode(vnode, Form::File),
+            Place::File { .. } | Place::Origin => self.out.vnode(vnode, Form::File),
             Place::Inline => {
                 let bytes = self.now.inline(vnode.no())?;
                 let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
@@ -291,7 +293,7 @@ impl Sender<'_> {
     /// The body's blocks from the given one on; says at which one there was no room.
     fn body(&mut self, vnode: &Vnode, before: Option<&Vnode>, from: u64) -> Result<Option<u64>> {
         let no = vnode.no();
-        let before = before.filter(|before| matches!(before.place, Place::File { .. }));
+        let before = before.filter(|before| before.place.is_file());
         if before.is_some_and(|before| before.place == vnode.place) {
             self.out.blocks(Run::Same, from, u64::MAX - from);
             return Ok(None);

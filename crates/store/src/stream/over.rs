@@ -198,7 +198,8 @@ impl Partition {
     }
 }
 
-fn orphans_of(trunk: &Trunk) -> Result<Vec<VnodeNo>> {
+/// The vnodes of a tree that have no name and that somebody has open.
+pub(crate) fn orphans_of(trunk: &Trunk) -> Result<Vec<VnodeNo>> {
     let prefix = key::of_volume(kind::ORPHAN, trunk.id);
     let mut found = Vec::new();
     trunk.media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, _| {

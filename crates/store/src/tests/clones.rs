@@ -51,30 +51,33 @@ fn changed(volume: &Volume, from: u64, to: u64) -> Vec<u64> {
 
 /// Every record of trees is seen by somebody, no tombstone hides nothing, and changes are known of no other epochs than are of use.
 fn nothing_needless(world: &World) {
-    let header = world.volume.trunk.header.lock().stored.clone();
-    let shown: Vec<u64> = header.sealed.iter().map(|sealed| sealed.epoch).chain([u64::MAX]).collect();
-    let oldest = header.sealed.first().map_or(u64::MAX, |sealed| sealed.epoch);
+    let mut trees = Vec::new();
+    let mut visit = |id, _| {
+        trees.push(id);
+        true
+    };
+    world.partition.each_tree(0, 100, &mut visit).unwrap();
+    let trunk = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
+    let trunks: BTreeMap<u64, _> = trees.into_iter().map(|id| (id.0, trunk(id))).collect();
+    // Epochs that are shown, also as what a writable clone begins with.
+    let shown_of = |tree: u64| -> Vec<u64> {
+        let header = trunks[&tree].header.lock().stored.clone();
+        let head = header.has_head().then_some(u64::MAX);
+        header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect()
+    };
+    let tree_of = |key: &[u8]| key::number_at(key, 0).unwrap();
+    let mut records: BTreeMap<Vec<u8>, Vec<(u64, bool)>> = BTreeMap::new();
     let machine = world.machine.0.lock();
-    let mut versions: BTreeMap<Vec<u8>, Vec<(u64, bool)>> = BTreeMap::new();
     for (key, value) in machine.log.records() {
         if b"veisx".contains(&key[0]) {
             let (prefix, _) = key.split_at(key.len() - key::EPOCH_BYTES);
-            versions.entry(prefix.to_vec()).or_default().push((key::epoch_of(key), record::is_tombstone(value)));
+            records.entry(prefix.to_vec()).or_default().push((key::epoch_of(key), record::is_tombstone(value)));
         }
-        assert!(key[0] != kind::CHANGE || key::number_at(key, 1).unwrap() > oldest, "{}", key.escape_ascii());
+        if key[0] == kind::CHANGE {
+            let oldest = trunks[&tree_of(key)].header.lock().stored.sealed.first().map(|sealed| sealed.epoch);
+            assert!(oldest.is_some_and(|oldest| key::number_at(key, 1).unwrap() > oldest), "{}", key.escape_ascii());
+        }
         assert!(key[0] != kind::REMOVAL, "{}", key.escape_ascii());
-    }
-    for (prefix, mut versions) in versions {
-        versions.sort_unstable();
-        let seen = |at: usize| {
-            let next = versions.get(at + 1).map_or(u64::MAX, |(epoch, _)| epoch - 1);
-            let last = at + 1 == versions.len();
-            shown.iter().any(|shown| if *shown == u64::MAX { last } else { (versions[at].0..=next).contains(shown) })
-        };
-        for (at, version) in versions.iter().enumerate() {
-            assert!(seen(at), "{version:?} of {} is seen by none of {shown:?}", prefix.escape_ascii());
-        }
-        assert!(!versions[0].1, "the tombstone of {} hides nothing", prefix.escape_ascii());
     }
     let files = machine.files.names();
     let vnodes: Vec<VnodeNo> = machine
@@ -84,12 +87,28 @@ fn nothing_needless(world: &World) {
         .map(|key| VnodeNo(key::number_at(key, 1).unwrap()))
         .collect();
     drop(machine);
+    for (prefix, mut versions) in records {
+        versions.sort_unstable();
+        let shown = shown_of(tree_of(&prefix));
+        let seen = |at: usize| {
+            let next = versions.get(at + 1).map_or(u64::MAX, |(epoch, _)| epoch - 1);
+            let last = at + 1 == versions.len();
+            shown.iter().any(|shown| if *shown == u64::MAX { last } else { (versions[at].0..=next).contains(shown) })
+        };
+        for (at, version) in versions.iter().enumerate() {
+            assert!(seen(at), "{version:?} of {} is seen by none of {shown:?}", prefix.escape_ascii());
+        }
+        let hides = !versions[0].1 || trunks[&tree_of(&prefix)].head().inherits(&prefix).unwrap();
+        assert!(hides, "the tombstone of {} hides nothing", prefix.escape_ascii());
+    }
     let mut named: Vec<_> = Vec::new();
     for volume in world.partition.list(VolumeId(0), 100).unwrap() {
-        let volume = world.partition.volume(volume.id).unwrap().unwrap();
-        let tree = volume.tree();
-        for no in vnodes.iter().copied() {
-            named.extend(volume.vnode(no).unwrap().and_then(|vnode| crate::reader::body_name(&tree, &vnode)));
+        let mut next = Some(world.partition.volume(volume.id).unwrap().unwrap().tree());
+        while let Some(tree) = next {
+            for no in vnodes.iter().copied() {
+                named.extend(tree.own_vnode(no).unwrap().and_then(|vnode| crate::reader::body_name(&tree, &vnode)));
+            }
+            next = tree.origin.clone();
         }
     }
     named.sort_unstable();
@@ -108,6 +127,9 @@ fn config() -> ProptestConfig {
 
 impl World {
     fn step(&mut self, op: &Op) {
+        if let Op::Turn(turn) = *op {
+            self.turn(turn);
+        }
         if matches!(op, Op::Kill) {
             self.reopen(self.machine.clone());
         }
@@ -144,12 +166,28 @@ proptest! {
             }
         }
         for number in order.into_iter().chain(0..4) {
-            world.step(&Op::RemoveClone(number));
+            for turn in [number, 0, 1, 2, 3] {
+                world.step(&Op::Turn(turn));
+                world.step(&Op::RemoveClone(number));
+            }
             world.step(&Op::Remove(number));
             world.sweep_all();
         }
+        for fork in 0..4 {
+            world.step(&Op::RemoveFork(fork));
+            world.sweep_all();
+        }
+        // Those of volumes that went before them.
+        for left in world.partition.list(VolumeId(0), 100).unwrap() {
+            if left.kind != VolumeKind::ReadWrite {
+                world.partition.remove_volume(left.id).unwrap();
+                world.model.clones.remove(left.name.as_bytes());
+                world.sweep_all();
+            }
+        }
         // As if there never had been any; but the tree knows that its records may be of other epochs.
-        prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| b"Wcdgu".contains(&key[0])).count(), 0);
+        let left = if world.volume.trunk.origin.is_none() { &b"Wcdgu"[..] } else { b"Wdgu" };
+        prop_assert_eq!(world.machine.0.lock().log.keys().filter(|key| left.contains(&key[0])).count(), 0);
         let id = world.volume.id();
         world.partition.remove_volume(id).unwrap();
         let World { machine, partition, volume, .. } = world;
@@ -164,7 +202,8 @@ proptest! {
     fn clones_outlive_the_volume_that_they_were_made_of(encrypted in any::<bool>(), ops in ops(), order in prop::collection::vec(0..4_u8, 4)) {
         let mut world = World::new_as(encrypted);
         ops.iter().for_each(|op| world.step(op));
-        let World { machine, partition, volume, mut model } = world;
+        (0..4).for_each(|turn| world.step(&Op::RemoveFork(turn)));
+        let World { machine, partition, volume, mut model, .. } = world;
         partition.remove_volume(volume.id()).unwrap();
         prop_assert!(partition.volume(volume.id()).unwrap().is_none());
         drop(volume);
@@ -176,8 +215,9 @@ proptest! {
             prop_assert_eq!(&found, &model.clones);
             let findings = partition.scrub(&mut |_| {}, &false.into()).unwrap().findings;
             prop_assert_eq!(findings, []);
-            let name = format!("c{number}").into_bytes();
-            if let Some(volume) = partition.volume_named(&name).unwrap() {
+            let names = [format!("c{number}"), format!("w1.c{number}"), format!("w2.c{number}"), format!("w3.c{number}")];
+            for name in names.map(String::into_bytes) {
+                let Some(volume) = partition.volume_named(&name).unwrap() else { continue };
                 let (id, tree) = (volume.id(), volume.tree_id());
                 partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);

@@ -32,6 +32,12 @@ impl Past {
     }
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        if let Op::Turn(turn) = *op {
+            self.step(&Op::SyncAll)?;
+            self.world.turn(turn);
+            self.begin_anew();
+            return Ok(());
+        }
         self.act(op)?;
         match *op {
             Op::Kill => self.world.reopen(self.world.machine.clone()),
@@ -48,7 +54,7 @@ impl Past {
         // A loss of power may have left files that are nobody's.
         let strays = self.world.scrub_all();
         let gathering = self.world.partition.gather();
-        for op in ops.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_))) {
+        for op in ops.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_) | Op::Turn(_))) {
             self.act(op)?;
             self.check_after(self.world.machine.power_loss(13))?;
             self.check_killed(&strays)?;
@@ -56,8 +62,7 @@ impl Past {
         }
         gathering.end().unwrap();
         // What is told from here on is there, whatever happens to the process.
-        let mut world = World::new();
-        world.reopen(self.world.machine.killed());
+        let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.found(), self.world.model.clone(), "after {:?}", ops);
         prop_assert_eq!(world.scrub(), []);
         prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", ops);
@@ -66,8 +71,7 @@ impl Past {
 
     /// The process dies in a scope: some of its last commits are gone, in order, and nothing else is wrong.
     fn check_killed(&self, strays: &[Finding]) -> Result<(), TestCaseError> {
-        let mut world = World::new();
-        world.reopen(self.world.machine.killed());
+        let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.partition.boot_verifier(), self.world.partition.boot_verifier());
         let found = world.found();
         prop_assert!(self.states.iter().any(|state| self.is_state(&world, &found, state)), "found {:?}", brief(&found));
@@ -137,26 +141,32 @@ impl Past {
                     self.states.drain(..self.states.len() - 1);
                 }
             }
-            Op::SyncAll | Op::Clone(_) => {
+            Op::Fork(_) if !self.has_other_volumes() => {}
+            Op::SyncAll | Op::Clone(_) | Op::Fork(_) => {
                 self.versions.values_mut().for_each(stable);
                 self.states.drain(..self.states.len() - 1);
             }
             Op::Sync => drop(self.states.drain(..self.states.len() - 1)),
             // If there is none, nothing is done, and nothing synced.
-            Op::RemoveClone(_) | Op::RenameClone(..) if self.states.len() > 1 => {
-                let before = &self.states[self.states.len() - 2];
-                if before.clones != self.world.model.clones {
-                    self.states.drain(..self.states.len() - 1);
-                }
+            Op::RemoveClone(_) | Op::RenameClone(..) | Op::ForkClone(..) | Op::RemoveFork(_)
+                if self.has_other_volumes() =>
+            {
+                self.states.drain(..self.states.len() - 1);
             }
             _ => {}
         }
     }
 
+    /// Whether the last step made or removed volumes.
+    fn has_other_volumes(&self) -> bool {
+        let before = self.states.len().checked_sub(2).map(|before| &self.states[before]);
+        let now = &self.world.model;
+        before.is_some_and(|before| (&before.clones, &before.others) != (&now.clones, &now.others))
+    }
+
     fn check_after(&self, machine: MemMachine) -> Result<(), TestCaseError> {
         let verifier = self.world.partition.boot_verifier();
-        let mut world = World::new();
-        world.reopen(machine);
+        let world = self.world.on(machine);
         prop_assert_ne!(world.partition.boot_verifier(), verifier);
         let found = world.found();
         let state = self.states.iter().find(|state| self.is_state(&world, &found, state));
@@ -178,6 +188,7 @@ impl Past {
     fn is_state(&self, world: &World, found: &Model, state: &Model) -> bool {
         found.names == state.names
             && found.clones == state.clones
+            && found.others == state.others
             && found.files.iter().all(|(no, file)| {
                 let known = &state.files[no];
                 let exact = file.bytes == known.bytes;
@@ -204,9 +215,14 @@ impl Past {
         let found = self.world.found();
         prop_assert!(self.states.iter().any(|state| self.is_state(&self.world, &found, state)));
         self.world.model = found;
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// What is there now is all on disk.
+    fn begin_anew(&mut self) {
         self.states = vec![self.world.model.clone()];
         self.versions = self.world.model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
-        Ok(())
     }
 }
 

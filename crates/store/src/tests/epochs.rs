@@ -20,7 +20,7 @@ fn sealed(world: &World) -> Arc<Volume> {
         ..old.header.lock().stored.clone()
     };
     let usage = *old.usage.lock();
-    Arc::new(Volume::head(Trunk::new(old.media.clone(), old.id, header, usage)))
+    Arc::new(Volume::head(Trunk::new(old.media.clone(), old.id, header, usage, None)))
 }
 
 fn create(volume: &Volume, number: u8, no: u64, bytes: &[u8]) -> Vnode {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
 
-use crate::header::{Sealed, TreeHeader, ViewHeader};
+use crate::header::{Base, Origin, Sealed, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
 use crate::{Place, Quota, SessionRecord, StoredReply, Target, Usage, Vnode};
 
@@ -89,7 +89,7 @@ fn vnodes() {
     assert_eq!(decode(&value).unwrap().unwrap(), vnode());
     assert_eq!(decode(&record::tombstone(KEY)).unwrap(), None);
     no_part_of(&value, |value| decode(value).is_ok());
-    for place in [Place::None, Place::Inline] {
+    for place in [Place::None, Place::Inline, Place::Origin] {
         let vnode = Vnode { place, has_xattr: false, ..vnode() };
         assert_eq!(decode(&record::encode_vnode(KEY, &vnode)).unwrap().unwrap(), vnode);
     }
@@ -157,6 +157,7 @@ fn header() -> TreeHeader {
         sealed: vec![Sealed { epoch: 1, volumes: 1 }, Sealed { epoch: 8, volumes: 3 }],
         frozen: false,
         base: None,
+        origin: None,
     }
 }
 
@@ -189,6 +190,23 @@ fn trees() {
         let wrong = TreeHeader { sealed: vec![wrong], ..header.clone() }.encode(KEY);
         assert!(TreeHeader::decode(KEY, &wrong).is_err());
     }
+}
+
+#[test]
+fn trees_with_an_origin() {
+    let origin = Some(Origin { tree: VolumeId(7), epoch: 8 });
+    let header = TreeHeader { origin, ..header() };
+    let value = header.encode(KEY);
+    assert_eq!(value[0], 4);
+    let behind = concat!("0700000000000000", "0800000000000000", "00");
+    assert_eq!(hex(&value[value.len() - 4 - 17..value.len() - 4]), behind);
+    assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), header);
+    no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
+    let based = TreeHeader { base: Some(Base { epoch: 5, shift: 6 }), ..header };
+    let value = based.encode(KEY);
+    let behind = concat!("0800000000000000", "01", "0500000000000000", "0600000000000000");
+    assert_eq!(hex(&value[value.len() - 4 - 25..value.len() - 4]), behind);
+    assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), based);
 }
 
 /// The first layout of a header, under any key.
@@ -237,6 +255,7 @@ fn view() -> ViewHeader {
         updated: Timestamp::new(3, 4),
         usage: Usage { bytes: 5, files: 6 },
         offline: true,
+        orphans: Vec::new(),
     }
 }
 
@@ -258,6 +277,14 @@ fn views() {
     );
     check(golden, &value);
     assert_eq!(ViewHeader::decode(KEY, &value).unwrap(), view());
+    no_part_of(&value, |value| ViewHeader::decode(KEY, value).is_ok());
+    let open = ViewHeader { orphans: vec![VnodeNo(0x0102)], ..view() };
+    let value = open.encode(KEY);
+    assert_eq!(
+        (value[0], hex(&value[value.len() - 4 - 13..value.len() - 4])),
+        (2, "01010000000201000000000000".into())
+    );
+    assert_eq!(ViewHeader::decode(KEY, &value).unwrap(), open);
     no_part_of(&value, |value| ViewHeader::decode(KEY, value).is_ok());
     let head = ViewHeader { kind: VolumeKind::ReadWrite, ..view() }.encode(KEY);
     assert!(ViewHeader::decode(KEY, &head).is_err());

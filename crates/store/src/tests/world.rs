@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::{
-    BLOCK_BYTES, Finding, MemMachine, NewClone, NewRoot, OpenOptions, Partition, Place, Quota, Update, Vnode, Volume,
+    BLOCK_BYTES, Finding, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, Quota, Update, Vnode, Volume,
 };
 use crate::{KEY_BYTES, KeyKeeper, TreeKey};
 
@@ -61,6 +61,14 @@ pub(crate) enum Op {
     Clone(u8),
     RemoveClone(u8),
     RenameClone(u8, u8),
+    /// A writable clone under this number, of what is worked in, unless there is one.
+    Fork(u8),
+    /// The same of a clone.
+    ForkClone(u8, u8),
+    /// From now on it is worked in this writable clone (0: in the volume that was there first), if it is there.
+    Turn(u8),
+    /// It goes, unless it is worked in.
+    RemoveFork(u8),
     Sync,
     SyncAll,
     Sweep,
@@ -91,6 +99,10 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         2 => (0..4_u8).prop_map(Op::Clone),
         1 => (0..4_u8).prop_map(Op::RemoveClone),
         1 => (0..4_u8, 0..4_u8).prop_map(|(from, to)| Op::RenameClone(from, to)),
+        2 => (1..4_u8).prop_map(Op::Fork),
+        1 => (1..4_u8, 0..4_u8).prop_map(|(fork, clone)| Op::ForkClone(fork, clone)),
+        3 => (0..4_u8).prop_map(Op::Turn),
+        1 => (0..4_u8).prop_map(Op::RemoveFork),
         1 => Just(Op::Sync),
         1 => Just(Op::SyncAll),
         1 => Just(Op::Sweep),
@@ -113,6 +125,15 @@ pub(crate) struct Model {
     pub(crate) files: BTreeMap<VnodeNo, File>,
     /// Whole copies.
     pub(crate) clones: BTreeMap<Vec<u8>, Model>,
+    /// Other read-write volumes.
+    pub(crate) others: BTreeMap<Vec<u8>, Model>,
+}
+
+impl Model {
+    /// What the volume itself holds.
+    fn alone(&self) -> Model {
+        Model { names: self.names.clone(), files: self.files.clone(), ..Model::default() }
+    }
 }
 
 pub(crate) struct World {
@@ -120,6 +141,8 @@ pub(crate) struct World {
     pub(crate) partition: Partition,
     pub(crate) volume: Arc<Volume>,
     pub(crate) model: Model,
+    /// Which volume is worked in.
+    pub(crate) turn: u8,
 }
 
 /// A file in the root directory, which `fill` fills.
@@ -173,8 +196,16 @@ pub(crate) fn name(number: u8) -> Name {
     Name::new(format!("f{number}").as_bytes()).unwrap()
 }
 
-fn clone_name(number: u8) -> Name {
-    Name::new(format!("c{number}").as_bytes()).unwrap()
+/// A clone of the volume that is worked in.
+fn clone_name(turn: u8, number: u8) -> Name {
+    let text = if turn == 0 { format!("c{number}") } else { format!("w{turn}.c{number}") };
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// A volume to work in.
+pub(crate) fn turn_name(turn: u8) -> Name {
+    let text = if turn == 0 { "root".to_owned() } else { format!("w{turn}") };
+    Name::new(text.as_bytes()).unwrap()
 }
 
 const MODES: [AllocateMode; 5] = [
@@ -199,14 +230,21 @@ impl World {
         } else {
             partition.create_volume(&name, &new_root()).unwrap()
         };
-        World { machine, partition, volume, model: Model::default() }
+        World { machine, partition, volume, model: Model::default(), turn: 0 }
+    }
+
+    /// What another machine shows to who works in the same volume.
+    pub(crate) fn on(&self, machine: MemMachine) -> World {
+        let mut world = World { turn: self.turn, ..World::new() };
+        world.reopen(machine);
+        world
     }
 
     /// The same disk, opened by a new process.
     pub(crate) fn reopen(&mut self, machine: MemMachine) {
         self.partition = Partition::open_memory(&machine, options()).unwrap();
         self.machine = machine;
-        self.volume = self.partition.volume_named(b"root").unwrap().unwrap();
+        self.volume = self.partition.volume_named(turn_name(self.turn).as_bytes()).unwrap().unwrap();
     }
 
     pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {
@@ -219,6 +257,7 @@ impl World {
 
     /// Does `op` in the model; says which file's bytes may change.
     pub(crate) fn apply_model(&mut self, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
+        let turn = self.turn;
         let model = &mut self.model;
         let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
         let change = |model: &mut Model, file: u8, act: &dyn Fn(&mut Vec<u8>)| {
@@ -279,16 +318,15 @@ impl World {
                 None
             }
             Op::Clone(number) => {
-                let copy = Model { clones: BTreeMap::new(), ..model.clone() };
-                model.clones.insert(clone_name(number).as_bytes().to_vec(), copy);
+                model.clones.insert(clone_name(turn, number).as_bytes().to_vec(), model.alone());
                 None
             }
             Op::RemoveClone(number) => {
-                model.clones.remove(clone_name(number).as_bytes());
+                model.clones.remove(clone_name(turn, number).as_bytes());
                 None
             }
             Op::RenameClone(from, to) => {
-                let (from, to) = (clone_name(from), clone_name(to));
+                let (from, to) = (clone_name(turn, from), clone_name(turn, to));
                 if !model.clones.contains_key(to.as_bytes())
                     && let Some(copy) = model.clones.remove(from.as_bytes())
                 {
@@ -296,13 +334,64 @@ impl World {
                 }
                 None
             }
+            Op::Fork(fork) => {
+                if self.may_fork(fork) {
+                    let copy = self.model.alone();
+                    self.model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
+                }
+                None
+            }
+            Op::ForkClone(fork, number) => {
+                if self.may_fork(fork)
+                    && let Some(copy) = self.model.clones.get(clone_name(turn, number).as_bytes()).cloned()
+                {
+                    self.model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
+                }
+                None
+            }
+            Op::RemoveFork(fork) => {
+                model.others.remove(turn_name(fork).as_bytes());
+                None
+            }
             _ => None,
         }
     }
 
+    /// Whether there is no writable clone with this number, and nothing is left of one.
+    fn may_fork(&self, fork: u8) -> bool {
+        let name = turn_name(fork);
+        let of = [name.as_bytes(), b"."].concat();
+        let left = self.model.clones.keys().any(|clone| clone.starts_with(&of));
+        self.turn != fork && !left && !self.model.others.contains_key(name.as_bytes())
+    }
+
+    /// From now on it is worked in another volume, if it is there. Everything is on disk.
+    pub(crate) fn turn(&mut self, turn: u8) {
+        let Some(other) = self.model.others.remove(turn_name(turn).as_bytes()) else { return };
+        let left = self.model.alone();
+        self.model.others.insert(turn_name(self.turn).as_bytes().to_vec(), left);
+        (self.model.names, self.model.files) = (other.names, other.files);
+        self.turn = turn;
+        self.volume = self.partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+    }
+
     /// The number of the clone with this name.
     pub(crate) fn clone_id(&self, number: u8) -> Option<VolumeId> {
-        self.partition.volume_named(clone_name(number).as_bytes()).unwrap().map(|volume| volume.id())
+        let name = clone_name(self.turn, number);
+        self.partition.volume_named(name.as_bytes()).unwrap().map(|volume| volume.id())
+    }
+
+    fn fork(&self, of: VolumeId, fork: u8) {
+        let name = turn_name(fork);
+        let left = self.partition.list(VolumeId(0), 100).unwrap();
+        let of_it = |listed: &crate::VolumeInfo| {
+            listed.name == name || listed.name.as_bytes().starts_with(&[name.as_bytes(), b"."].concat())
+        };
+        if !left.iter().any(of_it) {
+            let new = NewFork { id: None, name, quota: None, now: Timestamp::new(6, 6) };
+            let made = self.partition.fork_volume(of, &new).unwrap();
+            assert!(made.is_writable() && made.tree_id() == made.id());
+        }
     }
 
     /// Does `op` on clones in the store.
@@ -313,7 +402,8 @@ impl World {
                 let replaces = self.clone_id(number);
                 // Half of them keep their numbers.
                 let id = replaces.filter(|_| number.is_multiple_of(2));
-                let new = NewClone { id, name: clone_name(number), kind: VolumeKind::Snapshot, now, replaces };
+                let name = clone_name(self.turn, number);
+                let new = NewClone { id, name, kind: VolumeKind::Snapshot, now, replaces };
                 self.partition.clone_volume(self.volume.id(), &new).unwrap();
             }
             Op::RemoveClone(number) => {
@@ -324,8 +414,20 @@ impl World {
             Op::RenameClone(from, to) => {
                 let taken = self.clone_id(to).is_some();
                 if let Some(id) = self.clone_id(from) {
-                    let renamed = self.partition.rename_volume(id, &clone_name(to), now);
+                    let renamed = self.partition.rename_volume(id, &clone_name(self.turn, to), now);
                     assert_eq!(renamed.is_err(), taken && from != to, "{renamed:?}");
+                }
+            }
+            Op::Fork(fork) => self.fork(self.volume.id(), fork),
+            Op::ForkClone(fork, number) => {
+                if let Some(of) = self.clone_id(number) {
+                    self.fork(of, fork);
+                }
+            }
+            Op::RemoveFork(fork) => {
+                let found = self.partition.volume_named(turn_name(fork).as_bytes()).unwrap();
+                if let Some(fork) = found.filter(|found| found.id() != self.volume.id()) {
+                    self.partition.remove_volume(fork.id()).unwrap();
                 }
             }
             _ => unreachable!("{op:?} is none on clones"),
@@ -422,14 +524,19 @@ impl World {
                 }
                 return;
             }
-            Op::Clone(_) | Op::RemoveClone(_) | Op::RenameClone(..) => return self.apply_clones(op),
+            Op::Clone(_)
+            | Op::RemoveClone(_)
+            | Op::RenameClone(..)
+            | Op::Fork(_)
+            | Op::ForkClone(..)
+            | Op::RemoveFork(_) => return self.apply_clones(op),
             Op::Sync => return self.partition.sync().unwrap(),
             Op::SyncAll => return self.partition.sync_all().unwrap(),
             Op::Sweep => {
                 self.partition.sweep(100).unwrap();
                 return;
             }
-            Op::Kill | Op::PowerLoss(_) => return,
+            Op::Kill | Op::PowerLoss(_) | Op::Turn(_) => return,
         }
         volume.commit(update).unwrap();
     }
@@ -438,10 +545,13 @@ impl World {
     pub(crate) fn found(&self) -> Model {
         let mut found = contents(&self.volume);
         for listed in self.partition.list(VolumeId(0), 100).unwrap() {
+            let volume = self.partition.volume(listed.id).unwrap().unwrap();
+            assert_eq!(volume.info(), listed);
+            let name = listed.name.as_bytes().to_vec();
             if listed.kind != VolumeKind::ReadWrite {
-                let volume = self.partition.volume(listed.id).unwrap().unwrap();
-                assert_eq!(volume.info(), listed);
-                found.clones.insert(listed.name.as_bytes().to_vec(), contents(&volume));
+                found.clones.insert(name, contents(&volume));
+            } else if volume.id() != self.volume.id() {
+                found.others.insert(name, contents(&volume));
             }
         }
         found
@@ -449,7 +559,7 @@ impl World {
 
     /// Whether a file's bytes are in its record, and so as atomic as it.
     pub(crate) fn is_inline(&self, no: VnodeNo) -> bool {
-        !matches!(self.vnode(no).place, Place::File { .. })
+        !self.vnode(no).place.is_file()
     }
 
     /// Checks everything; strays are no damage.

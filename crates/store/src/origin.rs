@@ -1,0 +1,237 @@
+//! Trees that begin as a sealed epoch of another: writable clones (`fork.rs`).
+//!
+//! Model. Such a tree has an *origin*: a tree of the same partition and a sealed epoch of it, which the origin's header counts as shown for as long as the clone's tree is there. Its own
+//! records are those of what was changed since; whatever it has no record of, not even a tombstone, is as the origin has it at that epoch, which may have
+//! an origin itself. Keys differ by the number of the tree alone, hashes of names and numbers of vnodes are the same. So nothing is copied when a clone is made, and reading costs one more look for each origin.
+//! What is erased leaves a tombstone over what the origin has, as over what a sealed epoch shows.
+//!
+//! *Bodies.* What the origin has in a file of its own is [`Place::Origin`] here: the clone's records, its sealed epochs' too, never name a file of another tree, because the
+//! origin may give its sealed epochs a copy (`aside.rs`) or a packed file (`pack.rs`) at any time. Who reads such a body looks up the file's name under the gate of the body in the tree
+//! that names it, and holds that gate as readers of a sealed epoch do ([`Lender`]). The first change gives the clone's head a file of its own, with the same bytes; checksums of blocks stay where they are.
+//!
+//! Gates are taken from a tree towards its origin, never the other way.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use types::{VnodeNo, VolumeId};
+
+use crate::bodies::ReadGate;
+use crate::disk::{BodyFile, BodyName, Disk, unpack};
+use crate::engine::{Engine, prefix_end};
+use crate::header::{Origin, TreeHeader};
+use crate::key::{self, kind};
+use crate::reader::{body_name, damaged_body, open_file};
+use crate::tree::Tree;
+use crate::volume::Result;
+use crate::{BLOCK_BYTES, Partition, Place, StoreError, Update, Vnode, Volume, record};
+
+/// Trees below a tree, at most: each is one more look for what nobody changed.
+pub(crate) const ORIGINS_MAX: usize = 32;
+/// Records that are looked for at once where two trees are read as one. Unit tests have few.
+const RECORDS_AT_ONCE: usize = if cfg!(test) { 3 } else { 256 };
+
+/// Sees what a record's key has behind the part that was asked for, without the epoch; the key; and the value.
+pub(crate) type VisitRecord<'a> = dyn FnMut(&[u8], &[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// Records by what their keys have behind the part that was asked for: keys and values.
+type Records = BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)>;
+
+/// Whose file has the bytes of a body that a tree shows as its origin has it; while it lives, that file stays as it is.
+pub(crate) struct Lender {
+    tree: Arc<Tree>,
+    vnode: Vnode,
+    gate: ReadGate,
+}
+
+impl Tree {
+    /// The same prefix of keys, in this tree.
+    pub(crate) fn own_key(&self, prefix: &[u8]) -> Vec<u8> {
+        let mut own = prefix.to_vec();
+        own[1..9].copy_from_slice(&self.id.0.to_be_bytes());
+        own
+    }
+
+    /// Whether the origin shows something under the prefix.
+    pub(crate) fn inherits(&self, prefix: &[u8]) -> Result<bool> {
+        let Some(origin) = &self.origin else { return Ok(false) };
+        let found = origin.newest(&origin.own_key(prefix), origin.epoch)?;
+        Ok(found.is_some_and(|(_, value)| !record::is_tombstone(&value)))
+    }
+
+    /// A vnode as this tree shows it, whose record may be the origin's.
+    pub(crate) fn as_shown(&self, key: &[u8], vnode: Vnode) -> Vnode {
+        if key::number_at(key, 0) == Some(self.id.0) {
+            return vnode;
+        }
+        let place = if vnode.place.is_file() { Place::Origin } else { vnode.place };
+        // No kernel has anything of this one, and files are counted anew.
+        Vnode { place, generations: 0, own_since: 0, handed: false, ..vnode }
+    }
+
+    /// Visits the newest record of every kind that begins with `under` and goes on with `from` or behind; tombstones too. In order.
+    pub(crate) fn each_newest(&self, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+        match &self.origin {
+            Some(origin) => self.each_merged(origin, under, from, visit),
+            None => self.each_newest_here(under, from, visit),
+        }
+    }
+
+    fn each_newest_here(&self, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+        let mut last: Vec<u8> = Vec::new();
+        let first = [under, from].concat();
+        self.media.engine.scan(&first, &prefix_end(under), &mut |key, value| {
+            let tail = &key[under.len()..key.len() - key::EPOCH_BYTES];
+            if key::epoch_of(key) > self.epoch || last == tail {
+                return ControlFlow::Continue(());
+            }
+            last.clear();
+            last.extend_from_slice(tail);
+            visit(tail, key, value)
+        })
+    }
+
+    fn each_merged(&self, origin: &Tree, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+        let mut from = from.to_vec();
+        loop {
+            let (own, more_own) = some(&mut |visit| self.each_newest_here(under, &from, visit))?;
+            let below = origin.own_key(under);
+            let (mut merged, more_below) = some(&mut |visit| origin.each_newest(&below, &from, visit))?;
+            let last = |records: &Records| records.last_key_value().map(|(tail, _)| tail.clone());
+            let ends = [more_own.then(|| last(&own)).flatten(), more_below.then(|| last(&merged)).flatten()];
+            let end = ends.into_iter().flatten().min();
+            merged.extend(own);
+            for (tail, (key, value)) in &merged {
+                if end.as_ref().is_some_and(|end| tail > end) {
+                    break;
+                }
+                if visit(tail, key, value).is_break() {
+                    return Ok(());
+                }
+            }
+            let Some(end) = end else { return Ok(()) };
+            // Behind all epochs of that one.
+            from = [&end[..], &[0xff; key::EPOCH_BYTES + 1]].concat();
+        }
+    }
+
+    /// Visits the numbers of vnodes from one on, in their order; also of some that are not shown.
+    pub(crate) fn each_vnode_no(&self, from: VnodeNo, visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>) -> Result<()> {
+        let prefix = key::of_volume(kind::VNODE, self.id);
+        self.each_newest(&prefix, &from.0.to_be_bytes(), &mut |_, key, _| {
+            key::number_at(key, 1).map_or(ControlFlow::Continue(()), |no| visit(VnodeNo(no)))
+        })
+    }
+
+    /// Whose file the body is in, which is as the origin has it.
+    pub(crate) fn lender(&self, no: VnodeNo) -> Result<Lender> {
+        let mut next = self.origin.clone();
+        while let Some(tree) = next {
+            let gate = tree.media.bodies.gate((tree.id, no)).read_arc();
+            match tree.own_vnode(no)? {
+                Some(vnode) if matches!(vnode.place, Place::File { .. }) => return Ok(Lender { tree, vnode, gate }),
+                _ => next = tree.origin.clone(),
+            }
+        }
+        Err(StoreError::Damaged(format!("vnode {} of tree {}, whose origin has no body of it,", no.0, self.id.0)))
+    }
+}
+
+impl Lender {
+    /// The file.
+    pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {
+        open_file(&self.tree, &self.gate, &self.vnode)
+    }
+
+    /// Makes a file with the same bytes.
+    fn copy(&self, disk: &dyn Disk, to: BodyName) -> Result<Arc<dyn BodyFile>> {
+        let failed = |e| StoreError::from_io("copy of a body", &e);
+        let from = body_name(&self.tree, &self.vnode).expect("a lender has a file");
+        if !from.packed {
+            // Or an error of the disk would not say whose it is.
+            self.file()?;
+            return disk.copy(from, to).map_err(failed);
+        }
+        let made = disk.create(to).map_err(failed)?;
+        unpack(&*self.file()?, &*made).map_err(failed)?;
+        Ok(made)
+    }
+}
+
+impl Volume {
+    /// Gives the head a file of its own in place of the origin's, with the same bytes, on disk. The update holds its gate.
+    pub(crate) fn leave_origin(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+        let tree = self.tree();
+        if tree.vnode(vnode.no())?.is_none_or(|stored| stored.place != vnode.place) {
+            return Err(damaged_body(vnode, "is not where its vnode says"));
+        }
+        let lender = tree.lender(vnode.no())?;
+        self.trunk.media.room_for(vnode.status.used)?;
+        self.move_body(vnode, update, |disk, name| lender.copy(disk, name))?;
+        // The origin's may be longer than its body.
+        update.hold(&self.trunk, vnode.no()).gate.trimmed = false;
+        Ok(())
+    }
+
+    /// Gives the vnode a new file, which `make` fills with what the body has, on disk.
+    pub(crate) fn move_body(
+        &self,
+        vnode: &mut Vnode,
+        update: &mut Update,
+        make: impl FnOnce(&dyn Disk, BodyName) -> Result<Arc<dyn BodyFile>>,
+    ) -> Result<()> {
+        let (size, used) = (vnode.status.size, vnode.status.used);
+        self.new_file(vnode, update, make)?;
+        let (media, tree) = (&self.trunk.media, self.tree());
+        let name = body_name(&tree, vnode).expect("it was just made");
+        let file = open_file(&tree, &update.hold(&self.trunk, vnode.no()).gate, vnode)?;
+        // What was stable is so in the new file too (DU-1).
+        media.sync_disk(|| file.sync())?;
+        media.sync_disk(|| media.disk.sync_name(name))?;
+        vnode.status.size = size;
+        self.charge_more(vnode, update, used / BLOCK_BYTES);
+        Ok(())
+    }
+}
+
+impl Partition {
+    /// What a tree with this header reads where it has nothing itself.
+    ///
+    /// # Errors
+    /// `Damaged` if that is not there, or has no end; `Medium`.
+    pub(crate) fn origin_of(&self, header: &TreeHeader) -> Result<Option<Arc<Tree>>> {
+        self.origin_at(header.origin, ORIGINS_MAX)
+    }
+
+    fn origin_at(&self, origin: Option<Origin>, left: usize) -> Result<Option<Arc<Tree>>> {
+        let Some(Origin { tree: id, epoch }) = origin else { return Ok(None) };
+        let damaged = || StoreError::Damaged(format!("tree {}, which another begins as,", id.0));
+        let left = left.checked_sub(1).ok_or_else(damaged)?;
+        let key = key::volume(id);
+        let media = &self.0.media;
+        let header = TreeHeader::decode(&key, &media.engine.get(&key)?.ok_or_else(damaged)?)?;
+        let origin = self.origin_at(header.origin, left)?;
+        let (media, hash_key) = (Arc::clone(media), header.hash_key);
+        Ok(Some(Arc::new(Tree { media, id, shown: VolumeId(0), epoch, floor: epoch, hash_key, origin })))
+    }
+}
+
+/// How many trees are below one that has this origin.
+pub(crate) fn depth(origin: Option<&Arc<Tree>>) -> usize {
+    origin.map_or(0, |origin| 1 + depth(origin.origin.as_ref()))
+}
+
+/// The first records of a visit, and whether there are more.
+fn some(each: &mut dyn FnMut(&mut VisitRecord<'_>) -> Result<()>) -> Result<(Records, bool)> {
+    let (mut records, mut more) = (Records::new(), false);
+    each(&mut |tail, key, value| {
+        more = records.len() == RECORDS_AT_ONCE;
+        if more {
+            return ControlFlow::Break(());
+        }
+        records.insert(tail.to_vec(), (key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok((records, more))
+}
