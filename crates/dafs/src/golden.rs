@@ -446,6 +446,7 @@ fn volume() -> VolumeInfo {
         state: VolumeState::Online,
         partition: PartitionNo(3),
         epoch: 9,
+        origin: Some(VolumeId(0x0103)),
         name: name("home.monday"),
         created: Timestamp { secs: 1, nanos: 2 },
         updated: Timestamp { secs: 3, nanos: 4 },

@@ -359,7 +359,7 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
 }
 
 fn volume_info() -> impl Strategy<Value = VolumeInfo> {
-    let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 5]>());
+    let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 6]>());
     (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()]).prop_map(
         |((id, tree, partition, wide), kind, state, name, times)| VolumeInfo {
             id,
@@ -368,6 +368,7 @@ fn volume_info() -> impl Strategy<Value = VolumeInfo> {
             state,
             partition: PartitionNo(partition),
             epoch: wide[4],
+            origin: Some(VolumeId(wide[5])).filter(|origin| origin.0 % 2 == 1),
             name,
             created: times[0],
             updated: times[1],

@@ -80,6 +80,8 @@ pub struct VolumeInfo {
     pub partition: PartitionNo,
     /// The epoch of the tree that it shows; of a read-write volume, the one that is written now. What is newer has a higher one, at every site.
     pub epoch: u64,
+    /// Of a writable clone: the number of the tree that it began as, which goes on holding what nobody changed here.
+    pub origin: Option<VolumeId>,
     pub name: Name,
     pub created: Timestamp,
     /// When what it shows last changed, as far as was recorded: its creation or seal, or the last change of its fields.
@@ -169,9 +171,9 @@ pub enum VolumeCall {
     Remove { id: VolumeId },
     /// Answer: `Done`.
     Rename { id: VolumeId, name: Name },
-    /// A new read-only volume that shows what `of`, the read-write volume or another of its group, shows now. `replace`: a volume of the group that has
+    /// A new volume, read-only but for one kind, that shows what `of`, the read-write volume or another of its group, shows now. `replace`: a volume of the group that has
     /// this name and kind shows that from then on, and keeps its number; otherwise it is refused with `Exists`. `id: None`: that number, or one of the
-    /// cell's. Answer: `Volumes`, with the new one.
+    /// cell's. Of the kind read-write: a new tree that begins so, with the quota of `of`, and replaces nothing. Answer: `Volumes`, with the new one.
     Clone { id: Option<VolumeId>, of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
     /// Answer: `Done`.
     SetFields { id: VolumeId, change: VolumeChange },

@@ -248,6 +248,7 @@ impl Dynroot {
             state: VolumeState::Online,
             partition: types::PartitionNo::default(),
             epoch: 1,
+            origin: None,
             name: name(DYNROOT).expect("a constant that is a name"),
             created: state.changed,
             updated: state.changed,

@@ -4,7 +4,7 @@
 //! The store charges an inline body for its bytes, and a body file for each block of [`BLOCK_BYTES`] that is no hole. `free` is
 //! what the quota leaves: where the largest possible growth fits, nobody looks for holes.
 
-use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, Vnode};
+use store::{BLOCK_BYTES, INLINE_BYTES_MAX, Vnode};
 use types::Fault;
 
 use crate::volumes::ViceVolume;
@@ -20,7 +20,7 @@ pub(crate) fn of_range(
 ) -> Result<u64, Fault> {
     let status = &vnode.status;
     let touched = blocks(start, end);
-    if !matches!(vnode.place, Place::File { .. }) {
+    if !vnode.place.is_file() {
         // What is there already moves into the first block of a file.
         let first = u64::from(status.size > 0 && start >= BLOCK_BYTES);
         let used = if end <= INLINE_BYTES_MAX { size } else { (touched + first) * BLOCK_BYTES };
@@ -38,7 +38,7 @@ pub(crate) fn of_range(
 /// Growth by a new size.
 pub(crate) fn of_resize(vnode: &Vnode, size: u64) -> u64 {
     let status = &vnode.status;
-    if matches!(vnode.place, Place::File { .. }) {
+    if vnode.place.is_file() {
         return 0; // a hole
     }
     let used = match () {

@@ -3,6 +3,8 @@
 //! Steps: announced in the database with its number, and claimed; made at the server; the claim goes. Whoever finds the claim knows the number, and sees at
 //! the server whether the second step was done.
 
+use std::fmt::Display;
+
 use types::{Name, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume};
 
 use crate::claim::{Claim, need_free};
@@ -43,10 +45,22 @@ pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, Erro
         quota_files: 0,
         owner: new.owner,
     };
-    let known = if job.dry_run { None } else { examine(job.servers, new.server, WhichVolume::Id(id))? };
+    made(job, claim, new.server, format_args!("make the volume {}", id.0), call)
+}
+
+/// The other steps: the server makes the volume that was announced, unless it did, and the claim goes.
+pub(crate) fn made(
+    job: &Job<'_>,
+    claim: Claim<'_, '_>,
+    server: ServerId,
+    what: impl Display,
+    call: VolumeCall,
+) -> Result<Option<VolumeInfo>, Error> {
+    let which = WhichVolume::Id(claim.group.read_write);
+    let known = if job.dry_run { None } else { examine(job.servers, server, which)? };
     let made = match known.and_then(|mut volumes| (!volumes.is_empty()).then(|| volumes.swap_remove(0))) {
         Some(made) => Some(made),
-        None => match job.call_one(format_args!("make the volume {}", id.0), new.server, call) {
+        None => match job.call_one(what, server, call) {
             Ok(made) => made,
             Err(error) if error.is_refusal() => {
                 claim.forget()?;

@@ -1,7 +1,8 @@
-//! Copies: a volume of its own with all that the other held, whoever is stopped and wherever.
+//! Copies and writable clones: a volume of its own with all that the other held, whoever is stopped and wherever.
 #![allow(clippy::unwrap_used)]
 
-use common::{Cell, lead, stop_everywhere};
+use common::{Cell, PARTITION, lead, name, stop_everywhere};
+use types::WhichVolume;
 use vos::{Error, Servers};
 
 mod common;
@@ -43,4 +44,50 @@ fn a_copy_that_is_stopped_is_finished_by_the_next() {
         assert_eq!(cell.group("twin").unwrap().record.busy, None, "{why}");
         assert_eq!((cell.names(0), cell.names(1)), (vec!["home".into()], vec!["twin".into()]), "{why}");
     });
+}
+
+fn clone(servers: &dyn Servers, of: &str) -> Result<(), Error> {
+    let found = vos::find(servers, &WhichVolume::Name(name(of)), None)?;
+    lead(servers, |job| vos::clone_writable(job, &found, &name("twin"))).map(drop)
+}
+
+#[test]
+fn a_writable_clone_goes_its_own_way_and_outlives_the_other() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let before = cell.files(0, "home").unwrap();
+    clone(&cell.reach, "home").unwrap();
+    assert_eq!(cell.files(0, "twin"), Some(before.clone()));
+    cell.write(0, "twin", "one", b"its own");
+    cell.write(0, "home", "two", b"also");
+    let twin = cell.files(0, "twin").unwrap();
+    assert_eq!((&twin["one"][..], &twin["two"]), (&b"its own"[..], &before["two"]));
+    let again = clone(&cell.reach, "home");
+    assert!(matches!(&again, Err(Error::Unfit(why)) if why.contains("of that name")), "{again:?}");
+    let home = vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
+    lead(&cell.reach, |job| vos::remove(job, &home)).unwrap();
+    // To another server it goes whole.
+    let group = cell.group("twin").unwrap();
+    lead(&cell.reach, |job| vos::move_volume(job, group, cell.ids[1], PARTITION)).unwrap();
+    assert_eq!((cell.files(1, "twin"), cell.names(0)), (Some(twin), Vec::new()));
+}
+
+#[test]
+fn a_writable_clone_that_is_stopped_is_finished_by_the_next() {
+    stop_everywhere(
+        1,
+        prepare,
+        |_, servers| clone(servers, "home"),
+        |cell, why| {
+            match clone(&cell.reach, "home") {
+                Ok(()) => {}
+                // It was through.
+                Err(Error::Unfit(why)) if why.contains("of that name") => {}
+                Err(error) => panic!("{error}: {why}"),
+            }
+            assert_eq!(cell.files(0, "twin"), cell.files(0, "home"), "{why}");
+            assert_eq!(cell.group("twin").unwrap().record.busy, None, "{why}");
+            assert_eq!(cell.names(0), vec!["home".to_owned(), "twin".to_owned()], "{why}");
+        },
+    );
 }

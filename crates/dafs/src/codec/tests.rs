@@ -102,6 +102,7 @@ fn volumes_that_do_not_fit_are_cut_off() {
         state: types::VolumeState::Online,
         partition: types::PartitionNo(0),
         epoch: 7,
+        origin: None,
         name: Name::new(&[b'v'; 200]).unwrap(),
         created: types::Timestamp { secs: 1, nanos: 0 },
         updated: types::Timestamp { secs: 2, nanos: 0 },
@@ -112,7 +113,7 @@ fn volumes_that_do_not_fit_are_cut_off() {
     };
     let volumes: Vec<_> = (1..2000).map(volume).collect();
     let encoded = encode_answer(&Answer::Volumes { volumes: volumes.clone(), end: true }).unwrap();
-    let fit = (MESSAGE_BYTES_MAX - 5) / (88 + 200);
+    let fit = (MESSAGE_BYTES_MAX - 5) / (96 + 200);
     let cut = Answer::Volumes { volumes: volumes[..fit].to_vec(), end: false };
     assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(cut));
 }

@@ -14,7 +14,7 @@ use crate::wire::{Reader, Writer};
 /// Instead of a partition: the server chooses.
 pub(super) const ANY: u32 = u32::MAX;
 /// Bytes of a volume without its name.
-const VOLUME_BYTES: usize = 88;
+const VOLUME_BYTES: usize = 96;
 /// Bytes before the volumes of an answer.
 const VOLUMES_HEAD_BYTES: usize = 5;
 /// Bytes of a partition without its name.
@@ -176,6 +176,7 @@ pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
             .u64(volume.used_bytes)
             .u64(volume.used_files)
             .u64(volume.epoch)
+            .u64(volume.origin.map_or(0, |origin| origin.0))
             .u32(volume.partition.0)
             .name_length(&volume.name)
             .u8(volume.kind as u8)
@@ -197,6 +198,7 @@ fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
     let (created, updated) = (from.timestamp()?, from.timestamp()?);
     let (quota_bytes, quota_files) = (from.u64()?, from.u64()?);
     let (used_bytes, used_files, epoch) = (from.u64()?, from.u64()?, from.u64()?);
+    let origin = Some(VolumeId(from.u64()?)).filter(|origin| origin.0 != 0);
     let partition = PartitionNo(from.u32()?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind of volume", VolumeKind::from_wire)?;
@@ -209,6 +211,7 @@ fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
         state,
         partition,
         epoch,
+        origin,
         name,
         created,
         updated,

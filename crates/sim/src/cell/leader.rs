@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rand::Rng;
 use types::{
     Answer, Call, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
+    VolumeKind,
 };
 use vos::{Error, Servers};
 
@@ -146,12 +147,15 @@ impl<'w> Leader<'w> {
 
     /// What is about to be sealed shows what the model holds now.
     fn note_seal(&self, world: &mut World, no: usize, call: &VolumeCall) {
-        let VolumeCall::Clone { of, name, .. } = call else { return };
+        let VolumeCall::Clone { of, name, kind, .. } = call else { return };
         let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else { return };
         for partition in world.partitions(no) {
             if let Ok(Some(volume)) = partition.volume(*of) {
                 world.sealed.insert((*of, volume.epoch()), Arc::clone(&sealed));
             }
+        }
+        if *kind == VolumeKind::ReadWrite {
+            world.coming.entry(name.clone()).or_default().push(Arc::clone(&sealed));
         }
         self.note_coming(world, name, &sealed);
     }
@@ -181,6 +185,7 @@ impl Servers for Leader<'_> {
         }
         let asked = self.ask(world, no, &call);
         if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) = (&asked, &call)
+            && !volumes.iter().any(|one| one.kind == VolumeKind::ReadWrite)
             && let Some(sealed) = volumes.first().and_then(|one| world.sealed.get(&(*of, one.epoch)).map(Arc::clone))
         {
             self.note_coming(world, name, &sealed);

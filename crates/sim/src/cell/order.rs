@@ -34,6 +34,8 @@ pub enum Order {
     Restore(Name, Name, ServerId),
     /// From one name to another.
     Rename(Name, Name),
+    /// A writable clone.
+    Clone(Name, Name),
     /// A snapshot that stays.
     Snapshot(Name),
     /// The read-write volume goes.
@@ -66,7 +68,7 @@ impl Order {
         }
         let read_only: Vec<ServerId> =
             group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).map(|site| site.server).collect();
-        match world.rng.random_range(0..20) {
+        match world.rng.random_range(0..22) {
             0 => Order::Backup(name),
             1..4 => Order::AddSite(name, server),
             4 if !read_only.is_empty() => Order::RemoveSite(name, read_only[0]),
@@ -76,6 +78,7 @@ impl Order {
             16 => Order::Restore(name, new, server),
             17 => Order::Rename(name, new),
             18 => Order::Remove(name),
+            19 | 20 => Order::Clone(name, new),
             _ => Order::Snapshot(name),
         }
     }
@@ -91,7 +94,10 @@ impl Order {
             | Order::Move(name, _)
             | Order::Snapshot(name)
             | Order::Remove(name) => vec![name],
-            Order::Copy(name, new, _) | Order::Restore(name, new, _) | Order::Rename(name, new) => vec![name, new],
+            Order::Copy(name, new, _)
+            | Order::Restore(name, new, _)
+            | Order::Clone(name, new)
+            | Order::Rename(name, new) => vec![name, new],
         }
     }
 
@@ -123,6 +129,10 @@ impl Order {
                     total_bytes: 0,
                 };
                 vos::restore(job, &new_volume(new, *server), &dump, &mut || Ok(parts.next())).map(drop)
+            }
+            Order::Clone(name, new) => {
+                let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
+                vos::clone_writable(job, &found, new).map(drop)
             }
             Order::Rename(from, to) => vos::rename(job, from, to),
             Order::Snapshot(name) => {

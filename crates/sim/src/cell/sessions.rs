@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use types::{Answer, Call, Caller, ClientId, Fault, Origin, SessionId, Time, VolumeId, VolumeInfo};
+use types::{Answer, Call, Caller, ClientId, Fault, Origin, SessionId, Time, VolumeId, VolumeInfo, VolumeKind};
 use vice::Effect;
 
 use super::reference::{Sealed, shown};
@@ -140,6 +140,9 @@ impl World {
         let earlier = || reference.unsynced[before..].iter().rev().find_map(moment);
         let shows = moment(&reference.tree).or_else(earlier);
         match shows {
+            Some(moment) if sealed.kind == VolumeKind::ReadWrite => {
+                self.coming.entry(sealed.name.clone()).or_default().push(moment);
+            }
             Some(moment) => drop(self.sealed.insert((of, sealed.epoch), moment)),
             None => self.violate(format!("VO-1: volume {} shows what volume {} never held", sealed.id.0, of.0)),
         }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use store::{NewClone, NewRoot, Quota, VolumeFields};
+use store::{NewClone, NewFork, NewRoot, Quota, VolumeFields};
 use types::{
     Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
@@ -81,7 +81,7 @@ impl Vice {
         Ok(self.break_volume(ask, id, Answer::Done))
     }
 
-    /// Seals what the volume shows now.
+    /// Seals what the volume shows now; a read-write clone begins so.
     fn clone_volume(
         &self,
         ask: &mut Ask<'_>,
@@ -91,7 +91,7 @@ impl Vice {
         replace: bool,
     ) -> Result<Outcome, Fault> {
         let volume = self.any_volume(of)?;
-        if kind == VolumeKind::ReadWrite || !is_volume_name(name.as_bytes(), kind) {
+        if (kind == VolumeKind::ReadWrite && replace) || !is_volume_name(name.as_bytes(), kind) {
             return Err(Fault::Invalid);
         }
         if volume.store.is_writable() {
@@ -106,8 +106,11 @@ impl Vice {
         if replaces != Some(id) {
             self.need_free_number(id)?;
         }
-        let new = NewClone { id: Some(id), name: name.clone(), kind, now: ask.wall, replaces };
-        let cloned = volume.partition.clone_volume(of, &new);
+        let (id, name, now) = (Some(id), name.clone(), ask.wall);
+        let cloned = match kind {
+            VolumeKind::ReadWrite => volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now }),
+            _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
+        };
         drop(naming);
         volume.hush(Time::ZERO);
         let clone = cloned?;
@@ -226,6 +229,7 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeI
         },
         partition,
         epoch: volume.epoch,
+        origin: volume.origin,
         name: volume.name,
         created: volume.created,
         updated: volume.updated,

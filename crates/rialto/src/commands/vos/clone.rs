@@ -1,7 +1,7 @@
 //! `vos clone`, `vos backup` and `vos backupsys`.
 
 use clap::Args;
-use types::{Seen, VolumeCall, VolumeGroup, VolumeKind};
+use types::{Seen, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
 use super::create::last_word;
 use super::office::{Office, Site, There, name, text};
@@ -12,9 +12,14 @@ const CLONE_HELP: &str = "\
 EXAMPLES
     rialto vos clone home.alice -toname home.alice.before
     rialto vos clone -id 536870915
+    rialto vos clone home.alice -toname home.alice.try -readwrite
+    rialto vos clone home.alice.before -toname home.alice.again -readwrite
 
 The new volume is read-only and shows what the other holds now; it takes no room until that
-one changes. 'vos snapshot' keeps any number of them under one name.";
+one changes. 'vos snapshot' keeps any number of them under one name.
+With -readwrite it is a volume of its own, with the other's quota, at the same server and
+partition, that begins with what the other (also a read-only one) holds now and takes no room for
+what nobody changes. Stopped in the middle it is finished by the same command.";
 
 const BACKUP_HELP: &str = "\
 EXAMPLES
@@ -31,7 +36,7 @@ EXAMPLES
 
 One that fails does not keep the others from being backed up; the exit code is 1 then.";
 
-/// Makes a read-only volume of what a volume holds now.
+/// Makes a volume of what a volume holds now, read-only or read-write.
 #[derive(Args, Debug)]
 #[command(after_help = CLONE_HELP)]
 pub struct Clone {
@@ -43,8 +48,11 @@ pub struct Clone {
     /// What the new one is called [default: VOLUME.clone]
     #[arg(long, value_name = "NAME")]
     toname: Option<String>,
-    /// Taken for OpenAFS's sake: it always is.
-    #[arg(long, hide = true)]
+    /// It can be written, and goes its own way; needs -toname.
+    #[arg(long, requires = "toname")]
+    readwrite: bool,
+    /// Taken for OpenAFS's sake: without -readwrite it always is.
+    #[arg(long, hide = true, conflicts_with = "readwrite")]
     readonly: bool,
     /// [[SERVER] PARTITION] VOLUME, instead of the options.
     #[arg(value_name = "VOLUME", num_args = 0..=3)]
@@ -80,6 +88,9 @@ pub struct Backupsys {
 impl Clone {
     pub fn run(mut self, office: &Office) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+        if let (true, Some(to)) = (self.readwrite, &self.toname) {
+            return clone_writable(office, &wanted, &self.site, to);
+        }
         let volume = office.volume(&wanted, &self.site)?;
         let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
         let Some(made) = clone(office, &volume, &to, VolumeKind::Snapshot, false)? else { return Ok(()) };
@@ -140,6 +151,25 @@ fn backup(office: &Office, group: Seen<VolumeGroup>) -> Result<(), Failure> {
         crate::show::json(&show::volume_json(office, &There { server, info }));
     } else {
         println!("Created backup volume for {name}");
+    }
+    Ok(())
+}
+
+fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Result<(), Failure> {
+    let what = format!("cloning the volume {wanted} to {to}");
+    let called = name(to)?;
+    if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
+        return Err(Failure::new(what, "a volume cannot be called so").mend(
+            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end",
+        ));
+    }
+    let found = office.found(wanted, site)?;
+    let Some(info) = office.lead(&what, |job| vos::clone_writable(job, &found, &called))? else { return Ok(()) };
+    let made = There { server: found.server, info };
+    if office.common.json {
+        crate::show::json(&show::volume_json(office, &made));
+    } else {
+        println!("Created read-write clone {to} ({}) for {}", made.id.0, text(&found.volume().name));
     }
     Ok(())
 }

@@ -71,6 +71,9 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
         number(VolumeKind::ReadOnly),
         number(VolumeKind::Backup),
     );
+    if let Some(origin) = volume.origin {
+        println!("    Clone of    {}", origin.0);
+    }
     println!("    Access      {}", model::of(office, volume).map_or("unknown", Model::told));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);

@@ -37,7 +37,7 @@ pub fn line(volume: &VolumeInfo) -> String {
 pub fn volume_json(office: &Office, volume: &There) -> Value {
     json!({
         "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
-        "tree": volume.tree.0, "epoch": volume.epoch, "server": office.server_name(volume.server), "partition": office.name_of(volume.server, volume.partition),
+        "tree": volume.tree.0, "epoch": volume.epoch, "clone_of": volume.origin.map(|origin| origin.0), "server": office.server_name(volume.server), "partition": office.name_of(volume.server, volume.partition),
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,

@@ -1,0 +1,27 @@
+//! A writable clone: a new volume that begins as what another one shows now, at its server and on its partition.
+//!
+//! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so that nobody goes on with it as the clone of something else.
+
+use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
+
+use crate::create::{announced, made};
+use crate::{Error, Found, Job, NewVolume};
+
+/// Makes it of what was found; `None` if that was only said.
+///
+/// # Errors
+/// As [`crate::create`].
+pub fn clone_writable(job: &Job<'_>, of: &Found, name: &Name) -> Result<Option<VolumeInfo>, Error> {
+    let (server, volume) = (of.server, of.volume());
+    let Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
+        return Err(Error::Odd(job.servers.name(server)));
+    };
+    let partition = partitions.into_iter().find(|partition| partition.no == volume.partition);
+    let partition = partition.ok_or_else(|| Error::Odd(job.servers.name(server)))?.name;
+    let new = NewVolume { name: name.clone(), id: None, server, partition, quota_bytes: 0, owner: (0, 0) };
+    let claim = announced(job, &new, &format!("clone volume {}", volume.id.0))?;
+    let id = claim.group.read_write;
+    let (name, kind) = (name.clone(), VolumeKind::ReadWrite);
+    let call = VolumeCall::Clone { id: Some(id), of: volume.id, name, kind, replace: false };
+    made(job, claim, server, format_args!("make the volume {} of what {} holds now", id.0, volume.id.0), call)
+}
