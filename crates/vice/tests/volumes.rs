@@ -346,8 +346,37 @@ fn a_backup_takes_the_place_of_the_one_before_and_of_nothing_else() {
     let wrong = clone(&mut rig, other.id, "home.a.backup", VolumeKind::Backup, true);
     assert_eq!(wrong, Err(Fault::Exists), "another volume's");
     assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::Snapshot, true), Err(Fault::Exists));
-    assert_eq!(clone(&mut rig, made.id, "home.a.copy", VolumeKind::ReadWrite, false), Err(Fault::Invalid));
+    assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, true), Err(Fault::Invalid));
+    assert_eq!(clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, false), Err(Fault::Exists));
     assert_eq!(clone(&mut rig, made.id, "home.a.copy", VolumeKind::Backup, false), Err(Fault::Invalid));
+}
+
+#[test]
+fn a_writable_clone_and_what_it_is_of_never_meet_again() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(0, "home.a").unwrap();
+    let file = rig.file(root, "f");
+    rig.call(0, &Caller::ROOT, write(file, Some(0), &[1; 40_000])).unwrap();
+    let twin = clone(&mut rig, made.id, "home.b", VolumeKind::ReadWrite, false).unwrap();
+    assert_eq!((twin.tree, twin.origin, twin.kind), (twin.id, Some(made.id), VolumeKind::ReadWrite));
+    let (there, whole) = (in_volume(file, twin.id), Bytes::from(vec![1; 40_000]));
+    assert_eq!(read(&mut rig, 1, there).unwrap(), whole);
+    // The one's clients are not told of what the other's do.
+    rig.call(0, &Caller::ROOT, write(file, Some(20_000), b"theirs")).unwrap();
+    assert!(!rig.clients[1].broken.iter().any(|item| item.fid == there));
+    let lend = Call::LendBody { fid: there, how: types::Lending::Read };
+    assert_eq!(rig.call(0, &Caller::ROOT, lend), Err(Fault::Unsupported), "the file is the other's too");
+    assert_eq!(read(&mut rig, 0, there).unwrap(), whole);
+    rig.call(1, &Caller::ROOT, write(there, Some(0), b"ours")).unwrap();
+    rig.restart();
+    (0..2).for_each(|client| rig.reclaim(client));
+    administer(&mut rig, VolumeCall::Remove { id: made.id }).unwrap();
+    let found = read(&mut rig, 0, there).unwrap();
+    assert_eq!((&found[..4], &found[4..]), (&b"ours"[..], &whole[4..]));
+    assert_eq!(examine(&mut rig, "home.b").unwrap()[0].origin, Some(made.id));
+    let again = clone(&mut rig, twin.id, "home.c", VolumeKind::ReadWrite, false).unwrap();
+    assert_eq!(read(&mut rig, 0, in_volume(file, again.id)).unwrap(), found);
 }
 
 #[test]
