@@ -40,9 +40,9 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     # What the crates' tests take their number of cases, histories and entries from.
     export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
-    seeds=0..200000 volume_seeds=0..10000 fuzz_seconds=600 real=()
+    seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz_seconds=600 real=()
 else
-    seeds=0..10000 volume_seeds=0..300 fuzz_seconds=8 real=(--quick)
+    seeds=0..10000 volume_seeds=0..300 release_seeds=0..2 fuzz_seconds=8 real=(--quick)
 fi
 
 part format cargo fmt --all --check
@@ -52,6 +52,7 @@ part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p sim --bins --examples
 part sim "$target/release/sim" --kind sessions --seeds $seeds
 part volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
+part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
 [ $soak = no ] || part fresh tests/fresh.sh
 

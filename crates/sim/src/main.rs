@@ -28,6 +28,9 @@ struct Arguments {
     /// What is simulated.
     #[arg(long, value_enum, default_value = "both")]
     kind: Kind,
+    /// Sites of a release.
+    #[arg(long, default_value = "240", value_parser = clap::value_parser!(u16).range(2..250))]
+    sites: u16,
     /// Go on behind a seed that fails.
     #[arg(long)]
     keep_going: bool,
@@ -42,6 +45,8 @@ enum Kind {
     Volumes,
     /// Both of each seed.
     Both,
+    /// A release to many sites.
+    Release,
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -53,6 +58,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (from, to) = arguments.seed.map_or(arguments.seeds, |seed| (seed, seed + 1));
     let options = Options { mutation: arguments.mutation, trace: arguments.trace };
+    if arguments.kind == Kind::Release {
+        return run_releases(from..to, usize::from(arguments.sites), arguments.keep_going);
+    }
     let begun = Instant::now();
     let mut failed = 0_u64;
     let mut totals = sim::history::Tally::default();
@@ -84,6 +92,32 @@ fn main() -> ExitCode {
     }
     println!("{} seeds, {failed} failed, {:.1} s: {totals:?}", to - from, begun.elapsed().as_secs_f64());
     println!("{volumes:?}");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> ExitCode {
+    let (begun, count, mut failed) = (Instant::now(), seeds.end - seeds.start, 0_u64);
+    for seed in seeds {
+        match catch_unwind(AssertUnwindSafe(|| sim::cell::release::run(seed, sites))) {
+            Ok(Ok(sim::cell::release::Report { quiet, faulty, again, stopped })) => {
+                println!(
+                    "seed {seed}, {sites} sites\n  quiet:   {quiet}\n  faulty:  {faulty}\n  again:   {again}\n  stopped: {stopped}"
+                );
+            }
+            other => {
+                failed += 1;
+                println!(
+                    "seed {seed}: {}",
+                    other.map_or("panicked".to_owned(), |outcome| outcome.err().unwrap_or_default())
+                );
+                println!("  replay: cargo run --release -p sim -- --kind release --sites {sites} --seed {seed}");
+                if !keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    println!("{count} seeds, {failed} failed, {:.1} s", begun.elapsed().as_secs_f64());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

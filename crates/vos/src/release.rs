@@ -4,11 +4,15 @@
 //! has it, as `NAME.releasing`; (4) the database says which epoch the release is, and who has it; (5) at the source and at each of those sites
 //! `NAME.readonly` shows it, and `NAME.releasing` goes; (6) the claim goes.
 //!
-//! Sites fetch at the same time. When there are many of them the source serves a few, and who has it serves the next (*relay*). A site that fails lags: it keeps
+//! Sites fetch at the same time. When there are many of them the source serves a few, and who has it serves the next (*relay*): the time grows like the depth of a tree,
+//! and what leaves the source does not grow. Who gets nothing out of a relay asks another one, and goes on there with what came already. A site that fails lags: it keeps
 //! what it had, and readers are not sent there any more. A release that was stopped is brought to its end first, with what it sealed, because some sites may
 //! show that already; then what the volume holds now is released.
 
-use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use types::{
     Finish, Name, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, WhichVolume,
@@ -21,12 +25,19 @@ use crate::servers::partition_no;
 use crate::{Error, Job, Servers, examine};
 
 const OPERATION: &str = "release";
+/// What the name of a release ends with that is kept for sites that lag.
+const LAGGING: &str = ".lagging";
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while others could.
-const SERVED_BY_SOURCE: usize = 4;
-/// Sites that fetch at the same time.
-const AT_ONCE: usize = 32;
+const SERVED_BY_SOURCE: usize = 3;
+/// Sites that are led at the same time: a thread each, which mostly sleeps. Fewer would make a line of the tree.
+const AT_ONCE: usize = 256;
+/// Relays that a site tries to fetch from.
+const TRIED_MAX: usize = 8;
+/// Between looks whether somebody can serve.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(50);
 
 /// How a release ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,8 +140,35 @@ fn bring_to_end(
             }
         },
     )?;
+    keep_for_lagging(job, &claim.group, source, epoch)?;
     show_all(job, &claim.group, source, sealed, &mut released)?;
     Ok(released)
+}
+
+/// The source shows the last release alone, so who missed one would be sent all of the volume by the next. While sites lag, it keeps the release that they have as
+/// `NAME.lagging` too: one, that of those who lag longest; others are sent everything.
+fn keep_for_lagging(job: &Job<'_>, group: &VolumeGroup, source: &Site, epoch: u64) -> Result<(), Error> {
+    let here = examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+    let lags = |at: u64| group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch);
+    let kept = here.iter().find(|volume| is_kept_for_lagging(volume));
+    if kept.is_some_and(|kept| lags(kept.epoch)) {
+        return Ok(());
+    }
+    let last = here.iter().find(|volume| volume.kind == VolumeKind::ReadOnly && lags(volume.epoch));
+    match (last, kept) {
+        (Some(last), _) => {
+            let (of, name) = (last.id, named(&group.name, LAGGING)?);
+            let call = VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
+            job.call("keep what lagging sites have", source.server, call).map(drop)
+        }
+        (None, Some(kept)) => remove_at(job, source.server, kept.id),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Whether a volume is there for sites that lag alone.
+pub(crate) fn is_kept_for_lagging(volume: &VolumeInfo) -> bool {
+    volume.kind == VolumeKind::Snapshot && volume.name.as_bytes().ends_with(LAGGING.as_bytes())
 }
 
 /// Step 3. What a site fails for is that site's alone.
@@ -148,8 +186,10 @@ fn fetch_all(
     for site in far {
         job.step(format_args!("{}: fetch epoch {}", job.servers.name(site.server), sealed.epoch), || Ok(()))?;
     }
-    let round =
-        Round { servers: job.servers, tell: job.tell, group, sealed, relay: Relay::new(source.server, sealed.id) };
+    let here = examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
+    let shows = here.iter().filter(|volume| volume.kind != VolumeKind::ReadWrite && volume.epoch < sealed.epoch);
+    let relay = Relay::new(source.server, sealed.id, shows.map(|volume| volume.epoch).collect());
+    let round = Round { servers: job.servers, tell: job.tell, group, sealed, relay };
     let orders = Mutex::new((0..).map(VolumeId).zip(far).map(|(at, site)| (VolumeId(numbers.0 + at.0), site)));
     let released = Mutex::new(Released::default());
     job.servers.together(far.len().min(AT_ONCE), &|_| {
@@ -180,30 +220,55 @@ impl Round<'_> {
     /// One site fetches it; how many bytes.
     fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, Error> {
         let epoch = self.sealed.epoch;
-        let shown = examine(self.servers, site.server, WhichVolume::Name(named(&self.group.name, ".readonly")?))?;
-        if shown.is_some_and(|volumes| volumes.first().is_some_and(|volume| volume.epoch == epoch)) {
+        let (read_only, releasing) = (named(&self.group.name, ".readonly")?, named(&self.group.name, ".releasing")?);
+        let shows = have(self.servers, site.server, &read_only)?.map_or(0, |volume| volume.epoch);
+        if shows == epoch {
             return Ok(0);
         }
-        let releasing = named(&self.group.name, ".releasing")?;
-        if let Some(there) = have(self.servers, site.server, &releasing)?.filter(|there| there.epoch == epoch) {
-            self.relay.joins(site.server, there.id);
+        let fetched = have(self.servers, site.server, &releasing)?;
+        if let Some(there) = fetched.as_ref().filter(|there| there.epoch == epoch) {
+            self.relay.joins(site.server, there.id, shows);
             return Ok(0);
         }
+        // The newest that it has, which may be of a release that it could not be told to show.
+        let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
-        let first = self.relay.choose();
-        let fetched = match self.fetch_from(first, number, site, partition, &releasing) {
-            // From a relay that has trouble of its own.
-            Err(_) if first.0 != self.relay.source.0 => {
-                self.fetch_from(self.relay.source, number, site, partition, &releasing)
-            }
-            fetched => fetched,
-        };
-        self.relay.served(first.0);
-        let bytes = fetched?;
-        let there = have(self.servers, site.server, &releasing)?.filter(|there| there.epoch == epoch);
-        let there = there.ok_or_else(|| Error::Odd(self.servers.name(site.server)))?;
-        self.relay.joins(site.server, there.id);
+        let (bytes, from) = self.fetch_from_some((number, base), site, partition, &releasing)?;
+        let there = have(self.servers, site.server, &releasing);
+        if let Some(there) = there.as_ref().ok().and_then(Option::as_ref).filter(|there| there.epoch == epoch) {
+            self.relay.joins(site.server, there.id, shows);
+        }
+        // In this order: while somebody is served, others wait for him to have it.
+        self.relay.served(from, true);
+        there?.filter(|there| there.epoch == epoch).ok_or_else(|| Error::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
+    }
+
+    /// From one after the other until one has served it: a relay may have trouble of its own. What came from one is not sent again by the next.
+    /// Who served it counts as serving until the site has joined.
+    fn fetch_from_some(
+        &self,
+        (number, base): (VolumeId, u64),
+        site: &Site,
+        partition: PartitionNo,
+        releasing: &Name,
+    ) -> Result<(u64, ServerId), Error> {
+        let mut tried = 1;
+        loop {
+            let from = self.relay.choose(base, self.servers);
+            let fetched = self.fetch_from(from, number, site, partition, releasing);
+            let error = match fetched {
+                Ok(bytes) => return Ok((bytes, from.0)),
+                Err(error) => error,
+            };
+            self.relay.served(from.0, false);
+            match error {
+                // The site itself does not answer.
+                Error::Away { .. } => return Err(error),
+                _ if tried < TRIED_MAX && from.0 != self.relay.source.0 => tried += 1,
+                _ => return Err(error),
+            }
+        }
     }
 
     fn fetch_from(
@@ -223,62 +288,86 @@ impl Round<'_> {
 }
 
 /// Who has what is released, and how many fetch it from each.
+///
+/// A difference can be had from who shows the epoch that it starts from. So sites that lag get theirs from the source, which keeps that epoch, and then from each other.
 struct Relay {
     source: (ServerId, VolumeId),
     holders: Mutex<Vec<Holder>>,
-    changed: Condvar,
 }
 
 struct Holder {
     server: ServerId,
     id: VolumeId,
+    /// Epochs that it shows beside.
+    shows: Vec<u64>,
     serving: usize,
-    served: usize,
+    /// How many it served, by the epoch that they started from; 0: all of it.
+    served: HashMap<u64, usize>,
+    /// Somebody got nothing out of it: others come first.
+    failed: bool,
+}
+
+impl Holder {
+    fn new(server: ServerId, id: VolumeId, shows: Vec<u64>) -> Self {
+        Holder { server, id, shows, serving: 0, served: HashMap::new(), failed: false }
+    }
+
+    fn served_from(&self, base: u64) -> usize {
+        self.served.get(&base).copied().unwrap_or(0)
+    }
 }
 
 impl Relay {
-    fn new(source: ServerId, id: VolumeId) -> Self {
-        let holder = Holder { server: source, id, serving: 0, served: 0 };
-        Relay { source: (source, id), holders: Mutex::new(vec![holder]), changed: Condvar::new() }
+    fn new(source: ServerId, id: VolumeId, shows: Vec<u64>) -> Self {
+        Relay { source: (source, id), holders: Mutex::new(vec![Holder::new(source, id, shows)]) }
     }
 
-    /// Waits until somebody can serve: the least busy one. The source serves its share, and more only where nobody else has it.
-    fn choose(&self) -> (ServerId, VolumeId) {
-        let mut holders = self.holders.lock();
+    /// Waits until somebody can serve a site that shows this epoch; 0: none.
+    fn choose(&self, base: u64, servers: &dyn Servers) -> (ServerId, VolumeId) {
+        let mut pause = LOOK;
         loop {
-            let can = |holder: &&mut Holder| {
-                let is_source = holder.server == self.source.0;
-                holder.serving < SERVED_AT_ONCE && (!is_source || holder.served < SERVED_BY_SOURCE)
-            };
-            let idle = holders.iter().all(|holder| holder.serving == 0);
-            let best = holders.iter_mut().filter(can).min_by_key(|holder| (holder.serving, holder.served));
-            if let Some(best) = best {
-                best.serving += 1;
-                best.served += 1;
-                return (best.server, best.id);
+            if let Some(chosen) = self.choose_now(base) {
+                return chosen;
             }
-            // Everybody failed whom it served: it is the source after all.
-            if idle {
-                let source = holders.first_mut().expect("the source has it");
-                source.serving += 1;
-                return self.source;
-            }
-            self.changed.wait(&mut holders);
+            servers.pause(pause);
+            pause = (pause * 3 / 2).min(LOOK_MAX);
         }
+    }
+
+    /// The one that has served least of those that can serve. The source serves its share, and more only where nobody else has it.
+    fn choose_now(&self, base: u64) -> Option<(ServerId, VolumeId)> {
+        let mut holders = self.holders.lock();
+        let known = holders.iter().any(|holder| holder.shows.contains(&base));
+        let base = if known { base } else { 0 };
+        let can = |holder: &&mut Holder| {
+            let is_source = holder.server == self.source.0;
+            let share = !is_source || holder.served_from(base) < SERVED_BY_SOURCE;
+            share && holder.serving < SERVED_AT_ONCE && (base == 0 || holder.shows.contains(&base))
+        };
+        let idle = holders.iter().all(|holder| holder.serving == 0);
+        let order = |holder: &&mut Holder| (holder.failed, holder.served.values().sum::<usize>(), holder.serving);
+        let chosen = match holders.iter_mut().filter(can).min_by_key(order) {
+            Some(best) => best,
+            // Everybody failed whom it served: it is the source after all.
+            None if idle => holders.first_mut().expect("the source has it"),
+            None => return None,
+        };
+        chosen.serving += 1;
+        *chosen.served.entry(base).or_default() += 1;
+        Some((chosen.server, chosen.id))
     }
 
     /// A fetch from it ended.
-    fn served(&self, server: ServerId) {
+    fn served(&self, server: ServerId, well: bool) {
         if let Some(holder) = self.holders.lock().iter_mut().find(|holder| holder.server == server) {
             holder.serving -= 1;
+            holder.failed |= !well;
         }
-        self.changed.notify_all();
     }
 
-    /// Another has it.
-    fn joins(&self, server: ServerId, id: VolumeId) {
-        self.holders.lock().push(Holder { server, id, serving: 0, served: 0 });
-        self.changed.notify_all();
+    /// Another has it, and shows that epoch until the end of the release.
+    fn joins(&self, server: ServerId, id: VolumeId, shows: u64) {
+        self.holders.lock().push(Holder::new(server, id, vec![shows]));
     }
 }
 

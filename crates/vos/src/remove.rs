@@ -1,7 +1,7 @@
 //! The end of a volume.
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its backup volume with it, and what the server keeps of the last
-//! release for the next one, if that is no site; read-only sites elsewhere stay, and so do snapshots.
+//! releases for the next one, if that is no site; read-only sites elsewhere stay, and so do snapshots.
 //!
 //! Whoever was stopped before the last step left a volume that is nowhere and that the database knows: the claim says what was removed, and the same removal forgets it.
 
@@ -9,6 +9,7 @@ use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, Volume
 
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
+use crate::release::is_kept_for_lagging;
 use crate::{Error, Found, Job, examine};
 
 const READ_WRITE: &str = "remove";
@@ -88,7 +89,8 @@ fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> R
     let keeps_release = !claim.group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
     let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
     let backup = of_kind(&here, VolumeKind::Backup);
-    for other in backup.into_iter().chain(kept) {
+    let for_lagging = here.iter().filter(|volume| is_kept_for_lagging(volume));
+    for other in backup.into_iter().chain(kept).chain(for_lagging) {
         remove_at(job, server, other.id)?;
     }
     match remove_at(job, server, id) {

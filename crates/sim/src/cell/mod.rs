@@ -16,6 +16,7 @@ mod leader;
 mod order;
 mod pulls;
 mod reference;
+pub mod release;
 mod servers;
 mod sessions;
 mod wires;
