@@ -14,6 +14,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{BodyFile, Stamp};
 use crate::StoreError;
 
@@ -24,6 +26,8 @@ const LEVEL: i32 = 9;
 const MAGIC: [u8; 4] = *b"RZ1\n";
 /// Bytes behind the index.
 const END_BYTES: u64 = 16;
+/// What is read of the end in one go: the index of 256 MiB, and all of a short body.
+const TAIL_BYTES: u64 = 16 << 10;
 
 /// A packed body that is open. Read-only.
 pub(crate) struct Packed {
@@ -31,6 +35,8 @@ pub(crate) struct Packed {
     length: u64,
     /// Where each chunk's frame begins, and where the last one ends.
     starts: Vec<u64>,
+    /// All of a short one, until its chunks have been read once: whoever opens a body reads it next.
+    whole: Mutex<Option<Vec<u8>>>,
 }
 
 fn damaged(what: &str) -> io::Error {
@@ -84,29 +90,60 @@ impl Packed {
     /// `InvalidData` if it is none, or damaged.
     pub(crate) fn open(file: Arc<dyn BodyFile>) -> io::Result<Packed> {
         let all = file.length()?;
-        let mut end = [0; END_BYTES as usize];
-        let index_end = all.checked_sub(END_BYTES).ok_or_else(|| damaged("too short"))?;
-        if file.read_at(index_end, &mut end)? != end.len() || end[12..] != MAGIC {
+        let mut tail = vec![0; all.min(TAIL_BYTES) as usize];
+        let index_end = tail.len().checked_sub(END_BYTES as usize).ok_or_else(|| damaged("too short"))?;
+        if file.read_at(all - tail.len() as u64, &mut tail)? != tail.len() || tail[index_end + 12..] != MAGIC {
             return Err(damaged("no end"));
         }
+        let end = &tail[index_end..];
         let length = u64::from_le_bytes(end[..8].try_into().expect("8 bytes"));
-        let index_bytes = length.div_ceil(CHUNK_BYTES).checked_mul(4).filter(|bytes| *bytes <= index_end);
-        let index_bytes = index_bytes.ok_or_else(|| damaged("no index"))?;
-        let mut index = vec![0; index_bytes as usize + 8];
-        let whole = file.read_at(index_end - index_bytes, &mut index)? == index.len();
-        if !whole || crc32c::crc32c(&index).to_le_bytes() != end[8..12] {
+        let fits = |bytes: &u64| *bytes <= all - END_BYTES;
+        let index_bytes = length.div_ceil(CHUNK_BYTES).checked_mul(4).filter(fits);
+        let index_bytes = index_bytes.ok_or_else(|| damaged("no index"))? as usize;
+        let mut long: Vec<u8>;
+        // The sum is over the length too.
+        let index = if let Some(start) = index_end.checked_sub(index_bytes) {
+            &tail[start..index_end + 8]
+        } else {
+            long = vec![0; index_bytes + 8];
+            file.read_at(all - END_BYTES - index_bytes as u64, &mut long)?;
+            &long[..]
+        };
+        if crc32c::crc32c(index).to_le_bytes() != end[8..12] {
             return Err(damaged("the index fails its sum"));
         }
-        let mut starts = vec![0];
+        let mut starts = Vec::with_capacity(index_bytes / 4 + 1);
         let mut at = 0;
-        for frame in index[..index_bytes as usize].chunks_exact(4) {
+        starts.push(at);
+        for frame in index[..index_bytes].chunks_exact(4) {
             at += u64::from(u32::from_le_bytes(frame.try_into().expect("4 bytes")));
             starts.push(at);
         }
-        if at != index_end - index_bytes {
+        if at != all - END_BYTES - index_bytes as u64 {
             return Err(damaged("the index does not fit"));
         }
-        Ok(Packed { file, length, starts })
+        let whole = Mutex::new((tail.len() as u64 == all).then_some(tail));
+        Ok(Packed { file, length, starts, whole })
+    }
+
+    /// The frame of a chunk: from memory the first time, if it is short.
+    fn frame(&self, number: u64, frame: &mut Vec<u8>) -> io::Result<()> {
+        let (start, end) = (self.starts[number as usize], self.starts[number as usize + 1]);
+        frame.clear();
+        let mut whole = self.whole.lock();
+        if let Some(bytes) = &*whole {
+            frame.extend_from_slice(&bytes[start as usize..end as usize]);
+            if number as usize + 2 == self.starts.len() {
+                *whole = None;
+            }
+            return Ok(());
+        }
+        drop(whole);
+        frame.resize((end - start) as usize, 0);
+        if self.file.read_at(start, frame)? != frame.len() {
+            return Err(damaged("a chunk is missing"));
+        }
+        Ok(())
     }
 
     /// Fills `out`, as long as the chunk.
@@ -117,10 +154,7 @@ impl Packed {
             return Ok(());
         }
         SCRATCH.with_borrow_mut(|(decompressor, frame)| {
-            frame.resize((end - start) as usize, 0);
-            if self.file.read_at(start, frame)? != frame.len() {
-                return Err(damaged("a chunk is missing"));
-            }
+            self.frame(number, frame)?;
             let decompressor = match decompressor {
                 Some(decompressor) => decompressor,
                 none => none.insert(zstd::bulk::Decompressor::new()?),
