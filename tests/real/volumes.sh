@@ -130,6 +130,49 @@ check "a time that is none" says "is no time" 1 vos dump real.work -time yesterd
 check "a scrub finds nothing" says "nothing is damaged" 0 within 120 "$RIALTO" doctor --scrub --json --dir "$CELL"
 check "that goes too" vos remove real.again
 
+# A writable clone: changed on both sides, and left alone by the end of the other.
+picture "$home" > "$at/cloned"
+used() { du -s --block-size=1 "$CELL" | cut -f 1; }
+room=$(used)
+check "a writable clone, but only said" says "would be done" 0 vos clone real.work -toname real.clone -readwrite -dryrun
+check "so it is not there" refused vos examine real.clone
+check "a writable clone" says "Created read-write clone real.clone" 0 vos clone real.work -toname real.clone -readwrite
+check "of a tree of $(du -sm "$home" | cut -f 1) MiB in no room" test $(($(used) - room)) -lt 4000000
+check "examine says of what" says "Clone of    $(field real.work id)" 0 vos examine real.clone
+check "it has a place in the database" says "RW Site" 0 vos listvldb -name real.clone
+check "a name that is taken" says "there is a volume of that name" 1 vos clone real.work -toname real.clone -readwrite
+check "it is mounted" mount_volume real.clone "$before"
+check "it is the tree, byte for byte" diff "$at/cloned" <(picture "$before")
+printf 'OURS' | dd of="$before/large" bs=1 seek=5000000 conv=notrunc status=none
+rm -r "$before/tree/moved"; truncate -s 7 "$before/many/9"; echo ours > "$before/ours"; mv "$before/many/10" "$before/ten"
+sync -f "$before/ours"
+check "what is done in it is not in the other" diff "$at/cloned" <(picture "$home")
+picture "$before" > "$at/ours"
+printf 'THEIRS' | dd of="$home/large" bs=1 seek=5000002 conv=notrunc status=none
+find "$home/tree/store" -type f -exec sh -c 'echo theirs >> "$1"' _ {} \; ; rm "$home/many/11"
+sync -f "$home/large"
+check "nor the other way" diff "$at/ours" <(picture "$before")
+check "a snapshot of it" vos snapshot create real.clone kept
+check "a writable clone of a snapshot" says "real.old" 0 vos clone real.clone.snapshot.kept -toname real.old -readwrite
+umount_volume "$before"
+check "the snapshot goes" vos snapshot remove real.clone kept
+kill_server; check "the server is killed and starts again" start_server
+check "it is mounted again" mount_volume real.clone "$before"
+check "and is what it was" diff "$at/ours" <(picture "$before")
+umount_volume "$before"
+check "a dump of it" vos dump real.clone -file "$at/clone.dump"
+check "stands alone" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/clone.dump"
+check "it goes, and its own clone stays" vos remove real.clone
+check "whole" mount_volume real.old "$before"
+check "byte for byte" diff "$at/ours" <(picture "$before")
+umount_volume "$before"
+check "so does what was restored" mount_volume real.again "$before"
+check "byte for byte" diff "$at/ours" <(picture "$before")
+umount_volume "$before"
+check "a scrub finds nothing" says "nothing is damaged" 0 within 120 "$RIALTO" doctor --scrub --json --dir "$CELL"
+check "one of them goes" vos remove real.again
+picture "$home" > "$at/head"
+
 check "no such volume" says "'rialto vos listvol' and" 1 vos examine no.such
 check "a name twice" says "there is a volume of that name" 1 vos create real.work
 check "a name that is a number" says "use letters" 1 vos create 12345
@@ -145,6 +188,10 @@ check "JSON of all" sh -c "'$RIALTO' vos listvol --json --dir '$CELL' | python3 
 
 check "the volume is removed" says "deleted" 0 vos remove real.work
 check "who has it mounted is told" refused cat "$home/later"
+check "the clone of its clone stays, and is mounted" mount_volume real.old "$before"
+check "byte for byte" diff "$at/ours" <(picture "$before")
+umount_volume "$before"
+check "and goes" vos remove real.old
 check "its snapshot stays, and is mounted" mount_volume real.home.snapshot.after "$before"
 check "its backup went with it" says "no such volume" 1 vos examine real.work.backup
 check "whole" grep -q later "$before/later"
