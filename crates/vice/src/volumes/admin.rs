@@ -181,7 +181,10 @@ impl Vice {
         let volume = self.any_volume(id)?;
         let group = volume.partition.group(id)?;
         let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
-        let volumes = asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
+        let mut volumes: Vec<_> = asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
+        if let Some(asked) = volumes.first_mut() {
+            asked.state = serving(asked.state, volume.serves());
+        }
         Ok(Answer::Volumes { volumes, end: true })
     }
 
@@ -215,6 +218,11 @@ impl Vice {
     }
 }
 
+/// What a volume is said to be whose header says this. It changes before the volume serves, as whoever is told that it is online must find it: a claim is put once.
+fn serving(state: VolumeState, serves: bool) -> VolumeState {
+    if state == VolumeState::Online && !serves { VolumeState::Held } else { state }
+}
+
 pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
@@ -237,5 +245,20 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeI
         quota_files: volume.quota.files,
         used_bytes: volume.usage.bytes,
         used_files: volume.usage.files,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_serve_yet_is_not_called_online() {
+        use VolumeState::{Arriving, Held, Offline, Online, Restoring};
+        assert_eq!(serving(Online, false), Held);
+        for state in [Arriving, Held, Offline, Online, Restoring] {
+            assert_eq!(serving(state, true), state);
+            assert_ne!(serving(state, false), Online);
+        }
     }
 }

@@ -75,6 +75,11 @@ impl ViceVolume {
         self.away.load(Ordering::Relaxed)
     }
 
+    /// Whether its calls are carried out.
+    pub fn serves(&self) -> bool {
+        !self.is_away() && !self.is_offline()
+    }
+
     /// It may be another server's, or is ours.
     pub fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::Relaxed);
