@@ -4,9 +4,13 @@
 //! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved. While it serves nowhere, it is on its way, and the question is
 //!   put again for a while.
 //! - Of a read-only volume, the server is gone (`line.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
+//! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site may. Where there is none the error stands.
 //!
 //! One thread finds the next place, and tells the cache manager, which claims there what it holds; everybody else waits, and then calls again what was refused, or was not answered. Only
 //! questions are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
+//!
+//! Who only holds a lock, and calls nothing, must hear of a move too, because a claim may come too late. The server that lets a volume go breaks all promises of it. A break that says of a
+//! directory that it changed and of no name may be such a one: then the server is asked whether it has the volume still.
 //!
 //! A read-only volume's epoch is asked for when the volume is found, and anew after each break, before the next call: breaks come when another release is shown.
 
@@ -16,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    BreakItem, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
-    WhichVolume,
+    BreakItem, BreakReason, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume,
 };
 
 use crate::cell::Cell;
@@ -52,6 +56,8 @@ pub struct Volume {
     /// Of a read-only volume: the latest epoch that was seen, and whether there may be a later one.
     epoch: AtomicU64,
     epoch_old: AtomicBool,
+    /// A thread asks whether the volume is still there.
+    asking: AtomicBool,
     this: Weak<Volume>,
 }
 
@@ -78,6 +84,7 @@ impl Volume {
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
             epoch_old: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
             this: Weak::clone(this),
         })
     }
@@ -128,6 +135,7 @@ impl Volume {
     fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
         match error {
             CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
+            error if is_spoilt(error) => self.has_copies(),
             CallError::Cancelled | CallError::Lost => gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled),
             _ => false,
         }
@@ -149,7 +157,7 @@ impl Volume {
             }
             self.settled.wait_for(&mut place, PAUSE);
         }
-        let nowhere = Arc::ptr_eq(&place.line, from) && !place.there;
+        let nowhere = Arc::ptr_eq(&place.line, from) && (!place.there || is_spoilt(error));
         if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
     }
 
@@ -157,9 +165,10 @@ impl Volume {
     fn start_search(&self, from: &Arc<Line>, error: &CallError) -> Result<(), CallError> {
         let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
+        let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
-            let to = if this.has_copies() { this.next_site(&from, refused) } else { this.next_server() };
+            let to = if this.has_copies() { this.next_site(&from, refused, avoided) } else { this.next_server() };
             let there = to.is_some();
             if let Some(to) = to.filter(|to| !Arc::ptr_eq(to, &from)) {
                 this.move_to(&from, to);
@@ -207,8 +216,8 @@ impl Volume {
     }
 
     /// The nearest site that has what was seen here, or something newer. A site that is gone may be the only one: then it is waited for. `refused`: the
-    /// server answered, and has it not.
-    fn next_site(&self, from: &Arc<Line>, refused: bool) -> Option<Arc<Line>> {
+    /// server answered, and has it not. `avoided`: whoever has it there cannot read it.
+    fn next_site(&self, from: &Arc<Line>, refused: bool, avoided: Option<ServerId>) -> Option<Arc<Line>> {
         let (end, mut pause) = (Instant::now() + MOMENT, PAUSE);
         loop {
             match self.cell.group(WhichVolume::Id(self.id), None) {
@@ -218,14 +227,16 @@ impl Volume {
                 Err(_) => {}
             }
             let group = self.group.lock().clone();
-            let (sites, released) =
+            let (mut sites, released) =
                 group.map_or_else(Default::default, |group| (locate::sites(&group, true), group.released_epoch));
+            sites.retain(|site| Some(*site) != avoided);
             let least = released.max(self.epoch.load(Ordering::Acquire));
             if let Some((line, info)) = self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None) {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 return Some(line);
             }
-            if !refused && from.remote.stands() || refused && Instant::now() >= end || self.is_left() {
+            let over = avoided.is_some() || if refused { Instant::now() >= end } else { from.remote.stands() };
+            if over || self.is_left() {
                 return None;
             }
             std::thread::sleep(pause);
@@ -254,6 +265,45 @@ impl Volume {
         if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
             place.searching = false;
         }
+    }
+
+    /// Goes after the volume if its server has it no more. In a thread of its own: who tells of breaks cannot wait. It looks by itself, and keeps nobody: an operation that
+    /// comes meanwhile looks too, as long as operations do, and nothing fails because this found the volume on its way.
+    fn see_whether_it_left(self: Arc<Self>) {
+        if self.asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let line = self.here();
+        let asking = Arc::clone(&self);
+        let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
+            let found = line.examine(WhichVolume::Id(asking.id), None);
+            if matches!(found, Err(CallError::Fault(Fault::NoVolume)))
+                && let Some(to) = asking.next_server()
+            {
+                asking.follow(&line, to);
+            }
+            asking.asking.store(false, Ordering::Release);
+        });
+        if let Err(error) = spawned {
+            // Whoever calls finds out.
+            tracing::error!(%error, "no thread to see where a volume is");
+            self.asking.store(false, Ordering::Release);
+        }
+    }
+
+    /// The volume is there now, unless somebody was quicker.
+    fn follow(&self, from: &Arc<Line>, to: Arc<Line>) {
+        let mut place = self.place.lock();
+        if place.searching || !Arc::ptr_eq(&place.line, from) || Arc::ptr_eq(&to, from) {
+            return;
+        }
+        place.searching = true;
+        drop(place);
+        self.move_to(from, to);
+        let mut place = self.place.lock();
+        (place.searching, place.there) = (false, true);
+        drop(place);
+        self.settled.notify_all();
     }
 
     fn move_to(&self, from: &Arc<Line>, to: Arc<Line>) {
@@ -365,6 +415,11 @@ impl Volume {
     }
 }
 
+/// Whether the server has the volume and cannot read it.
+fn is_spoilt(error: &CallError) -> bool {
+    matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
+}
+
 /// With one that fires when either of these does.
 fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
     let Some(cancel) = cancel else { return run(gone) };
@@ -447,10 +502,18 @@ impl Ear {
 
 impl Events for Ear {
     fn on_break(&self, items: &[BreakItem], heard: Heard) {
-        if let Some(volume) = self.volume.upgrade().filter(|volume| volume.has_copies()) {
+        let volume = self.volume.upgrade();
+        if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
             volume.epoch_old.store(true, Ordering::Release);
         }
         self.inner.on_break(items, heard);
+        let unnamed =
+            |item: &BreakItem| item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none();
+        if let Some(volume) = volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
+            && items.iter().any(unnamed)
+        {
+            volume.see_whether_it_left();
+        }
     }
 
     fn on_renewed(&self, sent_at: Time) {

@@ -65,6 +65,26 @@ impl Host {
         Endpoint::Tcp(self.config.tcp_listen.clone().unwrap())
     }
 
+    /// Spoils every body of its second partition.
+    pub fn spoil_bodies(&self) {
+        let mut dirs = vec![self.partition().join("bodies")];
+        let mut spoilt = 0;
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_dir() {
+                    dirs.push(entry.path());
+                    continue;
+                }
+                let mut bytes = fs::read(entry.path()).unwrap();
+                let Some(byte) = bytes.first_mut() else { continue };
+                *byte ^= 1;
+                fs::write(entry.path(), bytes).unwrap();
+                spoilt += 1;
+            }
+        }
+        assert!(spoilt > 0, "there are none");
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.config.tcp_listen.as_ref().unwrap().parse().unwrap()
     }

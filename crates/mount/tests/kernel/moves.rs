@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use types::{
-    Answer, Call, Finish, PartitionNo, Pull, SiteKind, TaskState, VolumeCall, VolumeInfo, VolumeKind, WhichVolume,
+    Answer, ByteRange, Call, Fid, Finish, LockFamily, LockMode, LockOwner, PartitionNo, Pull, SiteKind, TaskState,
+    VolumeCall, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::cell::eventually;
@@ -117,6 +118,33 @@ fn build(at: &Path, worker: usize, round: usize) -> std::io::Result<()> {
         fs::remove_dir_all(&dir)?;
     }
     Ok(())
+}
+
+#[test]
+fn who_only_holds_a_lock_claims_it_where_the_volume_is() {
+    let Some(fleet) = Fleet::start(3) else { return };
+    let volume = fleet.create(1, "data");
+    let client = fleet.mount(0, "data", &[]);
+    let locked = File::create(client.at("lock")).unwrap();
+    flock(&locked, FlockOperation::LockExclusive).unwrap();
+    locked.sync_all().unwrap();
+    let mut bytes = [0; 64];
+    let length = rustix::fs::getxattr(client.at("lock"), "rialto.fid", &mut bytes).unwrap();
+    let fid: Fid = std::str::from_utf8(&bytes[..length]).unwrap().parse().unwrap();
+    fleet.move_volume((1, 2), &volume);
+    // Nobody asks anything of this mount.
+    let (family, range, mode) = (LockFamily::Flock, ByteRange::ALL, LockMode::Exclusive);
+    let seen = || fleet.hosts[2].ask(Call::TestLock { fid, owner: LockOwner(1), family, range, mode }).unwrap();
+    eventually("the lock is claimed", || matches!(seen(), Answer::LockTest(Some(_))));
+    assert_eq!(client.server_of(&volume), Some(fleet.hosts[2].id()));
+    let other = fleet.mount(2, "data", &[]);
+    let theirs = File::open(other.at("lock")).unwrap();
+    assert_eq!(flock(&theirs, FlockOperation::NonBlockingLockExclusive), Err(rustix::io::Errno::WOULDBLOCK));
+    flock(&locked, FlockOperation::Unlock).unwrap();
+    flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop((locked, theirs));
+    other.end();
+    client.end();
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use types::{Call, SiteKind, VolumeCall, VolumeInfo};
+use types::{Call, Caller, SiteKind, VolumeCall, VolumeInfo};
+use venus::Request;
 
 use crate::cell::eventually;
 use crate::fleet::{Fleet, Traveller};
@@ -73,6 +74,26 @@ fn mount_points_lead_to_volumes_on_other_servers() {
     }
     other.end();
     client.end();
+}
+
+#[test]
+fn a_site_that_cannot_read_what_it_has_is_left_for_another() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (_, released) = replicated(&mut fleet);
+    let reader = fleet.mount(0, "data.readonly", &[1, 2]);
+    assert_eq!(reader.server_of(&released), Some(fleet.hosts[1].id()));
+    fleet.hosts[1].spoil_bodies();
+    for number in 0..FILES {
+        assert!(read(reader.at(&format!("file-{number}"))).unwrap() == content(number, "first"));
+    }
+    assert_eq!(reader.server_of(&released), Some(fleet.hosts[2].id()));
+    // Where nobody can, the error is told.
+    fleet.hosts[2].spoil_bodies();
+    reader.volumes.venus(released.id).unwrap().refresh_volume(&Request::of(&Caller::ROOT), released.id).unwrap();
+    let error = read(reader.at("file-0")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::BADMSG));
+    assert_eq!(fs::read_dir(reader.at("")).unwrap().count(), FILES, "and the rest goes on");
+    reader.end();
 }
 
 #[test]
