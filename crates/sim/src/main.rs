@@ -10,7 +10,7 @@ use sim::{Mutation, Options, Outcome};
 /// Seeded simulation of a cell under faults.
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds 0..200 --mutation no-grace"
+    after_help = "Examples:\n  sim --seeds 0..10000\n  sim --seed 17 --trace\n  sim --seeds 0..200 --mutation no-grace\n  sim --kind volumes --seeds 0..200 --mutate skip-hold"
 )]
 struct Arguments {
     /// One seed.
@@ -25,6 +25,9 @@ struct Arguments {
     /// Break a rule on purpose.
     #[arg(long, value_enum)]
     mutation: Option<Mutation>,
+    /// Do a step of operations on volumes wrongly on purpose.
+    #[arg(long, value_enum, conflicts_with = "mutation")]
+    mutate: Option<sim::cell::Mutation>,
     /// What is simulated.
     #[arg(long, value_enum, default_value = "both")]
     kind: Kind,
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
     let both = arguments.kind == Kind::Both;
     for seed in from..to {
         if both && options.mutation.is_none() || arguments.kind == Kind::Volumes {
-            failed += u64::from(run_volumes(seed, options.trace, &mut volumes));
+            failed += u64::from(run_volumes(seed, options.trace, arguments.mutate, &mut volumes));
         }
         if !both && arguments.kind != Kind::Sessions {
             if failed > 0 && !arguments.keep_going {
@@ -122,8 +125,8 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
 }
 
 /// Whether the seed failed; then it runs again, and tells what happened.
-fn run_volumes(seed: u64, trace: bool, totals: &mut sim::cell::Tally) -> bool {
-    let run = |trace| catch_unwind(AssertUnwindSafe(|| sim::cell::run(seed, trace)));
+fn run_volumes(seed: u64, trace: bool, mutate: Option<sim::cell::Mutation>, totals: &mut sim::cell::Tally) -> bool {
+    let run = |trace| catch_unwind(AssertUnwindSafe(|| sim::cell::run_broken(seed, trace, mutate)));
     let outcome = run(trace);
     if let Ok(outcome) = &outcome {
         totals.add(&outcome.tally);

@@ -13,6 +13,7 @@ use types::{
 use vos::{Error, Servers};
 
 use super::database::{Line, Nobody};
+use super::mutation::Mutation;
 use super::reference::Sealed;
 use super::sessions::Who;
 use super::wires::Fate;
@@ -20,6 +21,8 @@ use super::world::World;
 
 /// How long one call may take, with all attempts.
 const CALL_WITHIN: Duration = Duration::from_secs(20);
+/// Between two calls in place of one.
+const BETWEEN: Duration = Duration::from_millis(500);
 /// On the way to a server and back.
 const WAY_MAX: Duration = Duration::from_millis(4);
 
@@ -145,6 +148,19 @@ impl<'w> Leader<'w> {
         }
     }
 
+    /// Asks this in place of what was wanted, and takes the last answer.
+    fn ask_each(&self, world: &mut World, no: usize, calls: Vec<VolumeCall>) -> Result<Result<Answer, Fault>, String> {
+        let mut answer = Ok(Answer::Done);
+        for (at, call) in calls.iter().enumerate() {
+            if at > 0 {
+                // Clients work.
+                world.pass(BETWEEN);
+            }
+            answer = self.ask(world, no, call)?;
+        }
+        Ok(answer)
+    }
+
     /// What is about to be sealed shows what the model holds now.
     fn note_seal(&self, world: &mut World, no: usize, call: &VolumeCall) {
         let VolumeCall::Clone { of, name, kind, .. } = call else { return };
@@ -183,7 +199,10 @@ impl Servers for Leader<'_> {
         if go == Go::Stopped {
             return away("stopped");
         }
-        let asked = self.ask(world, no, &call);
+        let asked = match world.mutation {
+            None => self.ask(world, no, &call),
+            Some(mutation) => self.ask_each(world, no, mutation.bend(world, &call)),
+        };
         if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) = (&asked, &call)
             && !volumes.iter().any(|one| one.kind == VolumeKind::ReadWrite)
             && let Some(sealed) = volumes.first().and_then(|one| world.sealed.get(&(*of, one.epoch)).map(Arc::clone))
@@ -248,11 +267,15 @@ impl CellDb for Leader<'_> {
         self.ask_db("list", |db| db.groups(after, max))
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        let mutation = self.world.lock().mutation;
+        let bent = mutation.map(|mutation| mutation.bend_record(&*self.line.database, group));
+        let group = bent.as_ref().unwrap_or(group);
         self.ask_db(&format!("put {group:?} from {}", expected.0), |db| db.put_group(group, expected))
     }
     fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+        let keeps = self.world.lock().mutation.is_some_and(Mutation::keeps_record);
         self.ask_db(&format!("remove group {} from {}", read_write.0, expected.0), |db| {
-            db.remove_group(read_write, expected)
+            if keeps { Ok(expected) } else { db.remove_group(read_write, expected) }
         })
     }
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {

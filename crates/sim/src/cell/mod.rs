@@ -13,6 +13,7 @@ mod database;
 mod house;
 mod judge;
 mod leader;
+mod mutation;
 mod order;
 mod pulls;
 mod reference;
@@ -30,6 +31,8 @@ use parking_lot::Mutex;
 use rand::Rng;
 use types::{Busy, Name, VolumeInfo};
 use vos::{Error, Job, Who};
+
+pub use mutation::Mutation;
 
 use leader::{Leader, Left};
 use order::Order;
@@ -86,7 +89,14 @@ const SETTLES: Duration = Duration::from_secs(60);
 
 /// Runs one seed. `trace`: with a history.
 pub fn run(seed: u64, trace: bool) -> Outcome {
-    let world = Mutex::new(World::new(seed, trace));
+    run_broken(seed, trace, None)
+}
+
+/// Runs one seed, with a step that is done wrongly.
+pub fn run_broken(seed: u64, trace: bool, mutation: Option<Mutation>) -> Outcome {
+    let mut world = World::new(seed, trace);
+    world.mutation = mutation;
+    let world = Mutex::new(world);
     let mut run = Run { world: &world, tally: Tally::default(), left: Vec::new() };
     run.all();
     let mut world = world.lock();

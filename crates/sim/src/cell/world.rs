@@ -13,6 +13,7 @@ use types::{Answer, Call, Fault, Name, Origin, Pull, Revision, Time, VolumeId};
 
 use super::database::Database;
 use super::house::House;
+use super::mutation::Mutation;
 use super::reference::{Reference, Sealed};
 use super::servers::Death;
 use super::sessions::{Peer, Who};
@@ -50,6 +51,8 @@ pub struct World {
     pub gone: BTreeSet<VolumeId>,
     /// Somebody's claim was taken off: what that one had begun may be left.
     pub forced: bool,
+    /// What whoever leads does wrongly.
+    pub mutation: Option<Mutation>,
     /// Faults that are still to strike.
     pub faults_left: u32,
     /// Servers that die in the middle of the next change that an administrator or a pull makes there.
@@ -95,6 +98,7 @@ impl World {
             coming: BTreeMap::new(),
             gone: BTreeSet::new(),
             forced: false,
+            mutation: None,
             faults_left: 0,
             armed: vec![None; servers],
             waiting: HashMap::new(),
