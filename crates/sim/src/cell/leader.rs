@@ -149,7 +149,7 @@ impl<'w> Leader<'w> {
     }
 
     /// Asks this in place of what was wanted, and takes the last answer.
-    fn ask_each(&self, world: &mut World, no: usize, calls: Vec<VolumeCall>) -> Result<Result<Answer, Fault>, String> {
+    fn ask_each(&self, world: &mut World, no: usize, calls: &[VolumeCall]) -> Result<Result<Answer, Fault>, String> {
         let mut answer = Ok(Answer::Done);
         for (at, call) in calls.iter().enumerate() {
             if at > 0 {
@@ -201,7 +201,7 @@ impl Servers for Leader<'_> {
         }
         let asked = match world.mutation {
             None => self.ask(world, no, &call),
-            Some(mutation) => self.ask_each(world, no, mutation.bend(world, &call)),
+            Some(mutation) => self.ask_each(world, no, &mutation.bend(world, &call)),
         };
         if let (Ok(Ok(Answer::Volumes { volumes, .. })), VolumeCall::Clone { of, name, .. }) = (&asked, &call)
             && !volumes.iter().any(|one| one.kind == VolumeKind::ReadWrite)
