@@ -86,6 +86,11 @@ impl Session {
         }
     }
 
+    /// Whether the server knows parts of volumes with packed bodies.
+    pub fn takes_packed(&self) -> bool {
+        self.shared.features.lock().has(dafs::Features::PACKED)
+    }
+
     /// Ends in good order, whoever else refers to it: the server knows at once, so that nobody waits for the rest of the lease. Every call
     /// fails from now on. Doing it again does nothing.
     pub fn detach(&self) {

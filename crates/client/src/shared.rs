@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs::{ChannelId, ClientInput, Role};
+use dafs::{ChannelId, ClientInput, Features, Role};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub keeper_woken: Condvar,
     pub connector: Mutex<VecDeque<(Role, Time)>>,
     pub connector_woken: Condvar,
+    /// What both sides of the newest connection can do.
+    pub features: Mutex<Features>,
 }
 
 /// Who is told, and what one who comes later must still hear.
@@ -332,6 +334,7 @@ impl Shared {
             keeper_woken: Condvar::new(),
             connector: Mutex::default(),
             connector_woken: Condvar::new(),
+            features: Mutex::new(Features::NONE),
         }
     }
 }

@@ -122,6 +122,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 if matches!(core.phase, Phase::Closed) {
                     return;
                 }
+                *shared.features.lock() = terms.features;
                 core.channels.push(Arc::new(channel));
                 let input = ClientInput::Connected { role, channel: id, terms };
                 let mut after = core.step(clock::now(), input, Some(id), None);

@@ -326,6 +326,17 @@ fn calls() -> Vec<(&'static str, Call)> {
                 since: 0x0304,
                 cursor: CURSOR,
                 bytes_max: 1 << 20,
+                packed: false,
+            }),
+        ),
+        (
+            "volume-changes-packed",
+            Call::Volume(VolumeCall::Changes {
+                id: VolumeId(0x0102),
+                since: 0x0304,
+                cursor: CURSOR,
+                bytes_max: 1 << 20,
+                packed: true,
             }),
         ),
         (

@@ -34,6 +34,9 @@ impl Features {
     /// Directories can be delegated: `docs/delegation.md`.
     pub const DELEGATIONS: Features = Features(1 << 4);
 
+    /// Parts of volumes may have packed bodies, if they are asked for so.
+    pub const PACKED: Features = Features(1 << 5);
+
     /// Whether all of `other` is in here.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

@@ -208,8 +208,9 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         which.prop_map(|volume| VolumeCall::Examine { volume }),
         Just(VolumeCall::Partitions),
         Just(VolumeCall::Tasks),
-        (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20))
-            .prop_map(|(id, since, cursor, bytes_max)| { VolumeCall::Changes { id, since, cursor, bytes_max } }),
+        (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20), any::<bool>()).prop_map(
+            |(id, since, cursor, bytes_max, packed)| VolumeCall::Changes { id, since, cursor, bytes_max, packed }
+        ),
         (any::<u32>(), volume_id(), bytes(2000), any::<bool>()).prop_map(|(partition, tree, part, over)| {
             VolumeCall::Apply { partition: PartitionNo(partition), tree, part, over }
         }),

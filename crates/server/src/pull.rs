@@ -56,7 +56,10 @@ impl Puller {
         let Some(house) = self.house.lock().upgrade() else { return };
         let mut fetch = Fetch::new(pull.clone(), task);
         match connect(pull, &house.options) {
-            Ok(source) => self.go(&house, &source, &mut fetch),
+            Ok(source) => {
+                fetch = fetch.takes_packed(source.takes_packed());
+                self.go(&house, &source, &mut fetch);
+            }
             Err(why) => fetch.give_up(why),
         }
         self.tasks.lock().put(fetch.task());

@@ -262,7 +262,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
     first.write(root, "large", &noise(3 << 20));
     let sealed = first.snapshot(data.id, "data.dump");
     let (partition, tree) = (PartitionNo(0), VolumeId(4711));
-    let changes = |cursor| VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20 };
+    let changes = |cursor| VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20, packed: false };
     let user = Caller { uid: 1000, gid: 1000, ..Caller::ROOT };
     let refused = first.session.call(&user, Call::Volume(changes(StreamCursor::START)), None);
     assert_eq!(refused.map(|_| ()).map_err(|error| error.fault()), Err(Some(Fault::NotPermitted)));
@@ -299,4 +299,36 @@ fn parts_can_be_carried_by_anybody_who_may() {
     let nothing = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
     assert_eq!(second.try_ask(nothing.clone()), Ok(Answer::Volumes { volumes: vec![], end: true }));
     assert_eq!(second.try_ask(nothing), Err(Fault::NoVolume));
+}
+
+/// Counted on the wire: parts of a volume whose bodies are packed are as small as those.
+#[test]
+fn a_packed_volume_is_pulled_packed() {
+    let (mut first, second) = (Site::new(), Site::new());
+    first.config.store.compress = true;
+    first.restart();
+    let data = first.create("data");
+    let text: Vec<u8> =
+        b"as source text, much of it is said again and again; ".iter().copied().cycle().take(900_000).collect();
+    first.write(first.root("data"), "text", &text);
+    let sealed = first.snapshot(data.id, "data.copy");
+    first.try_ask(VolumeCall::Remove { id: data.id }).unwrap();
+    let part = |packed| {
+        let (id, cursor) = (sealed.id, StreamCursor::START);
+        match first.try_ask(VolumeCall::Changes { id, since: 0, cursor, bytes_max: 1 << 20, packed }) {
+            Ok(Answer::Part(part)) => part.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // Packing goes on in the background.
+    let begun = Instant::now();
+    while part(true) * 3 > text.len() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not packed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(part(false) > text.len(), "who does not ask for it gets none");
+    let task = second.pull(&view_of(&first, &sealed, 50));
+    assert_eq!(task.state, TaskState::Done, "{task:?}");
+    assert!(task.bytes * 3 < text.len() as u64, "{} bytes came", task.bytes);
+    assert_eq!(second.files("data.copy"), first.files("data.copy"));
 }

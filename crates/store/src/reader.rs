@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::{SeekWhat, VnodeNo};
 
 use crate::bodies::{Gate, ReadGate};
-use crate::disk::{BodyFile, BodyName};
+use crate::disk::{BodyFile, BodyName, unpack_frame};
 use crate::origin::Lender;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
@@ -150,6 +150,17 @@ impl Reader {
         let had = read_exactly(&*self.file()?, offset, &mut buffer[..wanted])?;
         buffer[had..].fill(0);
         Ok(())
+    }
+
+    /// The chunk of a packed body that begins at a block, as it is on the disk, if there is one and it unpacks to these bytes.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub(crate) fn packed_chunk(&self, block: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        let frame =
+            self.file()?.frame_at(block * BLOCK_BYTES).map_err(|e| StoreError::from_io("read of a body", &e))?;
+        let mut unpacked = vec![0; bytes.len()];
+        Ok(frame.filter(|frame| unpack_frame(frame, &mut unpacked).is_ok() && unpacked == bytes))
     }
 
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {

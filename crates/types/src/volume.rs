@@ -185,7 +185,7 @@ pub enum VolumeCall {
     Partitions,
     /// What a volume that shows a sealed epoch has and the epoch `since` of its tree had not (0: all of it), from a place on, in about `bytes_max` bytes
     /// (between 128 KiB and 1 MiB). The superuser's alone, since it asks for no right. Answer: `Part`.
-    Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32 },
+    Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32, packed: bool },
     /// A part of a stream comes in for the tree with this number; the first one begins it, or goes on with what came in of the same stream. `over`: the read-write
     /// volume with that number is to become what comes; it goes on showing what it has, and takes no changes meanwhile. Answer: `Cursor`, where the next part
     /// is to begin.

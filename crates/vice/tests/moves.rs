@@ -48,7 +48,7 @@ fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
     let (partition, tree) = (PartitionNo(0), sealed.tree);
     let mut cursor = StreamCursor::START;
     while cursor != StreamCursor::END {
-        let changes = VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20 };
+        let changes = VolumeCall::Changes { id: sealed.id, since: 0, cursor, bytes_max: 1 << 20, packed: false };
         let Ok(Answer::Part(part)) = ask(from, changes) else { panic!("no part") };
         let Ok(Answer::Cursor(next)) = ask(to, VolumeCall::Apply { partition, tree, part, over: false }) else {
             panic!()

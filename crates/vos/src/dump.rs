@@ -90,7 +90,8 @@ fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: 
     let total_bytes = if since == 0 { volume.used_bytes } else { 0 };
     while cursor != StreamCursor::END {
         let bytes_max = limits::PAYLOAD_BYTES_MAX as u32;
-        let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max };
+        // In clear form, so that any program restores it.
+        let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max, packed: false };
         let Answer::Part(part) = job.servers.call(server, call)? else { return Err(Error::Odd(name)) };
         bytes += part.len() as u64;
         cursor = sink.part(part)?;

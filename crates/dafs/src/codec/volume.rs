@@ -13,6 +13,9 @@ use crate::wire::{Reader, Writer};
 
 /// Instead of a partition: the server chooses.
 pub(super) const ANY: u32 = u32::MAX;
+/// Beside the bytes of a part: it may have packed bodies.
+const TAKES_PACKED: u32 = 1 << 31;
+const _: () = assert!(PAYLOAD_BYTES_MAX < TAKES_PACKED as usize);
 /// Bytes of a volume without its name.
 const VOLUME_BYTES: usize = 96;
 /// Bytes before the volumes of an answer.
@@ -46,11 +49,12 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
         VolumeCall::List { partition, after, max } => to.u64(after.0).u32(partition.0).u32(*max),
         VolumeCall::Examine { volume } => put_which(to, volume),
         VolumeCall::Partitions | VolumeCall::Tasks => to,
-        VolumeCall::Changes { id, since, cursor, bytes_max } => put_cursor(to.u64(id.0).u64(*since), *cursor).length32(
-            "bytes of a part",
-            *bytes_max as usize,
-            PAYLOAD_BYTES_MAX,
-        ),
+        VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
+            let packed = if *packed { TAKES_PACKED } else { 0 };
+            put_cursor(to.u64(id.0).u64(*since), *cursor)
+                .require(*bytes_max as usize <= PAYLOAD_BYTES_MAX, "bytes of a part", u64::from(*bytes_max))
+                .u32(*bytes_max | packed)
+        }
         VolumeCall::Apply { partition, tree, part, over } => {
             to.u64(tree.0).u32(partition.0).bool(*over).length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX)
         }
@@ -97,12 +101,14 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
         }
         Procedure::VolumeExamine => VolumeCall::Examine { volume: get_which(from)? },
         Procedure::Partitions => VolumeCall::Partitions,
-        Procedure::VolumeChanges => VolumeCall::Changes {
-            id: id(from.u64()?),
-            since: from.u64()?,
-            cursor: get_cursor(from)?,
-            bytes_max: from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? as u32,
-        },
+        Procedure::VolumeChanges => {
+            let (id, since, cursor, bytes) = (id(from.u64()?), from.u64()?, get_cursor(from)?, from.u32()?);
+            let (bytes_max, packed) = (bytes & !TAKES_PACKED, bytes & TAKES_PACKED != 0);
+            if bytes_max as usize > PAYLOAD_BYTES_MAX {
+                return Err(WireError::BadValue { what: "bytes of a part", value: bytes.into() });
+            }
+            VolumeCall::Changes { id, since, cursor, bytes_max, packed }
+        }
         Procedure::VolumeFinish => {
             let (tree, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
             VolumeCall::Finish { partition, tree, finish: get_finish(from)? }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) use ciphered::Ciphered;
 pub(crate) use files::Files;
 pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
-pub(crate) use packed::{pack, unpack};
+pub(crate) use packed::{CHUNK_BYTES, pack, unpack, unpack_frame};
 use types::{VnodeNo, VolumeId};
 
 use crate::{BlankName, Space, StoreError};
@@ -112,6 +112,10 @@ pub(crate) struct Stamp {
 pub(crate) trait BodyFile: Send + Sync {
     /// Reads into all of `buffer`; says how many bytes there were before the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// The frame of the chunk that begins there, if the body is packed and the chunk is no hole.
+    fn frame_at(&self, _offset: u64) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Writes all of `data` at the end; says where. One step for everybody who appends.

@@ -13,7 +13,7 @@ use types::AllocateMode;
 use types::limits::FILE_BYTES_MAX;
 
 use super::codec::{Form, Run};
-use crate::disk::{BodyFile, open_body};
+use crate::disk::{BodyFile, CHUNK_BYTES, open_body, unpack_frame};
 use crate::reader::{body_name, damaged_block, read_exactly};
 use crate::record::GROUP_BLOCKS;
 use crate::sums::{self, BLOCK};
@@ -137,6 +137,17 @@ impl Building<'_> {
         }
         self.leave_shown(vnode, first, update)?;
         self.volume.write(vnode, first * BLOCK_BYTES, data, update)
+    }
+
+    /// A packed chunk. It is unpacked here, since a body is put together in a plain file; whatever the frame says, into no more room than the chunk has.
+    pub(super) fn packed(&mut self, vnode: &mut Vnode, first: u64, frame: &[u8], update: &mut Update) -> Result<()> {
+        let left = first.checked_mul(BLOCK_BYTES).and_then(|at| vnode.status.size.checked_sub(at));
+        let length = left.unwrap_or(0).min(CHUNK_BYTES) as usize;
+        let mut bytes = vec![0; length];
+        if length == 0 || unpack_frame(frame, &mut bytes).is_err() {
+            return Err(StoreError::NoStream("a packed chunk is not what it says that it is"));
+        }
+        self.data(vnode, first, &bytes, update)
     }
 
     fn punch(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {

@@ -6,17 +6,20 @@
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
 
+use crate::disk::CHUNK_BYTES;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::record;
 use crate::record::{BucketEntry, In, Out};
 use crate::vnode::{Place, Target, Vnode};
-use crate::{BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
+use crate::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
 
 /// Bytes that a part must be allowed to have: the longest item and the head fit.
 pub const PART_BYTES_MIN: usize = 128 << 10;
 
 /// The layout below.
 const VERSION: u8 = 1;
+/// The same with packed chunks, for who asks for it.
+const VERSION_PACKED: u8 = 2;
 /// Summed with every part, so that nothing else passes for one.
 const MAGIC: &[u8] = b"rialto stream";
 /// Version, head, cursors.
@@ -55,6 +58,7 @@ pub struct StreamPart {
     /// Where the next one begins.
     pub to: StreamCursor,
     items: Bytes,
+    packed: bool,
 }
 
 /// Where a body is, and all of it if that is short.
@@ -93,6 +97,8 @@ pub(super) enum Item<'a> {
     Blocks(Run, u64, u64),
     /// Bytes from a block on.
     Data(u64, &'a [u8]),
+    /// A chunk of a packed body from a block on, as it is on the disk.
+    Packed(u64, &'a [u8]),
     /// The vnode is whole, and uses so many bytes.
     Whole(u64),
 }
@@ -107,7 +113,11 @@ mod tag {
     pub(super) const ZEROS: u8 = 7;
     pub(super) const DATA: u8 = 8;
     pub(super) const WHOLE: u8 = 9;
+    pub(super) const PACKED: u8 = 10;
 }
+
+/// Blocks of a chunk.
+pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
 
 const HAS_XATTR: u8 = 1;
 const IN_FILE: u8 = 2;
@@ -122,8 +132,9 @@ pub(super) struct PartOut {
 }
 
 impl PartOut {
-    pub(super) fn new(head: &StreamHead, from: StreamCursor, bytes_max: usize) -> PartOut {
-        let mut out = Out::with_version(PART_BYTES_MIN, VERSION);
+    /// `packed`: it may have packed chunks.
+    pub(super) fn new(head: &StreamHead, from: StreamCursor, bytes_max: usize, packed: bool) -> PartOut {
+        let mut out = Out::with_version(PART_BYTES_MIN, if packed { VERSION_PACKED } else { VERSION });
         put_head(&mut out, head);
         put_cursor(&mut out, from);
         put_cursor(&mut out, from);
@@ -206,6 +217,13 @@ impl PartOut {
         put_bytes(&mut self.out, data);
     }
 
+    pub(super) fn packed(&mut self, first: u64, frame: &[u8]) {
+        self.run = None;
+        self.out.u8(tag::PACKED);
+        self.out.u64(first);
+        put_bytes(&mut self.out, frame);
+    }
+
     pub(super) fn whole(&mut self, used: u64) {
         self.run = None;
         self.out.u8(tag::WHOLE);
@@ -229,7 +247,7 @@ impl StreamPart {
         let Some((version, mut fields)) = In::open_any(MAGIC, bytes) else {
             return Err(StoreError::NoStream("a part is damaged, cut off, or none of ours"));
         };
-        if version != VERSION {
+        if !(VERSION..=VERSION_PACKED).contains(&version) {
             return Err(StoreError::NoStream("a part has a form that this program does not know"));
         }
         let mut head = || {
@@ -238,7 +256,7 @@ impl StreamPart {
         };
         let (head, from, to) = head().filter(|(_, from, to)| from <= to).ok_or(StoreError::NoStream(MALFORMED))?;
         let items = bytes.slice(HEAD_BYTES..bytes.len() - size_of::<u32>());
-        Ok(StreamPart { head, from, to, items })
+        Ok(StreamPart { head, from, to, items, packed: version == VERSION_PACKED })
     }
 
     /// Its items.
@@ -246,7 +264,7 @@ impl StreamPart {
         let mut rest = Some(In::of(&self.items));
         std::iter::from_fn(move || {
             let fields = rest.as_mut().filter(|fields| !fields.is_empty())?;
-            let item = get_item(fields);
+            let item = get_item(fields).filter(|item| self.packed || !matches!(item, Item::Packed(..)));
             if item.is_none() {
                 rest = None;
             }
@@ -421,6 +439,11 @@ fn get_item<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
             let (first, data) = (from.u64()?, get_bytes(from)?);
             (!data.is_empty()).then_some(Item::Data(first, data))?
         }
+        tag::PACKED => {
+            let (first, frame) = (from.u64()?, get_bytes(from)?);
+            let fits = !frame.is_empty() && first.is_multiple_of(CHUNK_BLOCKS);
+            fits.then_some(Item::Packed(first, frame))?
+        }
         tag::WHOLE => Item::Whole(from.u64()?),
         _ => return None,
     })
@@ -469,14 +492,14 @@ fn get_bucket(from: &mut In<'_>) -> Option<Vec<BucketEntry>> {
 /// Fields as a part, with version and checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sealed(fields: &[u8]) -> Bytes {
-    Bytes::from(record::sealed(MAGIC, VERSION, fields))
+    Bytes::from(record::sealed(MAGIC, VERSION_PACKED, fields))
 }
 
 /// The same part, written anew from what it was taken apart into; `None`: it was refused.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
     let part = StreamPart::open(bytes).ok()?;
-    let mut out = PartOut::new(&part.head, part.from, usize::MAX);
+    let mut out = PartOut::new(&part.head, part.from, usize::MAX, part.packed);
     for item in part.items() {
         match item.ok()? {
             Item::Vnode(vnode, form) => out.vnode(&vnode, form),
@@ -489,6 +512,7 @@ pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
                 out.blocks(run, first, count);
             }
             Item::Data(first, data) => out.data(first, data),
+            Item::Packed(first, frame) => out.packed(first, frame),
             Item::Whole(used) => out.whole(used),
         }
     }

@@ -525,6 +525,12 @@ impl Applying<'_> {
                 self.current = Some(current);
                 Ok(())
             }
+            Item::Packed(first, frame) => {
+                let mut current = self.current.take().ok_or(NO_VNODE)?;
+                self.building.packed(&mut current.vnode, first, frame, &mut current.update)?;
+                self.current = Some(current);
+                Ok(())
+            }
             Item::Whole(used) => {
                 if self.current()?.vnode.status.used != used {
                     return Err(StoreError::NoStream("a body is not what it says that it is"));

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{Kind, StreamCursor, VnodeNo};
 
-use super::codec::{Form, PartOut, Run, StreamHead};
+use super::codec::{CHUNK_BLOCKS, Form, PartOut, Run, StreamHead};
+use crate::disk::CHUNK_BYTES;
 use crate::engine::{Engine, prefix_end};
 use crate::key;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
@@ -42,10 +43,22 @@ impl Volume {
     /// # Errors
     /// `Misuse` for a read-write volume, or if no volume shows `since`; `Damaged`; `Medium`.
     pub fn changes_part(&self, since: u64, from: StreamCursor, bytes_max: usize) -> Result<Bytes> {
+        self.part(since, from, bytes_max, false)
+    }
+
+    /// The same, with chunks of packed bodies as they are on the disk, for who knows them.
+    ///
+    /// # Errors
+    /// As [`Volume::changes_part`].
+    pub fn packed_changes_part(&self, since: u64, from: StreamCursor, bytes_max: usize) -> Result<Bytes> {
+        self.part(since, from, bytes_max, true)
+    }
+
+    fn part(&self, since: u64, from: StreamCursor, bytes_max: usize, packs: bool) -> Result<Bytes> {
         let (head, before) = self.stream_head(since)?;
         let epochs = self.change_epochs(since)?;
-        let out = PartOut::new(&head, from, bytes_max);
-        let mut sender = Sender { volume: self, now: self.tree(), before, epochs, out };
+        let out = PartOut::new(&head, from, bytes_max, packs);
+        let mut sender = Sender { volume: self, now: self.tree(), before, epochs, out, packs };
         let to = sender.run(from)?;
         Ok(sender.out.end(to))
     }
@@ -101,6 +114,8 @@ struct Sender<'a> {
     before: Option<Tree>,
     epochs: Vec<u64>,
     out: PartOut,
+    /// Packed chunks go as they are.
+    packs: bool,
 }
 
 impl Sender<'_> {
@@ -374,7 +389,19 @@ impl Sender<'_> {
     fn data(&mut self, reader: &Reader, first: u64, count: u64) -> Result<()> {
         let bytes = reader.read(first * BLOCK_BYTES, (count * BLOCK_BYTES) as usize)?;
         let mut begun = None;
+        let mut packed_until = 0;
         for (at, block) in bytes.chunks(BLOCK).enumerate() {
+            if at < packed_until {
+                continue;
+            }
+            if let Some((frame, blocks)) = self.packed(reader, first + at as u64, &bytes[at * BLOCK..])? {
+                if let Some(begun) = begun.take() {
+                    self.out.data(first + begun as u64, &bytes[begun * BLOCK..at * BLOCK]);
+                }
+                self.out.packed(first + at as u64, &frame);
+                packed_until = at + blocks;
+                continue;
+            }
             if block.iter().any(|byte| *byte != 0) {
                 begun.get_or_insert(at);
                 continue;
@@ -388,6 +415,18 @@ impl Sender<'_> {
             self.out.data(first + begun as u64, &bytes[begun * BLOCK..]);
         }
         Ok(())
+    }
+
+    /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its blocks; if they have all of it. It was compared with them, and they with
+    /// their sums.
+    fn packed(&self, reader: &Reader, block: u64, bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+        let left = reader.vnode().status.size.saturating_sub(block * BLOCK_BYTES);
+        let length = left.min(CHUNK_BYTES) as usize;
+        if !self.packs || !block.is_multiple_of(CHUNK_BLOCKS) || bytes.len() < length {
+            return Ok(None);
+        }
+        let frame = reader.packed_chunk(block, &bytes[..length])?;
+        Ok(frame.map(|frame| (frame, length.div_ceil(BLOCK))))
     }
 }
 

@@ -2,10 +2,13 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Name, SeekWhat, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Name, SeekWhat, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{World, make_file, name};
-use crate::{BLOCK_BYTES, Finding, NewClone, Place, StoreError, Update, Vnode, Volume};
+use crate::{
+    BLOCK_BYTES, Finding, FinishAs, MemMachine, NewClone, OpenOptions, Partition, Place, StoreError, StreamPart,
+    Update, Vnode, Volume,
+};
 
 /// Text that compresses as source does, a hole, and a part that does not compress.
 fn text(length: usize, seed: u64) -> Vec<u8> {
@@ -227,4 +230,51 @@ fn a_full_disk_keeps_bodies_as_they_are() {
     assert!(is_packed(&sealed, no));
     assert_eq!(all(&sealed, no), bytes);
     assert_eq!(world.scrub_all(), []);
+}
+
+/// What is packed goes from copy to copy packed, whichever of them packs; who cannot take that gets it plain; and a frame that is not what it says is refused.
+#[test]
+fn packed_chunks_travel_as_they_are() {
+    let world = World::new();
+    let mut bytes = text(300_000, 1);
+    let no = create(&world, 1, &bytes);
+    write(&world, no, 30 * BLOCK_BYTES, b"far");
+    bytes.resize(30 * BLOCK_BYTES as usize, 0);
+    bytes.extend_from_slice(b"far");
+    let id = seal(&world, "sealed");
+    write(&world, no, 5, b"new");
+    sweep(&world);
+    let sealed = world.partition.volume(id).unwrap().unwrap();
+    assert!(is_packed(&sealed, no));
+    let plain = sealed.changes_part(0, StreamCursor::START, 1 << 20).unwrap();
+    let packed = sealed.packed_changes_part(0, StreamCursor::START, 1 << 20).unwrap();
+    assert!(packed.len() * 3 < plain.len(), "{} bytes, and {} plain", packed.len(), plain.len());
+    assert_eq!(crate::stream::rewritten(&packed), Some(packed.clone()));
+    let tree = VolumeId(77);
+    let head = StreamPart::open(&packed).unwrap().head;
+    for (part, compress) in [(&plain, true), (&packed, true), (&packed, false)] {
+        let options = OpenOptions { seed: Some(3), compress, ..OpenOptions::default() };
+        let copy = Partition::open_memory(&MemMachine::new(), options).unwrap();
+        copy.begin_incoming(tree, &head).unwrap();
+        assert_eq!(copy.apply_part(tree, part).unwrap(), StreamCursor::END);
+        let name = Name::new(b"copy").unwrap();
+        let view = NewClone { id: None, name, kind: VolumeKind::ReadOnly, now: Timestamp::new(3, 3), replaces: None };
+        let copied = copy.finish_incoming(tree, &FinishAs::View(view)).unwrap();
+        while copy.sweep(7).unwrap() > 0 {}
+        assert_eq!((all(&copied, no), is_packed(&copied, no)), (bytes.clone(), compress));
+    }
+    // A frame of more than a chunk, one of less, and none at all, in a part with a right checksum.
+    let frame_at = packed.windows(4).position(|at| at == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
+    let length = u32::from_le_bytes(packed[frame_at - 4..frame_at].try_into().unwrap()) as usize;
+    for content in [vec![7; 1 << 20], vec![7; 1000], Vec::new()] {
+        let frame = if content.is_empty() { b"no frame".to_vec() } else { zstd::bulk::compress(&content, 3).unwrap() };
+        let mut fields = packed[1..frame_at - 4].to_vec();
+        fields.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+        fields.extend_from_slice(&frame);
+        fields.extend_from_slice(&packed[frame_at + length..packed.len() - 4]);
+        let copy = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+        copy.begin_incoming(tree, &head).unwrap();
+        let refused = copy.apply_part(tree, &crate::stream::sealed(&fields));
+        assert!(matches!(refused, Err(StoreError::NoStream(_))), "{refused:?}");
+    }
 }

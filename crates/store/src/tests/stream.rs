@@ -81,10 +81,10 @@ fn send(
     tree: VolumeId,
     stop: &mut dyn FnMut(&Bytes) -> bool,
 ) -> Result<bool, StoreError> {
-    let first = source.changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
+    let first = source.packed_changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
     let mut cursor = to.begin_incoming(tree, &StreamPart::open(&first)?.head)?;
     while cursor != StreamCursor::END {
-        let part = source.changes_part(since, cursor, PART_BYTES_MIN)?;
+        let part = source.packed_changes_part(since, cursor, PART_BYTES_MIN)?;
         assert!(part.len() <= PART_BYTES_MIN, "a part has {} bytes", part.len());
         if stop(&part) {
             return Ok(false);

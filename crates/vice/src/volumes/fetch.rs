@@ -58,6 +58,7 @@ pub struct Fetch {
     /// A question is under way.
     asked: bool,
     part_bytes: u32,
+    packed: bool,
 }
 
 enum Stage {
@@ -119,7 +120,14 @@ fn there(what: &str, why: Unanswered) -> Failure {
 impl Fetch {
     /// A pull that nothing was done for; `task`: what it is called.
     pub fn new(pull: Pull, task: TaskInfo) -> Self {
-        Fetch { pull, task, stage: Stage::Look, blocked: None, asked: false, part_bytes: PAYLOAD_BYTES_MAX as u32 }
+        let part_bytes = PAYLOAD_BYTES_MAX as u32;
+        Fetch { pull, task, stage: Stage::Look, blocked: None, asked: false, part_bytes, packed: true }
+    }
+
+    /// Whether the other server knows parts with packed bodies; if nothing is said, it does.
+    pub fn takes_packed(mut self, packed: bool) -> Self {
+        self.packed = packed;
+        self
     }
 
     /// Asks for the smallest parts that there are, so that little is in many.
@@ -158,8 +166,8 @@ impl Fetch {
             _ => return None,
         };
         self.asked = true;
-        let bytes_max = self.part_bytes;
-        Some(VolumeCall::Changes { id: self.pull.id, since, cursor, bytes_max })
+        let (bytes_max, packed) = (self.part_bytes, self.packed);
+        Some(VolumeCall::Changes { id: self.pull.id, since, cursor, bytes_max, packed })
     }
 
     /// What came of the last question.

@@ -41,8 +41,8 @@ impl Vice {
     pub(super) fn transfer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
         let errands = || self.errands.get().ok_or(Fault::Unsupported);
         Ok(Outcome::Answer(match call {
-            VolumeCall::Changes { id, since, cursor, bytes_max } => {
-                self.changes_part(*id, *since, *cursor, *bytes_max)?
+            VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
+                self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))?
             }
             VolumeCall::Apply { partition, tree, part, over } => {
                 self.apply_part(ask, *partition, *tree, part, *over)?
@@ -61,12 +61,23 @@ impl Vice {
         }))
     }
 
-    fn changes_part(&self, id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32) -> Result<Answer, Fault> {
+    fn changes_part(
+        &self,
+        id: VolumeId,
+        since: u64,
+        cursor: StreamCursor,
+        (bytes_max, packed): (u32, bool),
+    ) -> Result<Answer, Fault> {
         let bytes_max = (bytes_max as usize).min(limits::PAYLOAD_BYTES_MAX);
         if bytes_max < PART_BYTES_MIN {
             return Err(Fault::Invalid);
         }
-        Ok(Answer::Part(self.any_volume(id)?.store.changes_part(since, cursor, bytes_max)?))
+        let volume = self.any_volume(id)?;
+        Ok(Answer::Part(if packed {
+            volume.store.packed_changes_part(since, cursor, bytes_max)?
+        } else {
+            volume.store.changes_part(since, cursor, bytes_max)?
+        }))
     }
 
     /// The first part begins, or says where the same stream goes on.
