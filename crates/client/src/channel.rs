@@ -26,6 +26,8 @@ pub(crate) struct Channel {
     pub id: ChannelId,
     pub role: Role,
     pub connection: Connection,
+    /// Of the certificate that the server showed.
+    pub certificate: Option<[u8; 32]>,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
     received: AtomicU64,
@@ -60,12 +62,13 @@ impl ConnectError {
 impl Channel {
     /// Connects and says hello.
     pub fn connect(id: ChannelId, role: Role, config: &SessionConfig) -> Result<(Channel, Terms), ConnectError> {
-        let connection = Connection::connect(&config.endpoint, &config.options)?;
+        let connection = Connection::connect(&config.endpoint, &config.options.connection)?;
         connection.bound_waits(WAIT_MAX)?;
         let until = Some(Instant::now() + HELLO_WITHIN);
         let (mut inbox, mut outbox) = boxes(&config.endpoint);
-        let secured = connection.secure(&config.endpoint, &config.options, until)?;
+        let secured = connection.secure(&config.endpoint, &config.options.connection, until)?;
         let hello = hello(config, secured.is_some());
+        let certificate = secured.as_ref().map(|secured| secured.server.0);
         if let Some(secured) = secured {
             inbox.secure(secured.opener);
             outbox.secure(secured.sealer);
@@ -78,7 +81,7 @@ impl Channel {
             HelloAnswer::Refused(refusal) => return Err(ConnectError::Refused(refusal)),
         };
         let (inbox, outbox) = (Mutex::new(inbox), Mutex::new(outbox));
-        Ok((Channel { id, role, connection, outbox, inbox, received: AtomicU64::new(0) }, terms))
+        Ok((Channel { id, role, connection, certificate, outbox, inbox, received: AtomicU64::new(0) }, terms))
     }
 
     /// Frames that have come in.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fabric::{Endpoint, Options};
+use fabric::Endpoint;
 
-use crate::Identity;
+use crate::{Identity, Options};
 
 /// Settings of a [`crate::Session`].
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct SessionConfig {
     pub identity: Identity,
     /// Host and program, for people who look at the server.
     pub display: String,
-    /// How connections are made.
+    /// How connections are made, and what is shown there.
     pub options: Options,
     /// How long [`crate::Session::connect`] tries before it gives up; `None`: for ever.
     pub attach_within: Option<Duration>,

@@ -39,6 +39,7 @@ impl Session {
             pid: std::process::id(),
             queue_max: QUEUE_MAX,
             back_channel: true,
+            wallet: config.options.wallet.clone(),
         };
         let until = config.attach_within.map(|within| Instant::now() + within);
         let mut outputs = Vec::new();

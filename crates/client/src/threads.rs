@@ -123,8 +123,9 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                     return;
                 }
                 *shared.features.lock() = terms.features;
+                let certificate = channel.certificate;
                 core.channels.push(Arc::new(channel));
-                let input = ClientInput::Connected { role, channel: id, terms };
+                let input = ClientInput::Connected { role, channel: id, terms, certificate };
                 let mut after = core.step(clock::now(), input, Some(id), None);
                 drop(core);
                 after.changed = true;

@@ -18,7 +18,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
 /// The version that this code speaks.
 pub(crate) const VERSION: u16 = 1;
 
-/// What a frame is. Wire values. The first ten travel to the server, the others to the client.
+/// What a frame is. Wire values. The first eleven travel to the server, the others to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -42,6 +42,8 @@ pub enum FrameKind {
     Detach = 9,
     /// Asks for a sign of life.
     Probe = 10,
+    /// Gives a credential that is shown by a token a handle.
+    Token = 11,
     /// The session is there.
     Attached = 65,
     /// The back connection belongs to the session.
@@ -62,7 +64,7 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [FrameKind; 18] = [
+    pub const ALL: [FrameKind; 19] = [
         FrameKind::Attach,
         FrameKind::Bind,
         FrameKind::Credential,
@@ -73,6 +75,7 @@ impl FrameKind {
         FrameKind::CreditsTaken,
         FrameKind::Detach,
         FrameKind::Probe,
+        FrameKind::Token,
         FrameKind::Attached,
         FrameKind::Bound,
         FrameKind::Reply,

@@ -13,6 +13,7 @@ use types::{
 use crate::codec::uses_current;
 use crate::limits::LIVE_OUTPUTS_MAX;
 use crate::message::{Attached, Message};
+use crate::showing::Shown;
 use crate::*;
 
 const SESSION: SessionId = SessionId(7);
@@ -82,7 +83,11 @@ impl Script<'_> {
 
     fn message(&mut self) -> Message {
         let number = u64::from(self.byte());
-        match self.below(13) {
+        match self.below(14) {
+            12 => Message::Token {
+                handle: u32::from(self.below(70)),
+                shown: Shown { token: Bytes::from_static(b"token"), proof: [self.byte(); 64] },
+            },
             0 => Message::Credential { handle: u32::from(self.below(70)), caller: Caller::ROOT },
             1 => Message::Cancel { slot: self.below(10).into(), request: number },
             2 => Message::BreakAck { id: BreakId(number), held: vec![Fid::new(1, 2, 3)] },
@@ -192,7 +197,13 @@ impl ServerWorld {
                 let terms = terms(script.byte());
                 self.lines.insert(ChannelId(self.channels), terms);
                 let channel = ChannelId(self.channels);
-                ServerInput::Attached { channel, terms, resumed: true, renewed: true }
+                ServerInput::Attached {
+                    channel,
+                    terms,
+                    resumed: true,
+                    renewed: true,
+                    door: std::sync::Arc::new(crate::showing::Trusting),
+                }
             }
             1 => {
                 self.channels += 1;
@@ -322,6 +333,7 @@ pub fn client_session(script: &[u8]) {
         pid: 1,
         queue_max: 20,
         back_channel: script.below(2) == 1,
+        wallet: None,
     };
     let mut out = Vec::new();
     let machine = ClientSession::new(Time::ZERO, config, &mut out);
@@ -360,7 +372,7 @@ impl ClientWorld {
                 let terms = terms(script.byte());
                 self.lines.insert(ChannelId(self.channels), terms);
                 let role = if script.below(2) == 0 { Role::Operations } else { Role::Back };
-                ClientInput::Connected { role, channel: ChannelId(self.channels), terms }
+                ClientInput::Connected { role, channel: ChannelId(self.channels), terms, certificate: None }
             }
             2 => ClientInput::ConnectFailed { role: Role::Operations },
             3 => ClientInput::Lost { channel: ChannelId(script.below(8).into()) },
@@ -499,5 +511,6 @@ fn attached(script: &mut Script<'_>) -> Attached {
         credits: [0, 4, 5, 128, 129][usize::from(script.below(5))],
         grant: script.below(3).into(),
         bind_key: KEY,
+        challenge: [4; 32],
     }
 }

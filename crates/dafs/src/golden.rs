@@ -14,6 +14,7 @@ use types::*;
 
 use crate::codec::{AnswerKind, EncodedAnswer, EncodedCall, Procedure};
 use crate::message::{Attach, Attached, Bind, Message};
+use crate::showing::Shown;
 use crate::{
     Features, Flags, Frame, FrameKind, Header, Hello, HelloAnswer, Refusal, Region, Terms, decode_answer,
     decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
@@ -610,6 +611,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         credits: 64,
         grant: 2,
         bind_key: 0x1112_1314_1516_1718_191a_1b1c_1d1e_1f20,
+        challenge: [0xc4; 32],
     };
     let groups = Some(vec![1, 2, 3].into_boxed_slice());
     let item = |reason, hint: Option<&str>| BreakItem { fid: FID, reason, name: hint.map(name) };
@@ -622,6 +624,10 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups, who: types::Who::NAMED } },
         ),
         ("credential-bare", Message::Credential { handle: 64, caller: Caller::ROOT }),
+        (
+            "token",
+            Message::Token { handle: 2, shown: Shown { token: Bytes::from_static(b"a token"), proof: [0x5e; 64] } },
+        ),
         ("cancel", Message::Cancel { slot: 3, request: 9 }),
         ("break-ack", Message::BreakAck { id: BreakId(12), held: vec![FID] }),
         ("renew", Message::Renew(5)),

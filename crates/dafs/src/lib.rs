@@ -28,6 +28,7 @@ mod hello;
 pub mod limits;
 pub mod message;
 pub mod server;
+pub mod showing;
 #[cfg(any(test, feature = "proptest"))]
 pub mod strategies;
 mod wire;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
+use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId, Who};
 
 use crate::codec::choice::break_reason;
 use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
+use crate::showing::{Hash, Shown};
 use crate::wire::{Reader, Writer, limit};
 use crate::{Frame, FrameKind, Header, Terms, WireError};
 
@@ -46,6 +47,8 @@ pub struct Attached {
     pub grant: u64,
     /// Proves that a back connection belongs to the session.
     pub bind_key: u128,
+    /// What proofs over this connection are made for, beside the server's certificate.
+    pub challenge: Hash,
 }
 
 /// First message on a back connection.
@@ -70,6 +73,13 @@ pub enum Message {
         handle: u32,
         /// Whom it stands for.
         caller: Caller,
+    },
+    /// To the server: from here on the handle stands for whom this token names.
+    Token {
+        /// As of [`Message::Credential`].
+        handle: u32,
+        /// Token and proof.
+        shown: Shown,
     },
     /// To the server: take back a request.
     Cancel {
@@ -160,6 +170,7 @@ impl Message {
             Message::Attach(_) => FrameKind::Attach,
             Message::Bind(_) => FrameKind::Bind,
             Message::Credential { .. } => FrameKind::Credential,
+            Message::Token { .. } => FrameKind::Token,
             Message::Cancel { .. } => FrameKind::Cancel,
             Message::BreakAck { .. } => FrameKind::BreakAck,
             Message::Renew(_) => FrameKind::Renew,
@@ -193,6 +204,10 @@ impl Message {
             Message::Credential { handle, caller } => {
                 header.credential = *handle;
                 put_caller(to, caller);
+            }
+            Message::Token { handle, shown } => {
+                header.credential = *handle;
+                to.length16("token bytes", shown.token.len(), TOKEN_BYTES_MAX).raw(&shown.token).raw(&shown.proof);
             }
             Message::Cancel { slot, request } => (header.slot, header.request) = (*slot, *request),
             Message::BreakAck { id, held } => {
@@ -239,6 +254,11 @@ impl Message {
             FrameKind::Attach => Message::Attach(get_attach(header, &mut from)?),
             FrameKind::Bind => Message::Bind(Bind { session: header.session, key: from.u128()? }),
             FrameKind::Credential => Message::Credential { handle: header.credential, caller: get_caller(&mut from)? },
+            FrameKind::Token => {
+                let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
+                let shown = Shown { token: from.owned(length)?, proof: from.array()? };
+                Message::Token { handle: header.credential, shown }
+            }
             FrameKind::Cancel => Message::Cancel { slot: header.slot, request: header.request },
             FrameKind::BreakAck => {
                 let count = from.length32("fids", FIDS_MAX)?;
@@ -328,7 +348,8 @@ fn put_attached(to: &mut Writer, attached: &Attached) {
         .u128(attached.bind_key)
         .u32(lease as u32)
         .bool(attached.resumed)
-        .bool(attached.renewed);
+        .bool(attached.renewed)
+        .raw(&attached.challenge);
 }
 
 fn get_attached(header: &Header, from: &mut Reader<'_>) -> Result<Attached, WireError> {
@@ -342,6 +363,7 @@ fn get_attached(header: &Header, from: &mut Reader<'_>) -> Result<Attached, Wire
         lease: Duration::from_millis(from.u32()?.into()),
         resumed: from.bool("resumed")?,
         renewed: from.bool("renewed")?,
+        challenge: from.array()?,
     })
 }
 

@@ -17,6 +17,8 @@ use types::{
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{Attach, Attached, Bind, Message};
+use crate::showing::Shown;
+use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;
 
@@ -635,6 +637,8 @@ fn messages_to_server() -> impl Strategy<Value = Message> {
         (any::<u64>(), any::<u128>())
             .prop_map(|(session, key)| Message::Bind(Bind { session: SessionId(session), key })),
         (1..=CREDENTIALS_MAX as u32, caller()).prop_map(|(handle, caller)| Message::Credential { handle, caller }),
+        (1..=CREDENTIALS_MAX as u32, vec(any::<u8>(), 0..=TOKEN_BYTES_MAX), any::<[u8; 32]>())
+            .prop_map(|(handle, token, half)| Message::Token { handle, shown: shown(token, half) }),
         (any::<u32>(), any::<u64>()).prop_map(|(slot, request)| Message::Cancel { slot, request }),
         (any::<u64>(), vec(fid(), 0..30)).prop_map(|(id, held)| Message::BreakAck { id: BreakId(id), held }),
         any::<u64>().prop_map(Message::Renew),
@@ -644,10 +648,16 @@ fn messages_to_server() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn shown(token: Vec<u8>, half: [u8; 32]) -> Shown {
+    let mut proof = [0; 64];
+    proof[..32].copy_from_slice(&half);
+    Shown { token: token.into(), proof }
+}
+
 fn messages_to_client() -> impl Strategy<Value = Message> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u128>(), any::<u32>(), CREDITS_MIN..=128);
-    let attached = (any::<u64>(), any::<[bool; 2]>(), numbers).prop_map(
-        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits))| Attached {
+    let attached = (any::<u64>(), any::<[bool; 2]>(), numbers, any::<[u8; 32]>()).prop_map(
+        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits), challenge)| Attached {
             session: SessionId(session),
             resumed,
             renewed,
@@ -657,6 +667,7 @@ fn messages_to_client() -> impl Strategy<Value = Message> {
             credits,
             grant: server ^ boot,
             bind_key,
+            challenge,
         },
     );
     prop_oneof![

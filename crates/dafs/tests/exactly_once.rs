@@ -57,6 +57,7 @@ impl World {
             pid: 1,
             queue_max: 10_000,
             back_channel: seed.is_multiple_of(2),
+            wallet: None,
         };
         let client = ClientSession::new(Time::ZERO, config, &mut out);
         let mut world = World {
@@ -161,13 +162,19 @@ impl World {
         self.channels += 1;
         let channel = ChannelId(self.channels);
         self.wires.insert(channel, (role, Wire::default()));
-        self.tell_client(ClientInput::Connected { role, channel, terms: self.terms });
+        self.tell_client(ClientInput::Connected { role, channel, terms: self.terms, certificate: None });
     }
 
     fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
         match frame.header.kind {
             FrameKind::Attach => {
-                self.tell_server(ServerInput::Attached { channel, terms: self.terms, resumed: true, renewed: true });
+                self.tell_server(ServerInput::Attached {
+                    channel,
+                    terms: self.terms,
+                    resumed: true,
+                    renewed: true,
+                    door: std::sync::Arc::new(dafs::showing::Trusting),
+                });
             }
             FrameKind::Bind => {
                 let Ok(Some(message::Message::Bind(bind))) = message::Message::of_frame(&frame) else { panic!() };

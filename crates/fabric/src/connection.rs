@@ -2,7 +2,7 @@
 //! the socket, so that the same socket serves an epoll worker and a thread that blocks.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -173,6 +173,12 @@ impl Connection {
     /// Who is at the other end; only Unix connections know.
     pub fn peer(&self) -> Option<Peer> {
         self.peer
+    }
+
+    /// The address of the other end; a Unix connection has none.
+    pub fn host(&self) -> Option<IpAddr> {
+        let address = rustix::net::getpeername(&self.socket).ok()??;
+        SocketAddr::try_from(address).ok().map(|address| address.ip().to_canonical())
     }
 
     /// Whether a descriptor can travel beside a frame.

@@ -12,6 +12,7 @@ mod names;
 mod pts;
 mod rights;
 mod table;
+mod token;
 
 pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
 pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
@@ -20,3 +21,7 @@ pub use names::{Network, check_group_name, check_user_name};
 pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
 pub use table::{Place, Row, Standing, row};
+pub use token::{
+    Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX, Token, TokenError,
+    binding, prove,
+};

@@ -81,6 +81,11 @@ impl Network {
         (0..=Network::bits_max(address)).map(move |bits| Network::of(address, bits))
     }
 
+    /// Whether the address is in it.
+    pub fn has(&self, address: IpAddr) -> bool {
+        Network::of(address, self.bits) == *self
+    }
+
     fn bits_max(address: IpAddr) -> u8 {
         if address.is_ipv4() { 32 } else { 128 }
     }

@@ -5,14 +5,14 @@
 //! are to have encrypted volumes need one such directory each; the keys need not be the same.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use store::{KEY_BYTES, KeyKeeper, TreeKey};
 use zeroize::Zeroizing;
+
+use crate::numbered::Numbered;
 
 const NUMBER_BYTES: usize = 4;
 const NONCE_BYTES: usize = 12;
@@ -20,19 +20,19 @@ const TAG_BYTES: usize = 16;
 
 /// Keys in a directory. Read when they are needed, so that a new one is used at once.
 pub struct AtRest {
-    dir: PathBuf,
+    keys: Numbered,
 }
 
 impl fmt::Debug for AtRest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AtRest({})", self.dir.display())
+        write!(f, "AtRest({})", self.keys.dir.display())
     }
 }
 
 impl AtRest {
     /// The keys in this directory, which need not be there yet.
     pub fn new(dir: impl Into<PathBuf>) -> AtRest {
-        AtRest { dir: dir.into() }
+        AtRest { keys: Numbered { dir: dir.into() } }
     }
 
     /// The numbers of the keys, ascending.
@@ -40,17 +40,7 @@ impl AtRest {
     /// # Errors
     /// The system's.
     pub fn numbers(&self) -> io::Result<Vec<u32>> {
-        let found = match fs::read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            found => found?,
-        };
-        let mut numbers = Vec::new();
-        for entry in found {
-            let name = entry?.file_name();
-            numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".key")?.parse::<u32>().ok()));
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
+        self.keys.numbers()
     }
 
     /// Makes one more key, which wraps from now on; its number. On disk when it returns.
@@ -58,57 +48,18 @@ impl AtRest {
     /// # Errors
     /// The system's.
     pub fn make(&self) -> io::Result<u32> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let mut key = TreeKey::default();
-        openssl::rand::rand_bytes(&mut key[..])?;
-        let text = Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
-        loop {
-            let number = self.numbers()?.last().map_or(1, |last| last + 1);
-            // Whole under its name or not there, and nobody's key is written over.
-            let draft = self.dir.join(format!("{number}.new"));
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            let linked = fs::hard_link(&draft, self.path(number));
-            fs::remove_file(&draft)?;
-            match linked {
-                Ok(()) => {
-                    File::open(&self.dir)?.sync_all()?;
-                    return Ok(number);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn path(&self, number: u32) -> PathBuf {
-        self.dir.join(format!("{number}.key"))
+        self.keys.make()
     }
 
     fn key(&self, number: u32) -> Result<TreeKey, String> {
-        let path = self.path(number);
-        let said = |error: io::Error| format!("the key {}: {error}", path.display());
-        let text = Zeroizing::new(fs::read_to_string(&path).map_err(said)?);
-        read_key(text.trim_end()).ok_or_else(|| format!("the key {} is damaged", path.display()))
+        Ok(TreeKey::new(*self.keys.key(number)?))
     }
-}
-
-fn read_key(text: &str) -> Option<TreeKey> {
-    let mut key = TreeKey::default();
-    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(key)
 }
 
 impl KeyKeeper for AtRest {
     /// Makes the first key if there is none.
     fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
-        let said = |error: io::Error| format!("keys in {}: {error}", self.dir.display());
+        let said = |error: io::Error| format!("keys in {}: {error}", self.keys.dir.display());
         let number = match self.numbers().map_err(said)?.last() {
             Some(number) => *number,
             None => self.make().map_err(said)?,
@@ -141,6 +92,7 @@ pub fn at_rest_dir(cell: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -152,14 +104,14 @@ mod tests {
         let key = TreeKey::new([7; KEY_BYTES]);
         let first = keys.wrap(&key).unwrap();
         assert_eq!(keys.numbers().unwrap(), [1]);
-        let mode = fs::metadata(keys.path(1)).unwrap().permissions().mode();
+        let mode = fs::metadata(keys.keys.path(1)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(keys.make().unwrap(), 2);
         let second = keys.wrap(&key).unwrap();
         for wrapped in [&first, &second] {
             assert_eq!(keys.unwrap(wrapped).unwrap(), key);
         }
-        fs::remove_file(keys.path(1)).unwrap();
+        fs::remove_file(keys.keys.path(1)).unwrap();
         assert!(keys.unwrap(&first).unwrap_err().contains("1.key"));
         for at in 0..second.len() {
             let mut damaged = second.clone();
@@ -167,7 +119,7 @@ mod tests {
             assert!(keys.unwrap(&damaged).is_err());
             assert!(keys.unwrap(&second[..at]).is_err());
         }
-        fs::write(keys.path(2), "not a key\n").unwrap();
+        fs::write(keys.keys.path(2), "not a key\n").unwrap();
         assert!(keys.unwrap(&second).unwrap_err().contains("damaged"));
         assert!(!format!("{keys:?}").contains("07"));
     }

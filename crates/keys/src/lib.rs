@@ -6,6 +6,7 @@
 //!   ca.key       its key: whoever has it makes servers of this cell
 //!   server.pem   this server's certificate
 //!   server.key   its key
+//!   tokens/      keys that sign tokens (`tokens.rs`), the same at every server of the cell
 //!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own
 //! ```
 //! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key` along. Each makes its own certificate, anew before
@@ -17,10 +18,13 @@ mod at_rest;
 mod authority;
 mod files;
 mod given;
+mod numbered;
+mod tokens;
 
 pub use at_rest::{AtRest, at_rest_dir};
 pub use authority::{CellKeys, RENEW_BEFORE};
 pub use given::{authorities_in, identity_in};
+pub use tokens::TokenKeys;
 
 /// Why keys cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -40,7 +40,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Conflict => Errno::AGAIN,
         Fault::CellAway => Errno::HOSTUNREACH,
         Fault::NoPrincipal => Errno::INVAL,
-        Fault::TokenExpired | Fault::Fenced => Errno::ACCESS,
+        Fault::TokenExpired | Fault::TokenRefused | Fault::Fenced => Errno::ACCESS,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -114,6 +114,7 @@ mod tests {
             (Fault::NoPrincipal, Errno::INVAL),
             (Fault::TokenExpired, Errno::ACCESS),
             (Fault::Fenced, Errno::ACCESS),
+            (Fault::TokenRefused, Errno::ACCESS),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

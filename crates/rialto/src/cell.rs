@@ -25,6 +25,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use guard::Network;
 use keys::CellKeys;
 use serde::{Deserialize, Serialize};
 use server::CellPlace;
@@ -133,6 +134,9 @@ pub struct CellConfig {
     /// Whether the server speaks clear text too, with clients that ask for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
+    /// Other machines that may say who asks, as networks (`10.1.0.0/16`): who has such an address is believed. Users of all others log in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
+    pub trusted: Vec<Network>,
     /// Instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Given>,
@@ -161,7 +165,7 @@ pub enum Compress {
 }
 
 /// What a new cell is to be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NewCell {
     /// Where its server listens for other machines. Port 0 means a free one from [`PORT_DEFAULT`] on, chosen by the directory's name.
     pub listen: Option<SocketAddr>,
@@ -169,6 +173,23 @@ pub struct NewCell {
     pub clear: bool,
     /// Its volumes are encrypted on the disk.
     pub encrypt: bool,
+    /// Machines that may say who asks.
+    pub trusted: Vec<Network>,
+}
+
+/// Networks as text.
+mod networks {
+    use guard::Network;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(networks: &[Network], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(networks.iter().map(ToString::to_string))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Network>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        texts.iter().map(|text| text.parse().map_err(|_| D::Error::custom(format!("{text} is no network")))).collect()
+    }
 }
 
 impl CellConfig {
@@ -224,6 +245,8 @@ pub struct Joins {
     pub database: String,
     /// What the new server is called.
     pub server: String,
+    /// Machines that may say who asks.
+    pub trusted: Vec<Network>,
 }
 
 /// A cell's directory that exists, and what its `cell.toml` says.
@@ -245,7 +268,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear and certificate")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted and certificate")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -259,7 +282,8 @@ impl CellDir {
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
     pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
-        Self::make(dir, name, NewCell { listen: Some(listen), ..NewCell::default() }, Some(joins))
+        let new = NewCell { listen: Some(listen), trusted: joins.trusted.clone(), ..NewCell::default() };
+        Self::make(dir, name, new, Some(joins))
     }
 
     fn make(dir: &Path, name: &str, new: NewCell, joins: Option<Joins>) -> Result<CellDir, Failure> {
@@ -287,11 +311,13 @@ impl CellDir {
             compress: None,
             encrypt: new.encrypt,
             clear: new.clear,
+            trusted: new.trusted,
             certificate: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
+             # trusted = [\"10.1.0.0/16\"] believes such machines who asks there; users of all others log in.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\

@@ -2,9 +2,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
+use std::time::SystemTime;
 
 use client::Endpoint;
-use fabric::tls::Trust;
+use guard::Network;
+use keys::{CellKeys, TokenKeys};
 use types::ServerInfo;
 
 use crate::ask::{self, Asking};
@@ -12,32 +14,42 @@ use crate::cell::{CellDir, Joins};
 use crate::failure::{Doing, Failure};
 use crate::security;
 
+/// What a server that joins is to be.
+pub struct NewServer<'a> {
+    /// Where it listens; `None`: where the others reach this machine.
+    pub listen: Option<SocketAddr>,
+    /// What it is called; `None`: as its machine.
+    pub server: Option<&'a str>,
+    /// Machines that may say who asks.
+    pub trusted: &'a [Network],
+}
+
 /// Makes the directory of a server that joins the cell whose database the server at `database` has.
 ///
 /// # Errors
 /// If that server cannot be asked, or has no database; if the name is another server's; if `keys` are not those of the cell.
-pub fn join(
-    dir: &Path,
-    database: &str,
-    keys: &Path,
-    listen: Option<SocketAddr>,
-    server: Option<&str>,
-) -> Result<CellDir, Failure> {
+pub fn join(dir: &Path, database: &str, keys: &Path, new: &NewServer<'_>) -> Result<CellDir, Failure> {
     let what = || format!("joining the cell of {database}");
     let endpoint = ask::endpoint(database).doing(what)?;
-    let authorities = keys::authorities_in(&keys.join("ca.pem")).doing(what)?;
-    let asking = Asking::reach(endpoint.clone(), security::with(Some(Trust::Authorities(authorities)))?)?;
+    // Who has the cell's keys is one of its servers.
+    let borrowed = tempfile::tempdir().doing(what)?;
+    let shown = CellKeys::of(borrowed.path());
+    shown.bring_authority(keys).doing(what)?;
+    shown.identity(&[], SystemTime::now()).doing(what)?;
+    let asking = Asking::reach(endpoint.clone(), security::with_keys(&shown).doing(what)?)?;
     let report = asking.report()?;
     let cell = report["server"]["cell"].as_str().ok_or_else(|| {
         Failure::new(what(), "that server does not say which cell it serves")
             .mend("see whether it has the same version")
     })?;
     let servers = asking.servers()?;
-    let server =
-        choose_name(&servers, server).map_err(|why| Failure::new(what(), why).mend("choose another with --server"))?;
-    let listen = listen.map_or_else(|| reached_from(&endpoint).doing(what), Ok)?;
-    let made = CellDir::join(dir, cell, listen, Joins { database: database.to_owned(), server })?;
+    let server = choose_name(&servers, new.server)
+        .map_err(|why| Failure::new(what(), why).mend("choose another with --server"))?;
+    let listen = new.listen.map_or_else(|| reached_from(&endpoint).doing(what), Ok)?;
+    let joins = Joins { database: database.to_owned(), server, trusted: new.trusted.to_vec() };
+    let made = CellDir::join(dir, cell, listen, joins)?;
     made.keys().bring_authority(keys).doing(what)?;
+    TokenKeys::of(made.dir()).bring(keys).doing(what)?;
     Ok(made)
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use client::Options;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
-use keys::{CellKeys, KeyError};
+use keys::{CellKeys, KeyError, TokenKeys};
+use login::Mint;
 use server::ServerConfig;
 
 use crate::cell::CellDir;
@@ -42,7 +43,43 @@ pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<Options, Failure> 
 /// When the system has no TLS.
 pub fn with(trust: Option<Trust>) -> Result<Options, Failure> {
     let tls = trust.map(|trust| ClientTls::new(trust, None)).transpose();
-    Ok(Options { tls: tls.doing(|| "preparing TLS".to_owned())?, ..Options::default() })
+    let tls = tls.doing(|| "preparing TLS".to_owned())?;
+    Ok(fabric::Options { tls, ..fabric::Options::default() }.into())
+}
+
+/// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a server himself, and may do everything: as with OpenAFS's
+/// `-localauth`.
+///
+/// # Errors
+/// When the system has no TLS.
+pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure> {
+    match with_keys(&CellKeys::of(dir.join("keys"))) {
+        Ok(options) if !clear => Ok(options),
+        _ => options(dir, cell, clear),
+    }
+}
+
+/// How a server with these keys connects to the others of its cell.
+///
+/// # Errors
+/// Keys that are not there, or that who asks may not read.
+pub fn with_keys(keys: &CellKeys) -> Result<Options, KeyError> {
+    let tls = ClientTls::new(Trust::Authorities(keys.authorities()?), Some(keys.shown()?));
+    let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
+    Ok(fabric::Options { tls: Some(tls), ..fabric::Options::default() }.into())
+}
+
+/// Who makes and believes tokens of the cell. The server that has the cell's database makes the first key that signs them; others have a copy.
+///
+/// # Errors
+/// A key that cannot be made.
+pub fn mint(cell: &CellDir) -> Result<Arc<Mint>, Failure> {
+    let keys = TokenKeys::of(cell.dir());
+    let what = || "preparing the keys that sign tokens".to_owned();
+    if cell.config.database.is_none() && keys.numbers().doing(what)?.is_empty() {
+        keys.make().doing(what)?;
+    }
+    Ok(Arc::new(Mint::new(&cell.config.name, Arc::new(keys))))
 }
 
 /// The authority of the cell in `dir`, or the one that is known by this name, or else the first that is shown.
@@ -120,7 +157,7 @@ pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option
     let tls = Arc::new(ServerTls::new(identity, &authorities).doing(what)?);
     config.tls = Some(Arc::clone(&tls));
     config.clear = cell.config.clear;
-    config.options.tls = Some(client);
+    config.options.connection.tls = Some(client);
     Ok(Some(renewal))
 }
 

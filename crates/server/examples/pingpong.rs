@@ -43,7 +43,8 @@ fn serve(dir: &Path) -> Outcome<()> {
     let mut config = ServerConfig::new(partition);
     config.unix_socket = Some(dir.join("socket"));
     config.tcp_listen = Some("127.0.0.1:0".to_owned());
-    config.options.congestion = std::env::var("CONGESTION").ok();
+    config.trust_this_machine();
+    config.options.connection.congestion = std::env::var("CONGESTION").ok();
     let server = Server::start(&config)?;
     let endpoints: Vec<String> = server.endpoints().iter().map(Endpoint::to_string).collect();
     std::fs::write(dir.join("endpoints.new"), endpoints.join("\n"))?;
@@ -89,7 +90,7 @@ fn measure() -> Outcome<()> {
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
         let mut config = SessionConfig::new(endpoint.clone(), Identity::fleeting());
-        config.options.congestion = std::env::var("CONGESTION").ok();
+        config.options.connection.congestion = std::env::var("CONGESTION").ok();
         let session = Session::connect(config)?;
         let file = prepare(&session, over)?;
         for depth in [1, 2, 16] {

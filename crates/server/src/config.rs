@@ -1,12 +1,14 @@
 //! What a server is told.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::{Endpoint, Options};
 use fabric::tls::ServerTls;
-use fabric::{Endpoint, Options};
+use guard::Network;
+use login::Mint;
 use store::OpenOptions;
 use types::Name;
 
@@ -33,6 +35,10 @@ pub struct ServerConfig {
     pub tls: Option<Arc<ServerTls>>,
     /// Whether it hears clear text too where it has TLS.
     pub clear: bool,
+    /// Who makes tokens and looks at them; `None`: nobody, so a name counts or nothing.
+    pub mint: Option<Arc<Mint>>,
+    /// Hosts that may say who asks, also without TLS: whoever has such an address is believed.
+    pub trusted: Vec<Network>,
     /// What the cell is called, for people.
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
@@ -79,6 +85,8 @@ impl ServerConfig {
             tcp_listen: None,
             tls: None,
             clear: false,
+            mint: None,
+            trusted: Vec::new(),
             cell_name: None,
             name: None,
             addresses: Vec::new(),
@@ -93,6 +101,12 @@ impl ServerConfig {
             unbound_max: UNBOUND_MAX,
             slow_reader: SLOW_READER,
         }
+    }
+
+    /// Whoever connects from this machine's loopback addresses may say who asks: every user of it can. For tests, and machines with one user.
+    pub fn trust_this_machine(&mut self) {
+        self.trusted.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
+        self.trusted.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));
     }
 
     pub(crate) fn worker_count(&self) -> usize {

@@ -11,9 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::clock;
+use client::{Options, clock};
 use dafs::{ServerInput, ServerOutput};
-use fabric::Options;
 use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
@@ -22,6 +21,7 @@ use types::{Answer, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionI
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
+use crate::door::Porter;
 use crate::link::Link;
 use crate::loopback::wall;
 use crate::pool::Pool;
@@ -45,6 +45,8 @@ pub(crate) struct House {
     pub tls: Option<Arc<ServerTls>>,
     /// Whether clear text is heard beside it.
     pub clear: bool,
+    /// What doors know.
+    pub porter: Arc<Porter>,
     /// How connections to other servers are made.
     pub options: Options,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
@@ -115,6 +117,7 @@ impl House {
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
+            porter: Arc::new(Porter { mint: config.mint.clone(), trusted: config.trusted.clone() }),
             options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),

@@ -8,6 +8,7 @@ use dafs::{ServerInput, ServerSession, SessionSetup, Terms};
 use types::{Fault, SessionId};
 use vice::Attached;
 
+use crate::door::Door;
 use crate::house::{Agenda, House};
 use crate::link::Link;
 use crate::process::Process;
@@ -100,7 +101,8 @@ fn sit(
     });
     let now = clock::now();
     let renewed = house.vice.renew(now, attached.session, &mut agenda.effects);
-    let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed };
+    let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.host()));
+    let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
     let outcome = seat.join(now, link, process, input);
     agenda.take(&seat, outcome);
     seat

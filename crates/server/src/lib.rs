@@ -9,6 +9,7 @@
 
 mod cell;
 mod config;
+mod door;
 mod house;
 mod join;
 mod link;

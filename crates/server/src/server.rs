@@ -295,7 +295,8 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let unix = config.unix_socket.clone().map(Endpoint::Unix);
     let tcp = config.tcp_listen.clone().map(Endpoint::Tcp);
     let bind = |endpoint: Endpoint| {
-        Listener::bind(&endpoint, config.options.clone()).map_err(|error| StartError::Listen { endpoint, error })
+        Listener::bind(&endpoint, config.options.connection.clone())
+            .map_err(|error| StartError::Listen { endpoint, error })
     };
     unix.into_iter().chain(tcp).map(bind).collect()
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Cancel, Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{CallError, Cancel, Endpoint, Identity, Remote, Session, SessionConfig};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -334,7 +334,7 @@ fn who_cannot_connect_learns_why() {
         std::thread::sleep(Duration::from_millis(200));
     });
     let mut config = SessionConfig::new(Endpoint::Tcp(address), Identity::fleeting());
-    config.options = Options { connect_within: Duration::from_secs(1), ..Options::default() };
+    config.options = fabric::Options { connect_within: Duration::from_secs(1), ..Default::default() }.into();
     let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("no server of ours") };
     assert!(why.contains("no Rialto server"), "{why}");
     serving.join().unwrap();

@@ -84,6 +84,7 @@ fn serve_for_another_test() {
     let mut config = server::ServerConfig::new(dir.join("vicepa"));
     config.unix_socket = Some(dir.join("socket"));
     config.tcp_listen = Some("127.0.0.1:0".into());
+    config.trust_this_machine();
     config.slow_reader = Duration::from_secs(3);
     config.unbound_max = std::env::var("HOSTILE_UNBOUND").unwrap().parse().unwrap();
     let server = server::Server::start(&config).unwrap();

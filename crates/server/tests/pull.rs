@@ -31,6 +31,7 @@ impl Site {
         let mut config = ServerConfig::new(dir.path().join("vicepa"));
         config.unix_socket = Some(dir.path().join("socket"));
         config.tcp_listen = Some("127.0.0.1:0".into());
+        config.trust_this_machine();
         let (server, session) = start(&config, dir.path());
         Site { _dir: dir, config, server: Some(server), session }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Identity, Options, Session, SessionConfig};
+use client::{CallError, Endpoint, Identity, Session, SessionConfig};
 use common::*;
 use dafs::{Features, Hello, HelloAnswer, Refusal};
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
@@ -41,7 +41,7 @@ impl Secured {
     fn config(&self, trust: Option<Trust>) -> SessionConfig {
         let tls = trust.map(|trust| ClientTls::new(trust, None).unwrap());
         let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
-        config.options = Options { tls, ..Options::default() };
+        config.options = fabric::Options { tls, ..Default::default() }.into();
         config.attach_within = Some(Duration::from_secs(10));
         config
     }

@@ -183,6 +183,7 @@ impl Client {
             pid: 1,
             queue_max: 64,
             back_channel: ground.one_in(2),
+            wallet: None,
         };
         let mut outputs = Vec::new();
         let machine = ClientSession::new(self.now(ground), config, &mut outputs);
@@ -347,7 +348,7 @@ impl Client {
             };
             found.greeted = true;
             let role = found.role;
-            self.feed(ground, ClientInput::Connected { role, channel, terms });
+            self.feed(ground, ClientInput::Connected { role, channel, terms, certificate: None });
             return true;
         }
         match found.inbox.frame() {

@@ -352,7 +352,13 @@ impl Server {
         if let Some(inbound) = up.conns.get_mut(&conn) {
             inbound.session = Some(session);
         }
-        let input = ServerInput::Attached { channel: ChannelId(conn.0), terms, resumed: is_resumed, renewed };
+        let input = ServerInput::Attached {
+            channel: ChannelId(conn.0),
+            terms,
+            resumed: is_resumed,
+            renewed,
+            door: std::sync::Arc::new(dafs::showing::Trusting),
+        };
         self.feed(ground, now, session, input);
         self.work_off(ground, effects);
         self.tick(ground, self.life);

@@ -118,11 +118,14 @@ pub enum Fault {
     /// Cut off by an administrator.
     #[error("fenced off by an administrator")]
     Fenced = 38,
+    /// A token that is not this cell's, that somebody else made, or that is shown by who does not have its key.
+    #[error("token is not accepted")]
+    TokenRefused = 39,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 38] = [
+    pub const ALL: [Fault; 39] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -161,6 +164,7 @@ impl Fault {
         Fault::NoPrincipal,
         Fault::TokenExpired,
         Fault::Fenced,
+        Fault::TokenRefused,
     ];
 
     /// The fault with the given wire value.
@@ -180,6 +184,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(39), None);
+        assert_eq!(Fault::from_wire(40), None);
     }
 }

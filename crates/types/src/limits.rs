@@ -18,6 +18,8 @@ pub const BUSY_BYTES_MAX: usize = 255;
 pub const CELL_BYTES_MAX: usize = 253;
 /// Of a user, a group, or a set of hosts, in bytes.
 pub const PRINCIPAL_NAME_BYTES_MAX: usize = 63;
+/// Of a token: names of cell and principal, keys, times and a signature.
+pub const TOKEN_BYTES_MAX: usize = 1024;
 /// Principals in one call or answer.
 pub const PRINCIPALS_MAX: usize = 1000;
 /// Bytes in what a task says of itself.

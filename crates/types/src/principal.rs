@@ -67,6 +67,11 @@ impl Level {
         matches!(self, Level::Named | Level::Server)
     }
 
+    /// Whether tokens say so.
+    pub const fn is_of_tokens(self) -> bool {
+        matches!(self, Level::Attested | Level::Password | Level::Kerberos)
+    }
+
     /// Whether such callers are in `system:authuser`.
     pub const fn is_proved(self) -> bool {
         !matches!(self, Level::Nobody)
@@ -80,6 +85,8 @@ pub struct Who {
     pub principal: PrincipalId,
     /// How that was shown.
     pub level: Level,
+    /// When the token was made: seconds since 1970; 0: none.
+    pub issued: i64,
     /// When the proof ends; `None`: with the connection.
     pub ends: Option<Timestamp>,
     /// The token's number; 0: none.
@@ -91,10 +98,10 @@ pub struct Who {
 impl Who {
     /// Whom a trusted connection names before anybody has looked for the principal. What callers have at the client.
     pub const NAMED: Who =
-        Who { principal: PrincipalId::ANONYMOUS, level: Level::Named, ends: None, token: 0, host: None };
+        Who { principal: PrincipalId::ANONYMOUS, level: Level::Named, issued: 0, ends: None, token: 0, host: None };
     /// Who shows nothing.
     pub const NOBODY: Who =
-        Who { principal: PrincipalId::ANONYMOUS, level: Level::Nobody, ends: None, token: 0, host: None };
+        Who { principal: PrincipalId::ANONYMOUS, level: Level::Nobody, issued: 0, ends: None, token: 0, host: None };
 }
 
 impl Default for Who {

@@ -29,6 +29,11 @@ impl Vice {
         events_out: &mut Vec<Output>,
         out: &mut Vec<Effect>,
     ) {
+        let settled = match self.settled(caller) {
+            Ok(settled) => settled,
+            Err(fault) => return self.finish(origin, call.changes(), Err(fault), None, out),
+        };
+        let caller = &*settled;
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let principals = self.principals.get().map_or(self as &dyn Principals, |known| &**known);

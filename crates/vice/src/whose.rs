@@ -5,16 +5,19 @@
 //! forgotten. A change names one principal *x*, and is about everybody who is *x*, or is in *x*: those whose CPS has *x*. So a change that was
 //! acknowledged is in force with the next request (AC-2). A CPS that was computed as of an older revision than `known` is used once and not kept.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
-use types::{Caller, Changed, Fault, Level, PrincipalId, Revision, Time, WhichPrincipal};
+use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, WhichPrincipal};
 
 use crate::{Effect, Vice};
 
+/// Whom mode bits take for anybody.
+const NOBODY_ID: u32 = 65534;
 /// Those remembered at most. All are forgotten then: who still asks comes back.
 const REMEMBERED_MAX: usize = 1 << 16;
 
@@ -42,10 +45,30 @@ struct Remembered {
     subdomains: HashMap<Key, Cps>,
     /// Of uids that trusted connections speak of.
     uids: HashMap<u32, PrincipalId>,
+    /// Of those who come with tokens; `None`: nobody has that number.
+    holders: HashMap<PrincipalId, Option<Holder>>,
+}
+
+/// Who holds a token, as his record says.
+#[derive(Clone, Copy)]
+struct Holder {
+    uid: u32,
+    gid: u32,
+    tokens_after: i64,
+    locked: bool,
+}
+
+impl Holder {
+    fn of(principal: &Principal) -> Holder {
+        let uid = principal.uid.unwrap_or(NOBODY_ID);
+        let Principal { gid, tokens_after, locked, .. } = *principal;
+        Holder { uid, gid: gid.unwrap_or(NOBODY_ID), tokens_after, locked }
+    }
 }
 
 impl Remembered {
     fn forget_all(&mut self) {
+        self.holders.clear();
         self.subdomains.clear();
         self.uids.clear();
     }
@@ -64,6 +87,7 @@ impl Remembered {
         }
         if !whom.is_empty() {
             self.uids.clear();
+            self.holders.retain(|id, _| !whom.contains(id));
             self.subdomains.retain(|_, cps| !whom.iter().any(|id| cps.has(*id)));
         }
     }
@@ -105,6 +129,24 @@ impl Whose {
         Ok(id)
     }
 
+    fn holder(&self, access: &dyn Access, id: PrincipalId) -> Result<Option<Holder>, CellError> {
+        let remembered = self.remembered.read();
+        if let Some(holder) = remembered.holders.get(&id) {
+            return Ok(*holder);
+        }
+        let known = remembered.known;
+        drop(remembered);
+        let holder = access.principal(&WhichPrincipal::Id(id))?.as_ref().map(Holder::of);
+        let mut remembered = self.remembered.write();
+        if remembered.known == known && known != UNTOLD {
+            if remembered.holders.len() >= REMEMBERED_MAX {
+                remembered.holders.clear();
+            }
+            remembered.holders.insert(id, holder);
+        }
+        Ok(holder)
+    }
+
     fn subdomain(&self, access: &dyn Access, key: Key) -> Result<Cps, CellError> {
         if let Some(cps) = self.remembered.read().subdomains.get(&key) {
             return Ok(cps.clone());
@@ -143,13 +185,32 @@ impl Vice {
         }
     }
 
+    /// Who comes with a token is, to mode bits, the user and group that his principal's record says. Others are who they are.
+    ///
+    /// # Errors
+    /// `TokenRefused`: the token was revoked, or its holder is locked or gone; `CellAway`, `Medium`.
+    pub(crate) fn settled<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
+        if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
+            return Ok(Cow::Borrowed(caller));
+        }
+        let db = self.cell()?.ok_or(Fault::TokenRefused)?;
+        self.whose.refresh(db.access());
+        let holder = self.whose.holder(db.access(), caller.who.principal)?;
+        let good = |holder: &Holder| !holder.locked && caller.who.issued >= holder.tokens_after;
+        let Holder { uid, gid, .. } = holder.filter(good).ok_or(Fault::TokenRefused)?;
+        Ok(Cow::Owned(Caller { uid, gid, ..caller.clone() }))
+    }
+
     /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are nobody.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
     pub fn principal_of(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
         let who = caller.who;
-        if who.level != Level::Named || who.principal != PrincipalId::ANONYMOUS || caller.uid == 0 {
+        if !matches!(who.level, Level::Named | Level::Attested)
+            || who.principal != PrincipalId::ANONYMOUS
+            || caller.uid == 0
+        {
             return Ok(who.principal);
         }
         match self.cell()? {

@@ -94,6 +94,7 @@ fn make_partition(path: &Path) -> Result<Partition> {
 fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server> {
     let mut config = ServerConfig::new(dir.join(number.to_string()));
     config.tcp_listen = Some("127.0.0.1:0".into());
+    config.trust_this_machine();
     config.name = Some(format!("server{number}"));
     config.cell = Some(database.map_or_else(|| CellPlace::Here(dir.join("celldb")), CellPlace::At));
     Ok(Server::start(&config)?)

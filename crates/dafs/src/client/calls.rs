@@ -192,7 +192,11 @@ impl ClientSession {
             Handle::Known(handle) => handle,
             Handle::New(handle) => {
                 let caller = flight.ready.caller.clone();
-                self.send(line, &Message::Credential { handle, caller }, out);
+                let message = match self.credentials.show(&caller) {
+                    Some(shown) => Message::Token { handle, shown },
+                    None => Message::Credential { handle, caller },
+                };
+                self.send(line, &message, out);
                 handle
             }
         };

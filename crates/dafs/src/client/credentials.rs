@@ -2,14 +2,20 @@
 //! is given away: frames of one connection keep their order, so earlier requests mean the earlier caller.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use types::Caller;
 
 use crate::limits::CREDENTIALS_MAX;
+use crate::showing::{Line, Shown, Wallet};
 
 /// The handles of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Credentials {
+    wallet: Option<Arc<dyn Wallet>>,
+    /// As of when the wallet was asked.
+    changes: u64,
+    line: Line,
     handles: HashMap<Caller, u32>,
     /// Of handle `index + 1`: its caller, and when it was last used.
     used: Vec<(Caller, u64)>,
@@ -26,13 +32,24 @@ pub(super) enum Handle {
 }
 
 impl Credentials {
+    pub fn new(wallet: Option<Arc<dyn Wallet>>) -> Self {
+        let line = Line { certificate: None, challenge: [0; 32] };
+        Credentials { wallet, changes: 0, line, handles: HashMap::new(), used: Vec::new(), uses: 0 }
+    }
+
     /// The connection is another one: the server knows nobody.
-    pub fn clear(&mut self) {
-        *self = Credentials::default();
+    pub fn clear(&mut self, line: Line) {
+        *self = Credentials { line, ..Credentials::new(self.wallet.take()) };
+    }
+
+    /// What is to be shown for `caller` over this connection; `None`: his name.
+    pub fn show(&self, caller: &Caller) -> Option<Shown> {
+        self.wallet.as_ref()?.show(caller, &self.line)
     }
 
     /// The handle of `caller` from now on.
     pub fn handle(&mut self, caller: &Caller) -> Handle {
+        self.forget_changed();
         self.uses += 1;
         if let Some(handle) = self.handles.get(caller) {
             self.used[*handle as usize - 1].1 = self.uses;
@@ -41,6 +58,16 @@ impl Credentials {
         let handle = self.take_handle(caller);
         self.handles.insert(caller.clone(), handle);
         Handle::New(handle)
+    }
+
+    /// Who has another token now, or none, is another one to the server. Frames keep their order, so the handles begin anew.
+    fn forget_changed(&mut self) {
+        let changes = self.wallet.as_ref().map_or(0, |wallet| wallet.changes());
+        if changes != self.changes {
+            self.handles.clear();
+            self.used.clear();
+            self.changes = changes;
+        }
     }
 
     fn take_handle(&mut self, caller: &Caller) -> u32 {
@@ -66,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_handle_that_was_unused_longest_is_given_away() {
-        let mut credentials = Credentials::default();
+        let mut credentials = Credentials::new(None);
         for uid in 1..=CREDENTIALS_MAX as u32 {
             assert_eq!(credentials.handle(&caller(uid)), Handle::New(uid));
         }
@@ -74,7 +101,7 @@ mod tests {
         assert_eq!(credentials.handle(&caller(1000)), Handle::New(2));
         assert_eq!(credentials.handle(&caller(2)), Handle::New(3));
         assert_eq!(credentials.handle(&caller(1000)), Handle::Known(2));
-        credentials.clear();
+        credentials.clear(credentials.line);
         assert_eq!(credentials.handle(&caller(1000)), Handle::New(1));
     }
 }

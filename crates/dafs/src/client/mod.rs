@@ -20,12 +20,14 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, SessionId, Time};
 
 pub use session::ClientSession;
 
+use crate::showing::{Hash, Wallet};
 use crate::{ChannelId, Frame, Region, Terms, WireError};
 
 /// What a session begins with.
@@ -43,6 +45,8 @@ pub struct ClientConfig {
     pub queue_max: usize,
     /// Ask for a second connection for breaks and renewals.
     pub back_channel: bool,
+    /// Tokens of those who ask.
+    pub wallet: Option<Arc<dyn Wallet>>,
 }
 
 /// One call, as its driver numbers it. Never used again.
@@ -92,6 +96,8 @@ pub enum ClientInput {
         channel: ChannelId,
         /// What the hello agreed on.
         terms: Terms,
+        /// Of the certificate that the server showed; none over clear text and on one machine.
+        certificate: Option<Hash>,
     },
     /// A connection that was asked for could not be made.
     ConnectFailed {

@@ -13,6 +13,7 @@ use super::queue::{Queue, Ready};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, Role};
 use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
 use crate::message::{Attach, Attached, Bind, Message, cut};
+use crate::showing::{self, Hash};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
 /// How soon to ask again for a renewal that was withheld because a break is overdue.
@@ -23,6 +24,7 @@ const WITHHELD_TIME: Duration = Duration::from_millis(500);
 pub(super) struct Line {
     pub channel: ChannelId,
     pub terms: Terms,
+    pub certificate: Option<Hash>,
 }
 
 /// How far a connection is.
@@ -104,6 +106,7 @@ impl ClientSession {
     /// A session that is not connected yet; asks for its first connection.
     pub fn new(now: Time, config: ClientConfig, out: &mut Vec<ClientOutput>) -> ClientSession {
         out.push(ClientOutput::Connect { role: Role::Operations, at: now });
+        let credentials = Credentials::new(config.wallet.clone());
         ClientSession {
             config,
             operations: Link::Wanted,
@@ -111,7 +114,7 @@ impl ClientSession {
             known: None,
             queue: Queue::default(),
             flights: Flights::new(),
-            credentials: Credentials::default(),
+            credentials,
             breaks: BTreeMap::new(),
             renewal: Pulse::new(),
             probe: Pulse::new(),
@@ -165,8 +168,8 @@ impl ClientSession {
             return self.take_closed(input, out);
         }
         match input {
-            ClientInput::Connected { role, channel, terms } => {
-                self.on_connected(now, role, Line { channel, terms }, out);
+            ClientInput::Connected { role, channel, terms, certificate } => {
+                self.on_connected(now, role, Line { channel, terms, certificate }, out);
             }
             ClientInput::ConnectFailed { role } => self.on_connect_failed(now, role, out),
             ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
@@ -356,7 +359,7 @@ impl ClientSession {
             bind_key: attached.bind_key,
             lease: attached.lease,
         });
-        self.credentials.clear();
+        self.credentials.clear(showing::Line { certificate: line.certificate, challenge: attached.challenge });
         if !resumed || restarted {
             self.breaks.clear();
             if let Some(back) = self.back.line() {

@@ -35,6 +35,7 @@ impl Rig {
             pid: 9,
             queue_max: 1000,
             back_channel,
+            wallet: None,
         };
         let mut out = Vec::new();
         let machine = ClientSession::new(Time::ZERO, config, &mut out);
@@ -48,6 +49,7 @@ impl Rig {
             credits: 16,
             grant: 0,
             bind_key: 99,
+            challenge: [3; 32],
         };
         let terms = Terms::full(Features::CHECKSUMS);
         (Rig { machine, now: Time::ZERO, channel: ChannelId(0), terms, attached, wake_at: Time::NEVER }, out)
@@ -76,7 +78,7 @@ impl Rig {
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
-        self.step(ClientInput::Connected { role: Role::Operations, channel, terms }).unwrap()
+        self.step(ClientInput::Connected { role: Role::Operations, channel, terms, certificate: None }).unwrap()
     }
 
     fn hear_on(&mut self, channel: ChannelId, message: &Message) -> Result<Vec<ClientOutput>, PeerError> {
@@ -648,7 +650,9 @@ fn with_back() -> (Rig, ChannelId) {
     let out = rig.attach();
     assert!(out.contains(&ClientOutput::Connect { role: Role::Back, at: Time::ZERO }));
     let back = ChannelId(1000);
-    let out = rig.step(ClientInput::Connected { role: Role::Back, channel: back, terms: rig.terms }).unwrap();
+    let out = rig
+        .step(ClientInput::Connected { role: Role::Back, channel: back, terms: rig.terms, certificate: None })
+        .unwrap();
     assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
     rig.hear_on(back, &Message::Bound).unwrap();
     (rig, back)
@@ -768,7 +772,66 @@ fn a_short_lease_is_renewed_three_times_as_often_as_needed() {
 fn connections_that_nobody_asked_for_are_closed() {
     let mut rig = Rig::attached();
     for role in [Role::Operations, Role::Back] {
-        let out = rig.step(ClientInput::Connected { role, channel: ChannelId(50), terms: rig.terms }).unwrap();
+        let out = rig
+            .step(ClientInput::Connected { role, channel: ChannelId(50), terms: rig.terms, certificate: None })
+            .unwrap();
         assert_eq!(out, [ClientOutput::Close { channel: ChannelId(50) }]);
     }
+}
+
+/// A token for one uid, which may change.
+#[derive(Debug, Default)]
+struct Purse {
+    changes: std::sync::atomic::AtomicU64,
+}
+
+impl crate::showing::Wallet for Purse {
+    fn changes(&self) -> u64 {
+        self.changes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn show(&self, caller: &Caller, line: &crate::showing::Line) -> Option<crate::showing::Shown> {
+        let token = Bytes::from(format!("{} {}", caller.uid, self.changes()));
+        let mut proof = [0; 64];
+        proof[..32].copy_from_slice(&line.challenge);
+        (caller.uid == 5 && self.changes() > 0).then_some(crate::showing::Shown { token, proof })
+    }
+}
+
+#[test]
+fn a_token_is_shown_for_each_connection_and_when_it_changes() {
+    let (mut rig, _) = Rig::new(false);
+    let purse = std::sync::Arc::new(Purse::default());
+    let config = ClientConfig {
+        client: ClientId(5),
+        incarnation: 2,
+        display: "test".into(),
+        pid: 9,
+        queue_max: 1000,
+        back_channel: false,
+        wallet: Some(std::sync::Arc::clone(&purse) as _),
+    };
+    rig.machine = ClientSession::new(Time::ZERO, config, &mut Vec::new());
+    rig.connect();
+    rig.attach();
+    let told = |out: &[ClientOutput]| -> Vec<Message> {
+        let frames = out.iter().filter_map(|output| match output {
+            ClientOutput::Send { frame, .. } => Message::of_frame(frame).unwrap(),
+            _ => None,
+        });
+        frames.filter(|message| matches!(message, Message::Credential { .. } | Message::Token { .. })).collect()
+    };
+    let get = || Call::GetStatus { fid: Fid::new(1, 2, 3) };
+    let named = told(&rig.submit(1, get()));
+    assert!(matches!(&named[..], [Message::Credential { handle: 1, .. }]), "{named:?}");
+    assert_eq!(told(&rig.submit(2, get())), []);
+    purse.changes.store(1, std::sync::atomic::Ordering::Relaxed);
+    let shown = told(&rig.submit(3, get()));
+    let [Message::Token { handle: 1, shown: one }] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!((&one.token[..], &one.proof[..32]), (&b"5 1"[..], &[3; 32][..]));
+    assert_eq!(told(&rig.submit(4, get())), []);
+    rig.attached.challenge = [4; 32];
+    let again = told(&rig.reconnect());
+    let [Message::Token { handle: 1, shown: other }] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(&other.proof[..32], &[4; 32]);
 }

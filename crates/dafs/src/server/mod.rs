@@ -18,12 +18,14 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId};
 
 pub use session::ServerSession;
 
+use crate::showing::Door;
 use crate::{ChannelId, Frame, Terms};
 
 /// What a session begins with.
@@ -60,6 +62,8 @@ pub enum ServerInput {
         resumed: bool,
         /// The attach extended the lease. Otherwise a break is overdue.
         renewed: bool,
+        /// Who says who asks over it.
+        door: Arc<dyn Door>,
     },
     /// A connection wants to be the back connection.
     Bind {

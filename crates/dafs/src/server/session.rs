@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use types::limits::SLOTS_MAX;
 use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, Origin, SessionId, Time};
@@ -13,6 +14,7 @@ use super::{ServerInput, ServerOutput, SessionSetup};
 use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
 use crate::message::{Attached, Message};
+use crate::showing::{Door, Trusting};
 use crate::{ChannelId, Features, Flags, Frame, FrameKind, Header, PeerError, Terms, WireError};
 
 /// A connection of the session.
@@ -28,7 +30,9 @@ pub struct ServerSession {
     setup: SessionSetup,
     operations: Option<Line>,
     back: Option<Line>,
-    credentials: BTreeMap<u32, Caller>,
+    /// Of the operations connection.
+    door: Arc<dyn Door>,
+    credentials: BTreeMap<u32, Result<Caller, Fault>>,
     slots: Vec<Slot>,
     granted: u32,
     /// Number of the last grant.
@@ -58,6 +62,7 @@ impl ServerSession {
             setup,
             operations: None,
             back: None,
+            door: Arc::new(Trusting),
             credentials: BTreeMap::new(),
             slots,
             granted: count,
@@ -118,7 +123,8 @@ impl ServerSession {
             };
         }
         match input {
-            ServerInput::Attached { channel, terms, resumed, renewed } => {
+            ServerInput::Attached { channel, terms, resumed, renewed, door } => {
+                self.door = door;
                 self.on_attached(Line { channel, terms }, resumed, renewed, out);
             }
             ServerInput::Bind { channel, terms, key } => self.on_bind(Line { channel, terms }, key, out)?,
@@ -166,6 +172,7 @@ impl ServerSession {
             credits: self.granted,
             grant: self.grant,
             bind_key: self.setup.bind_key,
+            challenge: self.door.challenge(),
         };
         self.send(line, &Message::Attached(attached), out);
         self.send_breaks(out);
@@ -258,10 +265,12 @@ impl ServerSession {
                 }
             }
             Some(Message::Credential { handle, caller }) if on_operations => {
-                if !(1..=CREDENTIALS_MAX).contains(&(handle as usize)) {
-                    return Err(PeerError::TooManyCredentials);
-                }
-                self.credentials.insert(handle, caller);
+                let caller = self.door.named(caller);
+                self.register(handle, Ok(caller))?;
+            }
+            Some(Message::Token { handle, shown }) if on_operations => {
+                let caller = self.door.shown(&shown);
+                self.register(handle, caller)?;
             }
             Some(Message::Cancel { slot, request }) if on_operations => self.on_cancel(slot, request, out)?,
             Some(Message::CreditsTaken(grant)) if on_operations => self.on_credits_taken(grant)?,
@@ -271,6 +280,14 @@ impl ServerSession {
             }
             _ => return Err(PeerError::Unexpected(kind)),
         }
+        Ok(())
+    }
+
+    fn register(&mut self, handle: u32, caller: Result<Caller, Fault>) -> Result<(), PeerError> {
+        if !(1..=CREDENTIALS_MAX).contains(&(handle as usize)) {
+            return Err(PeerError::TooManyCredentials);
+        }
+        self.credentials.insert(handle, caller);
         Ok(())
     }
 
@@ -343,6 +360,7 @@ impl ServerSession {
         let refuse = match (caller, &call) {
             _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),
             (None, _) => Some(Fault::NoCredential),
+            (Some(Err(fault)), _) => Some(*fault),
             (_, Call::OpenBody { .. } | Call::LendBody { .. } | Call::LendBlank { .. }) if no_descriptors => {
                 Some(Fault::Unsupported)
             }
@@ -351,7 +369,7 @@ impl ServerSession {
             }
             _ => None,
         };
-        let caller = caller.cloned().unwrap_or(NOBODY);
+        let caller = caller.and_then(|caller| caller.clone().ok()).unwrap_or(NOBODY);
         Ok(Member { slot: header.slot, arrival, before: slot.last, refuse, caller, call })
     }
 

@@ -49,8 +49,13 @@ impl Rig {
     /// A new operations connection.
     fn attach(&mut self) -> Vec<ServerOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
-        let out =
-            self.step(ServerInput::Attached { channel: self.channel, terms: self.terms, resumed: true, renewed: true });
+        let out = self.step(ServerInput::Attached {
+            channel: self.channel,
+            terms: self.terms,
+            resumed: true,
+            renewed: true,
+            door: std::sync::Arc::new(crate::showing::Trusting),
+        });
         self.say(Message::Credential { handle: 1, caller: Caller::ROOT });
         out.unwrap()
     }
@@ -282,7 +287,14 @@ fn a_placeholder_outside_a_chain_ends_the_connection() {
 fn a_request_without_a_known_credential_is_refused_every_time() {
     let mut rig = Rig::new();
     rig.channel = ChannelId(50);
-    rig.step(ServerInput::Attached { channel: ChannelId(50), terms: rig.terms, resumed: true, renewed: true }).unwrap();
+    rig.step(ServerInput::Attached {
+        channel: ChannelId(50),
+        terms: rig.terms,
+        resumed: true,
+        renewed: true,
+        door: std::sync::Arc::new(crate::showing::Trusting),
+    })
+    .unwrap();
     for _ in 0..2 {
         let out = rig.ask(0, 1, Flags::NONE, &append());
         assert_eq!(executed(&out), []);
@@ -334,7 +346,7 @@ fn a_reply_names_the_region_that_its_payload_belongs_into() {
     rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
     let Answer::Status(status) = status_of(FID) else { unreachable!() };
     let out = rig.answer(0, 1, Ok(Answer::Data { data: Bytes::from_static(b"x"), end: true, status }));
-    let [ServerOutput::Send { frame, .. }] = &out[..] else { panic!("{out:?}") };
+    let Some(ServerOutput::Send { frame, .. }) = out.last() else { panic!("{out:?}") };
     assert!(frame.header.flags.has(Flags::DIRECT));
     assert_eq!(frame.header.region, crate::Region { handle: 4, offset: 4096 });
 }
@@ -689,4 +701,56 @@ fn a_grant_stays_within_the_sessions_bounds() {
         [(1, Message::Credits { credits: 128, grant: 2 })]
     );
     assert_eq!(rig.step(ServerInput::Grant(128)).unwrap(), []);
+}
+
+/// Knows one token, and believes nobody's name.
+#[derive(Debug)]
+struct Strict;
+
+impl crate::showing::Door for Strict {
+    fn challenge(&self) -> [u8; 32] {
+        [8; 32]
+    }
+
+    fn named(&self, caller: Caller) -> Caller {
+        Caller { who: types::Who::NOBODY, ..caller }
+    }
+
+    fn shown(&self, shown: &crate::showing::Shown) -> Result<Caller, Fault> {
+        match &shown.token[..] {
+            b"good" => Ok(Caller { uid: 42, gid: 42, groups: None, who: types::Who::NAMED }),
+            _ => Err(Fault::TokenExpired),
+        }
+    }
+}
+
+#[test]
+fn who_asks_is_whom_the_door_says() {
+    let mut rig = Rig::new();
+    let door = std::sync::Arc::new(Strict);
+    let (channel, terms) = (ChannelId(60), rig.terms);
+    rig.channel = channel;
+    let out = rig.step(ServerInput::Attached { channel, terms, resumed: true, renewed: true, door }).unwrap();
+    let Some(ServerOutput::Send { frame, .. }) = out.last() else { panic!("{out:?}") };
+    let Ok(Some(Message::Attached(attached))) = Message::of_frame(frame) else { panic!("{frame:?}") };
+    assert_eq!(attached.challenge, [8; 32]);
+    let asks = |rig: &mut Rig, request| match &rig.ask(0, request, Flags::NONE, &get(FID))[..] {
+        [ServerOutput::Execute { caller, .. }] => {
+            let caller = caller.clone();
+            rig.answer(0, request, Err(Fault::NotFound));
+            Ok((caller.uid, caller.who.level))
+        }
+        [ServerOutput::Send { frame, .. }] => Err(frame.header.fault.unwrap()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
+    rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
+    assert_eq!(asks(&mut rig, 2), Ok((0, types::Level::Nobody)));
+    let shown = |token: &'static [u8]| crate::showing::Shown { token: Bytes::from_static(token), proof: [0; 64] };
+    rig.say(Message::Token { handle: 1, shown: shown(b"good") });
+    assert_eq!(asks(&mut rig, 3), Ok((42, types::Level::Named)));
+    rig.say(Message::Token { handle: 1, shown: shown(b"old") });
+    assert_eq!(asks(&mut rig, 4), Err(Fault::TokenExpired));
+    let refused = rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
+    assert_eq!(refused.unwrap_err(), PeerError::TooManyCredentials);
 }

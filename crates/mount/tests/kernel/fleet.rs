@@ -38,6 +38,7 @@ impl Host {
         let mut config = ServerConfig::new(&partitions[0].1);
         config.partitions = partitions.to_vec();
         config.tcp_listen = Some("127.0.0.1:0".into());
+        config.trust_this_machine();
         config.cell = Some(cell);
         let mut host = Host { config, server: None };
         host.start();

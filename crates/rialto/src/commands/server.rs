@@ -76,6 +76,7 @@ impl Server {
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
         let mut config = config(cell);
         let renewal = security::secure_server(cell, &mut config)?;
+        config.mint = Some(security::mint(cell)?);
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         if let (Some(renewal), Some(tls)) = (renewal, config.tls.clone()) {
             let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(&tls));
@@ -119,6 +120,7 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.name = cell.config.server.clone();
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
+    config.trusted = cell.config.trusted.clone();
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper(cell));

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use guard::Network;
 use serde_json::json;
 
 use crate::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
@@ -63,6 +64,10 @@ pub struct Up {
     /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest below its directory.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
+    /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. Users of all others
+    /// log in. May be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    trust: Vec<Network>,
     /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
     /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
@@ -129,11 +134,17 @@ impl Up {
                     "copy the directory keys/ of that server's cell over a safe way, and name the copy with --keys";
                 Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
             })?;
-            let cell = joining::join(dir, database, keys, self.listen, self.server.as_deref())?;
+            let new = joining::NewServer { listen: self.listen, server: self.server.as_deref(), trusted: &self.trust };
+            let cell = joining::join(dir, database, keys, &new)?;
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }
-        let new = NewCell { listen: self.listen, clear: self.place.is_clear(), encrypt: self.encrypt };
+        let new = NewCell {
+            listen: self.listen,
+            clear: self.place.is_clear(),
+            encrypt: self.encrypt,
+            trusted: self.trust.clone(),
+        };
         let cell = CellDir::create(dir, &self.cell, new)?;
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
         Ok(cell)

@@ -37,6 +37,7 @@ impl Cell {
         let mut config = ServerConfig::new(&partition);
         config.unix_socket = Some(dir.path().join("socket"));
         config.tcp_listen = Some("127.0.0.1:0".into());
+        config.trust_this_machine();
         change(&mut config);
         let mut cell = Cell { dir, config, server: None };
         cell.start();

@@ -35,6 +35,7 @@ impl Cell {
             let mut config = ServerConfig::new(&path);
             config.unix_socket = Some(dir.path().join("socket"));
             config.tcp_listen = Some("127.0.0.1:0".into());
+            config.trust_this_machine();
             config.name = Some(format!("server{number}"));
             config.cell = Some(match &database {
                 None => CellPlace::Here(dir.path().join("celldb")),

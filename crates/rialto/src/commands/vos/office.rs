@@ -83,7 +83,7 @@ impl Office {
         }
         let endpoint = Endpoint::Unix(cell.socket());
         let me = Asking::connect(endpoint.clone())?.me()?;
-        let options = security::options(cell.dir(), &cell.config.name, security::clear_by_environment())?;
+        let options = security::as_server(cell.dir(), &cell.config.name, security::clear_by_environment())?;
         let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()));
         let servers = match db.servers() {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {

@@ -1,0 +1,20 @@
+//! How a client connects, and what it shows there.
+
+use std::sync::Arc;
+
+use dafs::showing::Wallet;
+
+/// For every session of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How connections are made.
+    pub connection: fabric::Options,
+    /// Tokens of those who ask; none: they are only named, which trusted connections alone believe.
+    pub wallet: Option<Arc<dyn Wallet>>,
+}
+
+impl From<fabric::Options> for Options {
+    fn from(connection: fabric::Options) -> Self {
+        Options { connection, wallet: None }
+    }
+}

@@ -1,0 +1,8 @@
+//! Ways to show who one is. All end in a token (`docs/access.md`). No sockets: what comes and goes is handed in and out.
+
+// Libraries tell through `tracing` and their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+mod mint;
+
+pub use mint::{LIFETIME, Mint, RENEWABLE, Request, SigningKeys};

@@ -1,0 +1,178 @@
+//! Where tokens are made, renewed and looked at.
+//!
+//! Every server of a cell that has its signing keys can do all of it; none keeps a list of tokens. What voids one before its time is asked of the principal at each
+//! request (`vice/whose.rs`). A token that was verified once is remembered by its bytes, so that clients that come back cost one signature.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guard::{Binding, Public, Signature, Signer, Token, TokenError};
+use parking_lot::Mutex;
+use types::{Level, PrincipalId, Timestamp};
+
+/// How long a token is good: a working day.
+pub const LIFETIME: Duration = Duration::from_secs(10 * 3600);
+/// How long new ones are given for it.
+pub const RENEWABLE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Tokens remembered at most; all are forgotten then.
+const REMEMBERED_MAX: usize = 1 << 14;
+
+/// The cell's keys that sign tokens.
+pub trait SigningKeys: fmt::Debug + Send + Sync {
+    /// What new tokens are signed with; `None`: this server makes none.
+    fn newest(&self) -> Option<(u32, Arc<Signer>)>;
+    /// What a key's signatures are verified with. May read a file, and does so seldom.
+    fn public(&self, number: u32) -> Option<Public>;
+}
+
+/// Makes and verifies the tokens of one cell.
+#[derive(Debug)]
+pub struct Mint {
+    cell: String,
+    keys: Arc<dyn SigningKeys>,
+    verified: Mutex<HashMap<Vec<u8>, Token>>,
+}
+
+/// Who a token is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who.
+    pub principal: PrincipalId,
+    /// What he is called.
+    pub name: String,
+    /// How he showed it.
+    pub level: Level,
+    /// The key of his client.
+    pub client: Public,
+    /// When what he showed ends by itself: a Kerberos ticket does.
+    pub ends: Option<i64>,
+}
+
+impl Mint {
+    /// The tokens of the cell with this name and these keys.
+    pub fn new(cell: &str, keys: Arc<dyn SigningKeys>) -> Mint {
+        Mint { cell: cell.to_owned(), keys, verified: Mutex::default() }
+    }
+
+    /// A new token; `None`: this server has no key to sign with.
+    pub fn issue(&self, request: &Request, now: Timestamp) -> Option<Vec<u8>> {
+        let now = now.secs;
+        let after = |by: Duration| now.saturating_add_unsigned(by.as_secs());
+        let end = |by| request.ends.map_or(after(by), |ends| ends.min(after(by)));
+        self.sign(request, now, end(LIFETIME), end(RENEWABLE))
+    }
+
+    fn sign(&self, request: &Request, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
+        let (key, signer) = self.keys.newest()?;
+        let Request { principal, name, level, client, .. } = request.clone();
+        let (cell, number) = (self.cell.clone(), rand::random());
+        let token = Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
+        Some(token.sign(&signer))
+    }
+
+    /// A newer token for one that is good still, bound to the same key.
+    ///
+    /// # Errors
+    /// `Expired`, where it is not to be renewed any more.
+    pub fn renew(&self, token: &Token, now: Timestamp) -> Result<Option<Vec<u8>>, TokenError> {
+        if now.secs >= token.renewable || now.secs >= token.expires {
+            return Err(TokenError::Expired);
+        }
+        let Token { principal, name, level, client, .. } = token.clone();
+        let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
+        let request = Request { principal, name, level, client, ends: None };
+        // Who changed what the old one was made for changes what the new one is: it counts as made when the first one was.
+        Ok(self.sign(&request, token.issued, expires, token.renewable))
+    }
+
+    /// A token of this cell that is good now, shown by who has its key, over the connection with this binding.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn take(
+        &self,
+        bytes: &[u8],
+        binding: &Binding,
+        proof: &Signature,
+        now: Timestamp,
+    ) -> Result<Token, TokenError> {
+        let token = self.verify(bytes, now)?;
+        if token.is_proved(bytes, binding, proof) { Ok(token) } else { Err(TokenError::Unproved) }
+    }
+
+    fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {
+        let known = self.verified.lock().get(bytes).cloned();
+        if let Some(token) = known {
+            return if now.secs < token.expires { Ok(token) } else { Err(TokenError::Expired) };
+        }
+        let token = Token::verify(bytes, &self.cell, |number| self.keys.public(number), now)?;
+        let mut verified = self.verified.lock();
+        if verified.len() >= REMEMBERED_MAX {
+            verified.clear();
+        }
+        verified.insert(bytes.to_vec(), token.clone());
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Keys(Arc<Signer>);
+
+    impl SigningKeys for Keys {
+        fn newest(&self) -> Option<(u32, Arc<Signer>)> {
+            Some((1, Arc::clone(&self.0)))
+        }
+
+        fn public(&self, number: u32) -> Option<Public> {
+            (number == 1).then(|| self.0.public())
+        }
+    }
+
+    const NOW: Timestamp = Timestamp::new(1_000_000, 0);
+
+    fn mint(cell: &str, seed: u8) -> Mint {
+        Mint::new(cell, Arc::new(Keys(Arc::new(Signer::new(&[seed; 32])))))
+    }
+
+    fn later(by: Duration) -> Timestamp {
+        NOW.later(by)
+    }
+
+    #[test]
+    fn what_is_made_is_taken_until_it_ends_and_of_nobody_else() {
+        let (mint, other, forger) = (mint("a.org", 1), mint("b.org", 1), mint("a.org", 2));
+        let client = Signer::new(&[9; 32]);
+        let request = Request {
+            principal: PrincipalId(7),
+            name: "joe".to_owned(),
+            level: Level::Password,
+            client: client.public(),
+            ends: None,
+        };
+        let bytes = mint.issue(&request, NOW).unwrap();
+        let binding = guard::binding(None, &[1; 32]);
+        let proof = guard::prove(&bytes, &binding, &client);
+        let token = mint.take(&bytes, &binding, &proof, NOW).unwrap();
+        assert_eq!((token.principal, token.level, token.issued), (PrincipalId(7), Level::Password, NOW.secs));
+        assert_eq!(mint.take(&bytes, &guard::binding(None, &[2; 32]), &proof, NOW), Err(TokenError::Unproved));
+        assert_eq!(other.take(&bytes, &binding, &proof, NOW), Err(TokenError::OtherCell));
+        assert_eq!(forger.take(&bytes, &binding, &proof, NOW), Err(TokenError::Forged));
+        assert_eq!(mint.take(&bytes, &binding, &proof, later(LIFETIME)), Err(TokenError::Expired));
+        let renewed = mint.renew(&token, later(LIFETIME / 2)).unwrap().unwrap();
+        let proof = guard::prove(&renewed, &binding, &client);
+        let newer = mint.take(&renewed, &binding, &proof, later(LIFETIME)).unwrap();
+        assert_eq!((newer.issued, newer.principal), (token.issued, token.principal));
+        assert_ne!(newer.number, token.number);
+        assert_eq!(mint.renew(&token, later(LIFETIME)), Err(TokenError::Expired));
+        let last = Token { expires: i64::MAX, ..newer };
+        assert_eq!(mint.renew(&last, later(RENEWABLE)), Err(TokenError::Expired));
+        let short = mint.issue(&Request { ends: Some(NOW.secs + 5), ..request }, NOW).unwrap();
+        assert_eq!(Token::parse(&short).unwrap().0.expires, NOW.secs + 5);
+    }
+}

@@ -1,0 +1,114 @@
+//! Who somebody is to this server, over one connection.
+//!
+//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell by its certificate, a host that the
+//! configuration lists. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
+//! or answers, so tokens are refused there.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dafs::showing::{Hash, Shown};
+use guard::{Binding, Network, Token, TokenError};
+use login::Mint;
+use types::{Caller, Fault, Level, PrincipalId, Timestamp, Who};
+
+use crate::link::Security;
+use crate::loopback::wall;
+
+/// Whom mode bits take for somebody else than anybody: as NFS has it.
+const NOBODY_ID: u32 = 65534;
+
+/// What all doors of a server know.
+#[derive(Debug, Default)]
+pub(crate) struct Porter {
+    /// Who looks at tokens; none: this server takes none.
+    pub mint: Option<Arc<Mint>>,
+    /// Hosts whose word counts.
+    pub trusted: Vec<Network>,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Door {
+    porter: Arc<Porter>,
+    security: Security,
+    host: Option<IpAddr>,
+    challenge: Hash,
+}
+
+impl Door {
+    pub fn new(porter: &Arc<Porter>, security: Security, host: Option<IpAddr>) -> Door {
+        Door { porter: Arc::clone(porter), security, host, challenge: rand::random() }
+    }
+
+    /// At which level a name counts; `None`: not at all.
+    fn believes(&self) -> Option<Level> {
+        let is_trusted = |host: IpAddr| self.porter.trusted.iter().any(|network| network.has(host));
+        match self.security {
+            Security::Local(peer) => {
+                let own = rustix::process::geteuid().as_raw();
+                Some(if peer.uid == 0 || peer.uid == own { Level::Named } else { Level::Attested })
+            }
+            Security::Tls { peer_is_server: true, .. } => Some(Level::Server),
+            _ => self.host.is_some_and(is_trusted).then_some(Level::Named),
+        }
+    }
+
+    fn who(&self, level: Level) -> Who {
+        Who { level, host: self.host, ..Who::NOBODY }
+    }
+
+    fn binding(&self) -> Binding {
+        let certificate = match &self.security {
+            Security::Tls { server, .. } => Some(&server.0),
+            Security::Local(_) | Security::Clear => None,
+        };
+        guard::binding(certificate, &self.challenge)
+    }
+
+    fn take(&self, shown: &Shown, now: Timestamp) -> Result<Token, TokenError> {
+        let mint = self.porter.mint.as_ref().ok_or(TokenError::UnknownKey)?;
+        mint.take(&shown.token, &self.binding(), &shown.proof, now)
+    }
+}
+
+impl dafs::showing::Door for Door {
+    fn challenge(&self) -> Hash {
+        self.challenge
+    }
+
+    fn named(&self, caller: Caller) -> Caller {
+        match (self.believes(), self.security) {
+            // The kernel knows the user of the other end; its groups are not asked for.
+            (Some(Level::Attested), Security::Local(peer)) => {
+                Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(Level::Attested) }
+            }
+            (Some(level), _) => Caller { who: self.who(level), ..caller },
+            (None, _) => {
+                Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(Level::Nobody) }
+            }
+        }
+    }
+
+    fn shown(&self, shown: &Shown) -> Result<Caller, Fault> {
+        if self.security == Security::Clear && self.believes().is_none() {
+            tracing::info!(host = ?self.host, "a token in clear text is refused");
+            return Err(Fault::TokenRefused);
+        }
+        let token = self.take(shown, wall()).map_err(|error| {
+            tracing::info!(host = ?self.host, %error, "a token is refused");
+            if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
+        })?;
+        let who = Who {
+            principal: token.principal,
+            level: token.level,
+            issued: token.issued,
+            ends: Some(Timestamp::new(token.expires, 0)),
+            token: token.number,
+            host: self.host,
+        };
+        debug_assert!(who.principal != PrincipalId::NONE);
+        // Who that is in the posix model, the service finds out (`vice/whose.rs`).
+        Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
+    }
+}

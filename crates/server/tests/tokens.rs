@@ -1,0 +1,256 @@
+//! Who comes from a machine that is not trusted is who his token says, as long as it is good, and nobody otherwise.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use client::{Identity, Remote, Session, SessionConfig};
+use common::*;
+use dafs::showing::{Line, Shown, Wallet};
+use fabric::tls::{ClientTls, ServerTls, Trust};
+use guard::{Signer, Token};
+use keys::{CellKeys, TokenKeys};
+use login::{Mint, SigningKeys};
+use parking_lot::Mutex;
+use server::CellPlace;
+use types::{
+    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange, PrincipalId,
+    PrincipalKind, PtsCall, StatusChange, Who,
+};
+
+const CELL: &str = "cell.test";
+
+/// A cell that listens over TLS, trusts no machine, and has a user joe with uid 4711.
+struct House {
+    cell: Cell,
+    keys: CellKeys,
+    tokens: Arc<TokenKeys>,
+    own: Session,
+    joe: Principal,
+    root: Fid,
+}
+
+impl House {
+    fn new() -> House {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let keys = CellKeys::of(dir.join("keys"));
+        keys.make_authority(CELL, SystemTime::now()).unwrap();
+        let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
+        let tls = Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap());
+        let tokens = Arc::new(TokenKeys::of(&dir));
+        tokens.make().unwrap();
+        let signing = Arc::clone(&tokens);
+        let cell = Cell::with(move |config| {
+            config.cell = Some(CellPlace::Here(dir.join("celldb")));
+            config.tls = Some(tls);
+            config.clear = true;
+            config.trusted.clear();
+            config.mint = Some(Arc::new(Mint::new(CELL, signing)));
+        });
+        let own = connect(cell.unix());
+        let joe = user(&own, "joe", 4711);
+        let root = root(&own);
+        let change = StatusChange { mode: Some(0o777), ..StatusChange::default() };
+        ask(&own, Call::SetStatus { fid: root, change });
+        House { cell, keys, tokens, own, joe, root }
+    }
+
+    fn config(&self, wallet: Option<Arc<dyn Wallet>>, tls: bool) -> SessionConfig {
+        let trust = Trust::Authorities(self.keys.authorities().unwrap());
+        let tls = tls.then(|| ClientTls::new(trust, None).unwrap());
+        let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
+        config.options = fabric::Options { tls, ..Default::default() }.into();
+        config.options.wallet = wallet;
+        config
+    }
+
+    fn session(&self, wallet: Arc<Purse>) -> Session {
+        Session::connect(self.config(Some(wallet), true)).unwrap()
+    }
+
+    fn token(&self, client: &Signer) -> Token {
+        let now = now();
+        Token {
+            cell: CELL.to_owned(),
+            key: 1,
+            number: 5,
+            principal: self.joe.id,
+            name: "joe".to_owned(),
+            level: Level::Password,
+            issued: now,
+            expires: now + 1000,
+            renewable: now + 2000,
+            client: client.public(),
+        }
+    }
+
+    fn signed(&self, token: &Token) -> Vec<u8> {
+        token.sign(&self.tokens.newest().unwrap().1)
+    }
+
+    /// Who makes a file, as mode bits see it.
+    fn makes(&self, session: &Session, uid: u32, file: &str) -> Result<u32, Option<Fault>> {
+        let how = CreateHow::Guarded;
+        let call = Call::Make { dir: self.root, name: name(file), kind: NewKind::File, mode: 0o644, how };
+        match asks(session, uid, call)? {
+            Answer::Made { status, .. } => Ok(status.uid),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
+}
+
+fn user(session: &Session, name: &str, uid: u32) -> Principal {
+    let kind = PrincipalKind::User;
+    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: Some(uid) };
+    let call = PtsCall::Create { new: Box::new(new) };
+    let Answer::Principals { mut principals, .. } = ask(session, Call::Pts { on_behalf: None, call: Box::new(call) })
+    else {
+        panic!("a principal")
+    };
+    principals.pop().unwrap().0
+}
+
+fn asks(session: &Session, uid: u32, call: Call) -> Result<Answer, Option<Fault>> {
+    let caller = Caller { uid, gid: uid, groups: None, who: Who::NAMED };
+    session.call(&caller, call, None).map(|reply| reply.answer).map_err(|error| error.fault())
+}
+
+/// Of the user 4711 of this machine.
+#[derive(Debug)]
+struct Purse {
+    token: Mutex<Vec<u8>>,
+    client: Signer,
+    changes: AtomicU64,
+    /// The last proof, and whether it is shown again in place of another.
+    last: Mutex<[u8; 64]>,
+    repeats: AtomicBool,
+}
+
+impl Purse {
+    fn new(token: Vec<u8>, client: Signer) -> Arc<Purse> {
+        Arc::new(Purse {
+            token: Mutex::new(token),
+            client,
+            changes: AtomicU64::new(1),
+            last: Mutex::new([0; 64]),
+            repeats: AtomicBool::new(false),
+        })
+    }
+
+    fn put(&self, token: Vec<u8>) {
+        *self.token.lock() = token;
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Wallet for Purse {
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+        let token = self.token.lock().clone();
+        let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
+        let mut proof = self.last.lock();
+        if !self.repeats.load(Ordering::SeqCst) {
+            *proof = guard::prove(&token, &binding, &self.client);
+        }
+        let proof = *proof;
+        (caller.uid == 4711 && !token.is_empty()).then(|| Shown { token: Bytes::from(token), proof })
+    }
+}
+
+fn client() -> Signer {
+    Signer::new(&[3; 32])
+}
+
+#[test]
+fn a_name_from_elsewhere_is_nobody_and_a_token_is_who_it_says() {
+    let house = House::new();
+    let purse = Purse::new(house.signed(&house.token(&client())), client());
+    let session = house.session(Arc::clone(&purse));
+    assert_eq!(house.makes(&session, 4711, "a"), Ok(4711));
+    assert_eq!(house.makes(&session, 0, "b"), Ok(65534), "root of another machine");
+    assert_eq!(house.makes(&session, 5, "c"), Ok(65534), "somebody else there");
+    assert_eq!(asks(&session, 0, Call::ServerReport), Err(Some(Fault::NotPermitted)));
+    assert!(matches!(asks(&session, 4711, Call::ServerReport), Ok(Answer::Report(_))));
+    // He logs out in mid-session: frames keep their order, so the next request is nobody's.
+    purse.put(Vec::new());
+    assert_eq!(house.makes(&session, 4711, "d"), Ok(65534));
+    purse.put(house.signed(&house.token(&client())));
+    assert_eq!(house.makes(&session, 4711, "e"), Ok(4711));
+    // A connection that breaks needs a proof of its own.
+    session.cut_connections();
+    assert_eq!(house.makes(&session, 4711, "f"), Ok(4711));
+}
+
+#[test]
+fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
+    let house = House::new();
+    let good = house.token(&client());
+    let forger = Signer::new(&[77; 32]);
+    let old = Token { issued: now() - 100, expires: now() - 1, ..good.clone() };
+    let early = Token { issued: now() + 500, ..good.clone() };
+    let stranger = Token { principal: PrincipalId(4444), ..good.clone() };
+    let other_cell = Token { cell: "elsewhere.test".to_owned(), ..good.clone() };
+    let other_key = Token { client: forger.public(), ..good.clone() };
+    for (what, bytes, fault) in [
+        ("expired", house.signed(&old), Fault::TokenExpired),
+        ("too early", house.signed(&early), Fault::TokenExpired),
+        ("forged", good.sign(&forger), Fault::TokenRefused),
+        ("an unknown key's", house.signed(&Token { key: 9, ..good.clone() }), Fault::TokenRefused),
+        ("another cell's", house.signed(&other_cell), Fault::TokenRefused),
+        ("another client's", house.signed(&other_key), Fault::TokenRefused),
+        ("nobody's", house.signed(&stranger), Fault::TokenRefused),
+        ("noise", vec![7; 200], Fault::TokenRefused),
+    ] {
+        let session = house.session(Purse::new(bytes, client()));
+        assert_eq!(house.makes(&session, 4711, "x"), Err(Some(fault)), "{what}");
+        assert_eq!(asks(&session, 4711, Call::ServerReport), Err(Some(fault)), "{what}");
+        // It harms nobody else of that machine.
+        let look = Call::GetStatus { fid: house.root };
+        assert!(asks(&session, 12, look).is_ok(), "{what}");
+    }
+    // Overheard: token and proof of one connection, shown over another.
+    let purse = Purse::new(house.signed(&good), client());
+    let first = house.session(Arc::clone(&purse));
+    assert_eq!(house.makes(&first, 4711, "once"), Ok(4711));
+    purse.repeats.store(true, Ordering::SeqCst);
+    let second = house.session(Arc::clone(&purse));
+    assert_eq!(house.makes(&second, 4711, "twice"), Err(Some(Fault::TokenRefused)));
+    // In clear text nobody knows who listens.
+    let clear = Session::connect(house.config(Some(Purse::new(house.signed(&good), client())), false)).unwrap();
+    assert_eq!(house.makes(&clear, 4711, "clear"), Err(Some(Fault::TokenRefused)));
+}
+
+#[test]
+fn what_ends_a_token_ends_it_for_running_sessions() {
+    let house = House::new();
+    let purse = Purse::new(house.signed(&house.token(&client())), client());
+    let session = house.session(Arc::clone(&purse));
+    assert_eq!(house.makes(&session, 4711, "a"), Ok(4711));
+    let set = |change: PrincipalChange| {
+        let call = PtsCall::SetFields { id: house.joe.id, change };
+        ask(&house.own, Call::Pts { on_behalf: None, call: Box::new(call) })
+    };
+    set(PrincipalChange { locked: Some(true), ..PrincipalChange::default() });
+    assert_eq!(house.makes(&session, 4711, "b"), Err(Some(Fault::TokenRefused)));
+    set(PrincipalChange { locked: Some(false), uid: Some(4712), ..PrincipalChange::default() });
+    assert_eq!(house.makes(&session, 4711, "b"), Ok(4712), "who he is to mode bits is what his record says now");
+    set(PrincipalChange { tokens_after: Some(now() + 1), ..PrincipalChange::default() });
+    assert_eq!(house.makes(&session, 4711, "c"), Err(Some(Fault::TokenRefused)));
+    let newer = Token { issued: now() + 1, ..house.token(&client()) };
+    purse.put(house.signed(&newer));
+    assert_eq!(house.makes(&session, 4711, "c"), Ok(4712));
+    let call = PtsCall::Delete { id: house.joe.id };
+    ask(&house.own, Call::Pts { on_behalf: None, call: Box::new(call) });
+    assert_eq!(house.makes(&session, 4711, "d"), Err(Some(Fault::TokenRefused)));
+}
