@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use guard::Asker;
-use types::{Answer, Changed, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+use types::{
+    Answer, AuthCall, Behalf, Changed, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal,
+};
 
 use crate::CellError;
 
@@ -33,6 +35,21 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// Those of [`guard::perform`].
     fn pts(&self, asker: &Asker, call: &PtsCall) -> Result<Answer, Fault>;
+
+    /// What is kept of somebody's password, where the database is.
+    ///
+    /// # Errors
+    /// As `principal`.
+    fn secret(&self, who: PrincipalId) -> Result<Option<String>, CellError>;
+
+    /// Keeps that instead.
+    ///
+    /// # Errors
+    /// As `principal`.
+    fn set_secret(&self, who: PrincipalId, kept: &str) -> Result<(), CellError>;
+
+    /// What the server answers that has the database, where that is another one. `behalf`: of whom it is asked; `None`: of the superuser here.
+    fn auth_elsewhere(&self, behalf: Option<Behalf>, call: &AuthCall) -> Option<Result<Answer, Fault>>;
 
     /// The last revision that this server was told of, without asking anybody who is not here. Costs next to nothing.
     fn latest(&self) -> Revision;

@@ -16,6 +16,7 @@ const UID: u8 = b'u';
 const MEMBER: u8 = b'M';
 const MEMBERSHIP: u8 = b'B';
 const OWNED: u8 = b'O';
+const SECRET: u8 = b'K';
 /// The numbers of principals that were given last.
 pub(crate) const HIGHEST: &[u8] = b"H";
 
@@ -32,6 +33,11 @@ pub(crate) fn name(name: &Name) -> Vec<u8> {
 /// From any number of a group to its read-write number.
 pub(crate) fn number(number: VolumeId) -> Vec<u8> {
     [&[NUMBER][..], &number.0.to_be_bytes()].concat()
+}
+
+/// What is kept of a principal's password.
+pub(crate) fn secret(id: PrincipalId) -> Vec<u8> {
+    [&[SECRET][..], &id.0.to_be_bytes()].concat()
 }
 
 /// A server.

@@ -313,6 +313,14 @@ pub(crate) fn encode_highest(key: &[u8], highest: guard::Highest) -> Vec<u8> {
     encode(key, Revision(0), (highest.user.0, highest.group.0))
 }
 
+pub(crate) fn encode_secret(key: &[u8], kept: &str) -> Vec<u8> {
+    encode(key, Revision(0), kept.to_owned())
+}
+
+pub(crate) fn decode_secret(key: &[u8], value: &[u8]) -> Result<String, CellError> {
+    Ok(decode::<String>("password", key, value)?.record)
+}
+
 pub(crate) fn decode_highest(key: &[u8], value: &[u8]) -> Result<guard::Highest, CellError> {
     let (user, group) = decode::<(i32, i32)>("highest numbers", key, value)?.record;
     Ok(guard::Highest { user: PrincipalId(user), group: PrincipalId(group) })

@@ -23,6 +23,7 @@ mod remote;
 mod session;
 mod shared;
 mod threads;
+mod tokens;
 mod volume;
 mod watch;
 
@@ -34,4 +35,5 @@ pub use identity::{Identity, IdentityError};
 pub use options::Options;
 pub use remote::{CallError, Events, Heard, Remote, Reply};
 pub use session::Session;
+pub use tokens::Tokens;
 pub use volume::Volume;

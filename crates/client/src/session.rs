@@ -440,6 +440,7 @@ fn names_a_file(call: &Call) -> bool {
             | Call::Volume(_)
             | Call::Cell(_)
             | Call::Pts { .. }
+            | Call::Auth { .. }
     )
 }
 
@@ -459,6 +460,7 @@ fn is_question(call: &Call) -> bool {
         )
         && !matches!(call, Call::Cell(call) if call.changes())
         && !matches!(call, Call::Pts { call, .. } if call.changes())
+        && !matches!(call, Call::Auth { call, .. } if call.changes())
 }
 
 fn check_open(core: &Core) -> Result<(), CallError> {

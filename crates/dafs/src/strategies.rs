@@ -152,6 +152,7 @@ pub fn call() -> impl Strategy<Value = Call> {
         delegation_calls(),
         volume_calls(),
         cell_calls(),
+        principals::auth_calls(),
         principals::pts_calls()
     ]
 }

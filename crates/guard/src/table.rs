@@ -4,7 +4,7 @@
 //! A row says what somebody has to be before anything else of the call is looked at. What a row leaves open (*file*, *record*) is decided where the file or
 //! the record is: by the access model of the volume, by owner and flags of the principal.
 
-use types::{Call, CellCall, Fid, Name, PartitionNo, PtsCall, VolumeCall, VolumeId};
+use types::{AuthCall, Call, CellCall, Fid, Name, PartitionNo, PtsCall, VolumeCall, VolumeId};
 
 /// Who may make a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,13 +114,16 @@ pub fn row(call: &Call) -> Row {
         Call::Hold { .. } | Call::Unhold { .. } | Call::ReclaimDone | Call::Return { .. } => Row::Anybody,
         Call::VolumeStatus { .. } => Row::Anybody,
         Call::SetQuota { fid, .. } => Row::Delegated(vec![volume_of(*fid)]),
-        Call::ServerReport => Row::Proved,
+        // Who shows nothing hears what the cell is called.
+        Call::ServerReport => Row::Anybody,
         Call::Scrub { start: false } => Row::Proved,
         Call::Scrub { start: true } => Row::Delegated(vec![Place::Server]),
         Call::Volume(call) => row_of_volume(call),
         Call::Cell(call) => row_of_cell(call),
         Call::Pts { on_behalf: Some(_), .. } => Row::Server,
         Call::Pts { on_behalf: None, call } => row_of_pts(call),
+        Call::Auth { behalf: Some(_), .. } => Row::Server,
+        Call::Auth { behalf: None, call } => row_of_auth(call),
     }
 }
 
@@ -163,6 +166,15 @@ fn row_of_cell(call: &CellCall) -> Row {
         CellCall::TakeNumbers { .. } => Row::Delegated(Vec::new()),
         CellCall::PutServer { .. } | CellCall::RemoveServer { .. } => Row::Administrator,
         CellCall::Principal { .. } | CellCall::Subdomain { .. } | CellCall::Watch { .. } => Row::Server,
+    }
+}
+
+fn row_of_auth(call: &AuthCall) -> Row {
+    match call {
+        // It is what shows who one is.
+        AuthCall::Password { .. } => Row::Anybody,
+        AuthCall::Attest { .. } | AuthCall::Renew { .. } => Row::Proved,
+        AuthCall::SetPassword { .. } => Row::Record,
     }
 }
 

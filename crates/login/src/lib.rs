@@ -4,5 +4,8 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod mint;
+mod password;
+
+pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
 pub use mint::{LIFETIME, Mint, RENEWABLE, Request, SigningKeys};

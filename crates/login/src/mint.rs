@@ -46,6 +46,8 @@ pub struct Request {
     pub level: Level,
     /// The key of his client.
     pub client: Public,
+    /// Tokens made before are void, in seconds since 1970: this one is not.
+    pub not_before: i64,
     /// When what he showed ends by itself: a Kerberos ticket does.
     pub ends: Option<i64>,
 }
@@ -58,7 +60,7 @@ impl Mint {
 
     /// A new token; `None`: this server has no key to sign with.
     pub fn issue(&self, request: &Request, now: Timestamp) -> Option<Vec<u8>> {
-        let now = now.secs;
+        let now = now.secs.max(request.not_before);
         let after = |by: Duration| now.saturating_add_unsigned(by.as_secs());
         let end = |by| request.ends.map_or(after(by), |ends| ends.min(after(by)));
         self.sign(request, now, end(LIFETIME), end(RENEWABLE))
@@ -82,7 +84,7 @@ impl Mint {
         }
         let Token { principal, name, level, client, .. } = token.clone();
         let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
-        let request = Request { principal, name, level, client, ends: None };
+        let request = Request { principal, name, level, client, not_before: 0, ends: None };
         // Who changed what the old one was made for changes what the new one is: it counts as made when the first one was.
         Ok(self.sign(&request, token.issued, expires, token.renewable))
     }
@@ -102,7 +104,11 @@ impl Mint {
         if token.is_proved(bytes, binding, proof) { Ok(token) } else { Err(TokenError::Unproved) }
     }
 
-    fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {
+    /// A token of this cell that is good now, whoever has it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {
         let known = self.verified.lock().get(bytes).cloned();
         if let Some(token) = known {
             return if now.secs < token.expires { Ok(token) } else { Err(TokenError::Expired) };
@@ -153,6 +159,7 @@ mod tests {
             name: "joe".to_owned(),
             level: Level::Password,
             client: client.public(),
+            not_before: 0,
             ends: None,
         };
         let bytes = mint.issue(&request, NOW).unwrap();

@@ -149,7 +149,8 @@ impl Tree {
             | Call::Scrub { .. }
             | Call::Volume(_)
             | Call::Cell(_)
-            | Call::Pts { .. } => Err(Fault::Unsupported),
+            | Call::Pts { .. }
+            | Call::Auth { .. } => Err(Fault::Unsupported),
         }
     }
 

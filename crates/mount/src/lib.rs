@@ -7,7 +7,7 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod abi;
+mod abi;
 mod attributes;
 pub mod channel;
 mod directories;
@@ -24,6 +24,7 @@ mod init;
 mod interrupts;
 mod listings;
 mod locks;
+mod logins;
 mod mount;
 mod mounting;
 mod names;
@@ -40,6 +41,7 @@ mod virtuals;
 mod workers;
 mod xattrs;
 
+pub use logins::renew_tokens;
 pub use mount::{Mount, MountConfig, Transport};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};

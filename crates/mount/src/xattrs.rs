@@ -9,6 +9,7 @@ use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
 use crate::dispatch::{Refusal, Task};
+use crate::logins::Login;
 use crate::permits;
 use crate::virtuals::Virtual;
 
@@ -38,6 +39,9 @@ fn check_name(name: &[u8]) -> Result<(), Refusal> {
 
 impl Task<'_> {
     pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        if let Some(wanted) = Login::of(name) {
+            return self.set_login(wanted, value);
+        }
         check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {
             return self.set_virtual(wanted?, value);
@@ -56,6 +60,10 @@ impl Task<'_> {
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
         if self.on.agreement.has_acl() && name.starts_with(permits::PREFIX) {
             return self.get_permits(size, name);
+        }
+        if let Some(wanted) = Login::of(name) {
+            let value = self.login_value(wanted)?;
+            return self.sized(size, &value);
         }
         check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Cell, Endpoint, Identity, Session, SessionConfig, dial_addresses};
+use client::{Cell, Endpoint, Identity, Session, SessionConfig, Tokens, dial_addresses};
 use fabric::tls::Trust;
 use serde::Deserialize;
 use types::Fault;
@@ -119,7 +119,9 @@ impl Cells {
             Some(trust) => security::with(Some(trust)),
             None => security::options(&self.dir, cell, self.clear),
         };
-        let options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
+        let mut options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
+        let tokens: Arc<Tokens> = Arc::default();
+        options.wallet = Some(Arc::clone(&tokens) as _);
         // The name has a place of its own whatever it is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
@@ -140,6 +142,7 @@ impl Cells {
                     let venus = VenusConfig {
                         cache_dir: Some(dir.join("data")),
                         cache_bytes_max: self.cache_bytes_max,
+                        tokens: Some(tokens),
                         ..VenusConfig::default()
                     };
                     // The identity is this process's as long as the session is.

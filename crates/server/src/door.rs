@@ -83,6 +83,8 @@ impl dafs::showing::Door for Door {
             (Some(Level::Attested), Security::Local(peer)) => {
                 Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(Level::Attested) }
             }
+            // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
+            (Some(Level::Server), _) if caller.uid != 0 => Caller { who: self.who(Level::Named), ..caller },
             (Some(level), _) => Caller { who: self.who(level), ..caller },
             (None, _) => {
                 Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(Level::Nobody) }

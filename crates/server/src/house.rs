@@ -99,7 +99,7 @@ fn asks_elsewhere(call: &Call) -> bool {
     match call {
         // Who waits in the office may wait for this one.
         Call::Cell(CellCall::Watch { .. }) => false,
-        Call::Cell(_) | Call::Pts { .. } => true,
+        Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } => true,
         call => matches!(call, Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. })),
     }
 }
@@ -265,7 +265,7 @@ impl House {
 
     /// Runs the call in this thread. A panic is this request's alone.
     fn perform(&self, origin: Origin, caller: &Caller, call: Call, agenda: &mut Agenda) {
-        let for_report = matches!(call, Call::ServerReport);
+        let (for_report, proved) = (matches!(call, Call::ServerReport), caller.who.level.is_proved());
         let mut effects = Vec::new();
         let performed = catch_unwind(AssertUnwindSafe(|| {
             self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
@@ -276,7 +276,7 @@ impl House {
             effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
         }
         if for_report {
-            report::add_to(self, &mut effects);
+            report::add_to(self, proved, &mut effects);
         }
         agenda.effects.append(&mut effects);
     }

@@ -74,10 +74,15 @@ struct Report {
     panics: u64,
 }
 
-/// Puts the server's counts beside the service's in its report.
-pub(crate) fn add_to(house: &House, effects: &mut [Effect]) {
+/// Puts the server's counts beside the service's in its report. Who did not show who he is hears only what the cell is called.
+pub(crate) fn add_to(house: &House, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
+            if !proved {
+                let known = serde_json::json!({ "cell": house.cell_name, "version": env!("CARGO_PKG_VERSION") });
+                *text = serde_json::json!({ "server": known }).to_string();
+                continue;
+            }
             let mut whole = serde_json::from_str(text).unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
             if let (Some(map), Ok(server)) = (whole.as_object_mut(), serde_json::to_value(counts(house))) {
                 map.insert("server".to_owned(), server);

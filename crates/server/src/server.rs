@@ -244,6 +244,9 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
 fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<(Joining, Duration)> {
     let me = cell::me(config, vice.me().id, endpoints);
     vice.is_called(me.clone());
+    if let Some(mint) = &config.mint {
+        vice.has_mint(Arc::clone(mint));
+    }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
     let pause = if joining.is_here() { joining.attempt(vice)? } else { Duration::ZERO };
     Some((joining, pause))

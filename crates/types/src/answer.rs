@@ -126,6 +126,8 @@ pub enum Answer {
     Names { names: Vec<(PrincipalId, String)>, end: bool },
     /// What a principal is beside itself, as of a revision.
     Subdomain { at: Revision, groups: Vec<PrincipalId> },
+    /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
+    Token(Bytes),
 }
 
 impl Answer {

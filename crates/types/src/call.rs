@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
-    ByteRange, CellCall, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name,
-    PrincipalId, PtsCall, Timestamp, VolumeCall,
+    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, MountPoint,
+    MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
 };
 
 /// What `Make` makes.
@@ -303,6 +303,9 @@ pub enum Call {
     /// Users and groups. `on_behalf`: of whom a server asks that has no database. Answers: see [`PtsCall`].
     Pts { on_behalf: Option<PrincipalId>, call: Box<PtsCall> },
 
+    /// Who somebody is. `behalf`: of whom a server asks that has no database. Answers: see [`AuthCall`].
+    Auth { behalf: Option<Behalf>, call: Box<AuthCall> },
+
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
     /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
@@ -330,7 +333,7 @@ impl Call {
             | Call::AdoptBody { .. } => true,
             Call::Volume(call) => call.changes(),
             // What it changes is no partition's, so no partition has a record of it: its records have revisions instead.
-            Call::Cell(_) | Call::Pts { .. } => false,
+            Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } => false,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -423,7 +426,8 @@ impl Call {
             | Call::Scrub { .. }
             | Call::Volume(_)
             | Call::Cell(_)
-            | Call::Pts { .. } => Vec::new(),
+            | Call::Pts { .. }
+            | Call::Auth { .. } => Vec::new(),
         }
     }
 }

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod answer;
+mod auth;
 pub mod buffer;
 mod call;
 mod caller;
@@ -26,6 +27,7 @@ mod transfer;
 mod volume;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
+pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, XattrMode,
 };

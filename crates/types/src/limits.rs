@@ -20,6 +20,10 @@ pub const CELL_BYTES_MAX: usize = 253;
 pub const PRINCIPAL_NAME_BYTES_MAX: usize = 63;
 /// Of a token: names of cell and principal, keys, times and a signature.
 pub const TOKEN_BYTES_MAX: usize = 1024;
+/// Bytes of a password.
+pub const PASSWORD_BYTES_MIN: usize = 8;
+/// A sentence, and no work for who hashes it.
+pub const PASSWORD_BYTES_MAX: usize = 1024;
 /// Principals in one call or answer.
 pub const PRINCIPALS_MAX: usize = 1000;
 /// Bytes in what a task says of itself.

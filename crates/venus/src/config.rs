@@ -1,7 +1,10 @@
 //! What can be set. Sizes are bytes unless the name says otherwise.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use client::Tokens;
 
 use types::limits;
 
@@ -36,6 +39,8 @@ pub struct VenusConfig {
     pub read_cache_bytes_max: usize,
     /// Bodies on this machine are given to the kernel (docs/passthrough.md), where it can take them.
     pub passthrough: bool,
+    /// Tokens of this machine's users, which sessions show; `None`: users are only named.
+    pub tokens: Option<Arc<Tokens>>,
     /// Where file data is kept on disk; used when the connection passes no descriptors. `None`: nowhere.
     pub cache_dir: Option<PathBuf>,
     /// How much may lie in `cache_dir`.
@@ -61,6 +66,7 @@ impl Default for VenusConfig {
             reader_threads: 16,
             read_ahead_bytes_max: 16 << 20,
             read_cache_bytes_max: 64 << 20,
+            tokens: None,
             passthrough: true,
             cache_dir: None,
             cache_bytes_max: 4 << 30,

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use guard::{Acl, Rights};
-use types::{Answer, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall};
+use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall};
 
 use crate::shared::Core;
 use crate::{Error, Request, Stamp, Venus};
@@ -83,6 +83,21 @@ impl Venus {
         if self.core.stamp() == stamp {
             tables.rights.rule(fid, dir);
         }
+    }
+
+    /// Who shows who he is, or another password.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn auth(&self, request: &Request<'_>, call: AuthCall) -> Result<Answer, Error> {
+        self.core.call(request, Call::Auth { behalf: None, call: Box::new(call) })
+    }
+
+    /// What anybody may do is asked for anew, here and by the kernel.
+    pub fn forget_rights(&self) {
+        self.core.tables.lock().rights.clear();
+        *self.core.gate.write() += 1;
+        self.core.invalidator().rights();
     }
 
     /// Users whose rights are known here, with them.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use client::{Cell, Remote, Volume};
+use client::{Cell, Remote, Tokens, Volume};
 use parking_lot::Mutex;
 use types::{Fault, MountPoint, Name, VolumeId};
 
@@ -67,6 +67,17 @@ impl Volumes {
     /// Those of the server behind `remote`, whose events this takes over.
     pub fn of(remote: Arc<dyn Remote>, config: VenusConfig) -> Arc<Self> {
         Self::new(Cell::new(remote), config)
+    }
+
+    /// Tokens of this machine's users in the cell.
+    pub fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.config.tokens.as_ref()
+    }
+
+    /// Somebody is another one to the cell than he was: what anybody may do is asked for anew.
+    pub fn forget_rights(&self) {
+        let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
+        open.iter().for_each(|venus| venus.forget_rights());
     }
 
     /// Where they are.

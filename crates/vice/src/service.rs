@@ -24,6 +24,7 @@ use types::{
 };
 
 use crate::access::{Asker, Principals};
+use crate::calls::auth::Desk;
 use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
 use crate::slots::{Begin, SlotTable};
@@ -65,6 +66,7 @@ pub struct Vice {
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
+    pub(crate) desk: OnceLock<Desk>,
     pub(crate) errands: OnceLock<Arc<dyn Errands>>,
     pub(crate) moves: Mutex<Moves>,
     /// Counts holds that ended.
@@ -198,6 +200,7 @@ impl Vice {
             cell: OnceLock::new(),
             expects_cell: AtomicBool::new(false),
             me: OnceLock::new(),
+            desk: OnceLock::new(),
             errands: OnceLock::new(),
             moves: Mutex::default(),
             holds_ended: AtomicU64::new(0),
@@ -428,7 +431,8 @@ impl Vice {
             | Call::Scrub { .. }
             | Call::Volume(_)
             | Call::Cell(_)
-            | Call::Pts { .. } => true,
+            | Call::Pts { .. }
+            | Call::Auth { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } => *length as usize > BULK_BYTES,
             Call::ReadSums { count, .. } => *count > FEW_SUMS,

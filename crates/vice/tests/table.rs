@@ -35,11 +35,10 @@ enum May {
 fn may(call: &Call) -> May {
     use Procedure as P;
     match (call, Procedure::of(call)) {
-        (Call::Pts { on_behalf: Some(_), .. }, _) | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch) => {
-            May::Servers
-        }
+        (Call::Pts { on_behalf: Some(_), .. } | Call::Auth { behalf: Some(_), .. }, _)
+        | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch) => May::Servers,
         (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
-        (_, P::ServerReport | P::PtsCreate) => May::Proved,
+        (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
         (
             _,
             P::SetQuota
@@ -80,7 +79,9 @@ fn may(call: &Call) -> May {
             | P::CellMe
             | P::PtsNames
             | P::PtsNumbers
-            | P::PtsMax,
+            | P::PtsMax
+            | P::ServerReport
+            | P::AuthPassword,
         ) => May::Everybody,
         _ => May::Depends,
     }
@@ -180,7 +181,10 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
     let mut calls: BTreeMap<(Procedure, bool), Vec<Call>> = BTreeMap::new();
     for _ in 0..20_000 {
         let call = dafs::strategies::call().new_tree(&mut runner).unwrap().current();
-        let on_behalf = matches!(call, Call::Pts { on_behalf: Some(_), .. } | Call::Scrub { start: true });
+        let on_behalf = matches!(
+            call,
+            Call::Pts { on_behalf: Some(_), .. } | Call::Auth { behalf: Some(_), .. } | Call::Scrub { start: true }
+        );
         let known = calls.entry((Procedure::of(&call), on_behalf)).or_default();
         if known.len() < TRIED {
             known.push(call);

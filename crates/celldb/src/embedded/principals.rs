@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use guard::{Asker, Book, Edit, Highest, Link, Write};
 use rocksdb::WriteBatch;
-use types::{Answer, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+use types::{Answer, AuthCall, Behalf, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
 
 use super::{Embedded, Result};
 use crate::access::News;
@@ -56,6 +56,7 @@ impl Embedded {
                     Write::Remove(id) => {
                         before.iter().for_each(|before| forget(batch, before));
                         batch.delete(key::principal(*id));
+                        batch.delete(key::secret(*id));
                     }
                     Write::Join { group, member } => {
                         for (link, of, to) in [(Link::Member, *group, *member), (Link::Group, *member, *group)] {
@@ -178,6 +179,25 @@ impl Access for Embedded {
         drop(one_at_a_time);
         self.listeners.wait_for(revision);
         Ok(answer)
+    }
+
+    fn secret(&self, who: PrincipalId) -> Result<Option<String>> {
+        let key = key::secret(who);
+        self.get(&key)?.map(|value| record::decode_secret(&key, &value)).transpose()
+    }
+
+    fn set_secret(&self, who: PrincipalId, kept: &str) -> Result<()> {
+        self.need_room()?;
+        let mut counters = self.counters.lock();
+        let key = key::secret(who);
+        let mut batch = WriteBatch::default();
+        batch.put(&key, record::encode_secret(&key, kept));
+        let next = *counters;
+        self.write(batch, &mut counters, next)
+    }
+
+    fn auth_elsewhere(&self, _: Option<Behalf>, _: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
+        None
     }
 
     fn latest(&self) -> Revision {

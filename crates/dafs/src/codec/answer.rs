@@ -1,11 +1,11 @@
 //! Messages of answers. Layouts as in `call.rs`: fixed part first, variable parts behind.
 
 use bytes::Bytes;
-use types::limits::PAYLOAD_BYTES_MAX;
 use types::limits::{
     ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX, XATTR_NAME_BYTES_MAX,
     XATTR_VALUE_BYTES_MAX,
 };
+use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
     Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Revision, Status, VnodeSlots, VolumeId, VolumeStatus,
 };
@@ -130,6 +130,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Principals { principals, end } => put_principals(to, principals, *end),
         Answer::Names { names, end } => put_names(to, names, *end),
         Answer::Subdomain { at, groups } => put_subdomain(to, *at, groups),
+        Answer::Token(token) => {
+            to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
+        }
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -274,6 +277,10 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Principals => get_principals(from)?,
         AnswerKind::Names => get_names(from)?,
         AnswerKind::Subdomain => get_subdomain(from)?,
+        AnswerKind::Token => {
+            let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
+            Answer::Token(from.owned(length)?)
+        }
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
             Answer::Report(from.text(length)?)

@@ -8,6 +8,7 @@ use types::limits::{
 };
 use types::{ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp, VolumeCall};
 
+use super::auth::{get_auth_call, put_auth_call};
 use super::cell::{get_cell_call, put_cell_call};
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
 use super::pts::{get_pts_call, put_pts_call};
@@ -136,6 +137,10 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         }
         Call::Cell(call) => put_cell_call(to, call),
         Call::Pts { on_behalf, call } => put_pts_call(to, *on_behalf, call),
+        Call::Auth { behalf, call } => {
+            put_auth_call(to, *behalf, call);
+            to
+        }
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
@@ -275,6 +280,9 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::PtsEntries
         | Procedure::PtsMax
         | Procedure::PtsSetMax => get_pts_call(from, procedure)?,
+        Procedure::AuthPassword | Procedure::AuthAttest | Procedure::AuthRenew | Procedure::AuthSetPassword => {
+            get_auth_call(from, procedure)?
+        }
     })
 }
 
@@ -552,7 +560,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::Scrub { .. }
         | Call::Volume(_)
         | Call::Cell(_)
-        | Call::Pts { .. } => [None, None],
+        | Call::Pts { .. }
+        | Call::Auth { .. } => [None, None],
     }
 }
 

@@ -4,6 +4,7 @@
 //! So decoding and encoding again gives the same bytes, which golden vectors and fuzzers check.
 
 mod answer;
+mod auth;
 mod call;
 mod cell;
 pub(crate) mod choice;

@@ -1,6 +1,6 @@
 //! The numbers of calls and of kinds of answers. Wire values: never renumber.
 
-use types::{Answer, Call, CellCall, PtsCall, VolumeCall};
+use types::{Answer, AuthCall, Call, CellCall, PtsCall, VolumeCall};
 
 /// Declares an enum of wire values with its way back from the wire.
 macro_rules! wire_numbers {
@@ -115,6 +115,10 @@ wire_numbers! {
         PtsEntries = 92,
         PtsMax = 93,
         PtsSetMax = 94,
+        AuthPassword = 96,
+        AuthAttest = 97,
+        AuthRenew = 98,
+        AuthSetPassword = 99,
     }
 }
 
@@ -158,6 +162,7 @@ wire_numbers! {
         Changes = 36,
         Principals = 37,
         Names = 38,
+        Token = 40,
         Subdomain = 39,
     }
 }
@@ -215,6 +220,16 @@ impl Procedure {
             Call::Volume(call) => Procedure::of_volume(call),
             Call::Cell(call) => Procedure::of_cell(call),
             Call::Pts { call, .. } => Procedure::of_pts(call),
+            Call::Auth { call, .. } => Procedure::of_auth(call),
+        }
+    }
+
+    const fn of_auth(call: &AuthCall) -> Procedure {
+        match call {
+            AuthCall::Password { .. } => Procedure::AuthPassword,
+            AuthCall::Attest { .. } => Procedure::AuthAttest,
+            AuthCall::Renew { .. } => Procedure::AuthRenew,
+            AuthCall::SetPassword { .. } => Procedure::AuthSetPassword,
         }
     }
 
@@ -323,6 +338,7 @@ impl Procedure {
             | Procedure::PtsJoin
             | Procedure::PtsLeave
             | Procedure::PtsSetMax
+            | Procedure::AuthSetPassword
             | Procedure::SetAcl => AnswerKind::Done,
             Procedure::GetAcl => AnswerKind::Acl,
             Procedure::Rights => AnswerKind::Rights,
@@ -348,6 +364,7 @@ impl Procedure {
                 AnswerKind::Principals
             }
             Procedure::CellSubdomain => AnswerKind::Subdomain,
+            Procedure::AuthPassword | Procedure::AuthAttest | Procedure::AuthRenew => AnswerKind::Token,
             Procedure::PtsNames
             | Procedure::PtsNumbers
             | Procedure::PtsMembership
@@ -400,6 +417,7 @@ impl AnswerKind {
             Answer::Principals { .. } => AnswerKind::Principals,
             Answer::Names { .. } => AnswerKind::Names,
             Answer::Subdomain { .. } => AnswerKind::Subdomain,
+            Answer::Token(_) => AnswerKind::Token,
         }
     }
 
@@ -429,6 +447,7 @@ impl AnswerKind {
             | AnswerKind::Blank
             | AnswerKind::LockTest
             | AnswerKind::Report
+            | AnswerKind::Token
             | AnswerKind::Volumes
             | AnswerKind::Partitions
             | AnswerKind::Part

@@ -23,11 +23,11 @@ const BY_NAME: u8 = 2;
 const BY_UID: u8 = 3;
 const CHANGE_BITS: u8 = 0x3f;
 
-fn put_id(to: &mut Writer, id: PrincipalId) -> &mut Writer {
+pub(super) fn put_id(to: &mut Writer, id: PrincipalId) -> &mut Writer {
     to.u32(id.0.cast_unsigned())
 }
 
-fn get_id(from: &mut Reader<'_>) -> Result<PrincipalId, WireError> {
+pub(super) fn get_id(from: &mut Reader<'_>) -> Result<PrincipalId, WireError> {
     Ok(PrincipalId(from.u32()?.cast_signed()))
 }
 

@@ -24,6 +24,9 @@ fn staff() -> Principal {
 pub(super) fn calls() -> Vec<(&'static str, Call)> {
     let cell = |name, call| (name, Call::Cell(call));
     let pts = |name, call| (name, Call::Pts { on_behalf: None, call: Box::new(call) });
+    let auth = |name, behalf, call| (name, Call::Auth { behalf, call: Box::new(call) });
+    let behalf = Behalf { principal: JOE, host: Some([10, 1, 2, 3].into()) };
+    let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
     let new = NewPrincipal {
         kind: PrincipalKind::Group,
         name: "joe:staff".into(),
@@ -61,12 +64,30 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         pts("pts-entries", PtsCall::Entries { after: STAFF, max: 100 }),
         pts("pts-max", PtsCall::Max),
         pts("pts-set-max", PtsCall::SetMax { user: JOE, group: STAFF }),
+        auth(
+            "auth-password",
+            Some(behalf),
+            AuthCall::Password { name: "joe".into(), password: secret("open sesame"), client: [7; 32] },
+        ),
+        auth("auth-attest", None, AuthCall::Attest { client: [7; 32] }),
+        auth("auth-renew", None, AuthCall::Renew { token: vec![1, 2, 3] }),
+        auth(
+            "auth-set-password",
+            None,
+            AuthCall::SetPassword { name: "joe".into(), old: Some(secret("open sesame")), new: secret("xyzzy plugh") },
+        ),
+        auth(
+            "auth-reset-password",
+            None,
+            AuthCall::SetPassword { name: "joe".into(), old: None, new: secret("reset it") },
+        ),
     ]
 }
 
 pub(super) fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("principals", Answer::Principals { principals: vec![(staff(), 7)], end: true }),
+        ("token", Answer::Token(Bytes::from_static(b"a token"))),
         ("names", Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true }),
         ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
         (

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    Answer, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
-    WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind,
+    Privacy, PtsCall, Secret, WhichPrincipal,
 };
 
 use super::{revision, server_id};
@@ -103,6 +103,24 @@ pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
         (id(), id()).prop_map(|(user, group)| PtsCall::SetMax { user, group }),
     ];
     (of(somebody()), call).prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
+}
+
+/// Calls of who shows who he is.
+pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
+    let secret = || vec(any::<u8>(), 0..40).prop_map(Secret::new);
+    let call = prop_oneof![
+        (text(), secret(), any::<[u8; 32]>()).prop_map(|(name, password, client)| AuthCall::Password {
+            name,
+            password,
+            client
+        }),
+        any::<[u8; 32]>().prop_map(|client| AuthCall::Attest { client }),
+        vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token }),
+        (text(), of(secret()), secret()).prop_map(|(name, old, new)| AuthCall::SetPassword { name, old, new }),
+    ];
+    let behalf = (somebody(), any::<u32>())
+        .prop_map(|(principal, ip)| Behalf { principal, host: Some(std::net::Ipv4Addr::from_bits(ip).into()) });
+    (of(behalf), call).prop_map(|(behalf, call)| Call::Auth { behalf, call: Box::new(call) })
 }
 
 /// What servers ask each other about them.

@@ -64,8 +64,17 @@ impl Rialto {
 
     /// The cell listens on the loopback interface, for the mount over TCP.
     fn up(&self) -> Result<(), Failure> {
-        let listen: [&OsStr; 4] = ["--listen".as_ref(), "127.0.0.1:0".as_ref(), "--trust".as_ref(), "127.0.0.0/8".as_ref()];
-        self.command(&["up".as_ref(), "--at".as_ref(), self.mount_point.as_os_str(), listen[0], listen[1], listen[2], listen[3]])
+        let listen: [&OsStr; 4] =
+            ["--listen".as_ref(), "127.0.0.1:0".as_ref(), "--trust".as_ref(), "127.0.0.0/8".as_ref()];
+        self.command(&[
+            "up".as_ref(),
+            "--at".as_ref(),
+            self.mount_point.as_os_str(),
+            listen[0],
+            listen[1],
+            listen[2],
+            listen[3],
+        ])
     }
 
     fn mount_remote(&mut self) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ mod doctor;
 mod down;
 mod forerunner;
 mod fs;
+mod logins;
 mod man;
 mod mount;
 mod pts;
@@ -67,6 +68,10 @@ pub enum Command {
     Vos(vos::Vos),
     Fs(fs::Fs),
     Pts(pts::Pts),
+    Login(logins::Login),
+    Logout(logins::Logout),
+    Tokens(logins::Tokens),
+    Passwd(logins::Passwd),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -88,6 +93,10 @@ impl Command {
             Command::Vos(_) => "vos",
             Command::Fs(_) => "fs",
             Command::Pts(_) => "pts",
+            Command::Login(_) => "login",
+            Command::Logout(_) => "logout",
+            Command::Tokens(_) => "tokens",
+            Command::Passwd(_) => "passwd",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -108,6 +117,10 @@ impl Command {
             Command::Vos(vos) => vos.run(),
             Command::Fs(fs) => fs.run(),
             Command::Pts(pts) => pts.run(),
+            Command::Login(login) => login.run(),
+            Command::Logout(logout) => logout.run(),
+            Command::Tokens(tokens) => tokens.run(),
+            Command::Passwd(passwd) => passwd.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

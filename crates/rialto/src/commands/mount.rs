@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, dial_addresses};
-use mount::{Mount as Mounting, MountConfig, MountError};
+use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, Tokens, dial_addresses};
+use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Fault, Name};
+use types::{Answer, Call, Caller, Fault, Name, Timestamp};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
 use crate::ask::endpoint;
@@ -221,6 +221,7 @@ impl Mount {
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
+        keep_tokens(&volumes, &mounted)?;
         wait_for_end(&mounted)?;
         tracing::info!(at = %at.display(), "unmounted");
         drop(told);
@@ -242,6 +243,7 @@ impl Mount {
         records: &MountRecords,
         at: &Path,
         server: &Endpoint,
+        tokens: Option<Arc<Tokens>>,
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
@@ -249,7 +251,13 @@ impl Mount {
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
-        let options = security::options(&self.place.path()?, &whom(server), self.place.is_clear())?;
+        // Who mounts at a server's own socket, and can read its keys, may do at the others what he may do there.
+        let (dir, clear) = (self.place.path()?, self.place.is_clear());
+        let mut options = match server {
+            Endpoint::Unix(_) => security::as_server(&dir, &whom(server), clear)?,
+            Endpoint::Tcp(_) => security::options(&dir, &whom(server), clear)?,
+        };
+        options.wallet = tokens.map(|tokens| tokens as _);
         let with = options.clone();
         let others = move |endpoint| SessionConfig {
             display: shown.clone(),
@@ -285,9 +293,10 @@ impl Mount {
         let config = VenusConfig {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
+            tokens: Some(Arc::default()),
             ..VenusConfig::default()
         };
-        let session = self.session(records, at, server)?;
+        let session = self.session(records, at, server, config.tokens.clone())?;
         Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
     }
 
@@ -307,6 +316,24 @@ impl Mount {
         std::fs::create_dir_all(cache.join("data")).doing(|| format!("making {}", cache.display()))?;
         Ok(cache)
     }
+}
+
+/// How often tokens are looked at.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Tokens that end soon are renewed, as long as the tree is mounted.
+fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>) -> Result<(), Failure> {
+    let (volumes, mounted) = (Arc::downgrade(volumes), Arc::downgrade(mounted));
+    let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
+        loop {
+            std::thread::sleep(LOOK);
+            let (Some(volumes), Some(mounted)) = (volumes.upgrade(), mounted.upgrade()) else { return };
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let now = Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos());
+            renew_tokens(&volumes, mounted.venus(), now);
+        }
+    });
+    keeping.map(drop).doing(|| "watching over tokens".to_owned())
 }
 
 /// What a server calls its cell.

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use celldb::{Access, CellError, News};
 use guard::Asker;
-use types::{Answer, Call, CellCall, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+use types::{
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId,
+    WhichPrincipal,
+};
 
 use super::{RemoteCell, Result};
 
@@ -33,6 +36,18 @@ impl Access for RemoteCell {
         let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
         let on_behalf = (!superuser).then_some(asker.principal);
         self.call(Call::Pts { on_behalf, call: Box::new(call.clone()) })
+    }
+
+    fn secret(&self, _: PrincipalId) -> Result<Option<String>> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    fn set_secret(&self, _: PrincipalId, _: &str) -> Result<()> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    fn auth_elsewhere(&self, behalf: Option<Behalf>, call: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
+        Some(self.call(Call::Auth { behalf, call: Box::new(call.clone()) }))
     }
 
     fn latest(&self) -> Revision {

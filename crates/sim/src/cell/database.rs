@@ -129,6 +129,22 @@ impl CellDb for Database {
 pub struct Nobody;
 
 impl Access for Nobody {
+    fn secret(&self, _: PrincipalId) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn set_secret(&self, _: PrincipalId, _: &str) -> Result<()> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    fn auth_elsewhere(
+        &self,
+        _: Option<types::Behalf>,
+        _: &types::AuthCall,
+    ) -> Option<std::result::Result<Answer, Fault>> {
+        None
+    }
+
     fn principal(&self, _which: &WhichPrincipal) -> Result<Option<Principal>> {
         Ok(None)
     }

@@ -63,6 +63,7 @@ call_names! {
     Volume => "volume",
     Cell => "cell",
     Pts => "pts",
+    Auth => "auth",
 }
 
 /// Calls begun, by kind; repetitions count too.

@@ -2,6 +2,7 @@
 
 mod acl;
 mod admin;
+pub(crate) mod auth;
 mod blank;
 mod counters;
 mod data;
@@ -92,6 +93,7 @@ impl Vice {
             Call::Volume(call) => self.administer(ask, call),
             Call::Cell(call) => self.ask_cell(call),
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
+            Call::Auth { behalf, call } => self.ask_auth(ask, *behalf, call),
             Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
             Call::Scrub { start } => self.scrub_report(*start),
         }

@@ -10,7 +10,7 @@ mod principals;
 mod quotas;
 mod servers;
 mod sysname;
-mod tree;
+pub(super) mod tree;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,70 @@
+//! Messages of who shows who he is.
+
+use types::limits::{PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX};
+use types::{AuthCall, Behalf, Call, Secret};
+
+use super::Procedure;
+use super::cell::{get_text, put_text};
+use super::pts::{get_host, get_id, put_host, put_id};
+use crate::WireError;
+use crate::wire::{Reader, Writer};
+
+const NAME: &str = "bytes of a principal's name";
+const PASSWORD: &str = "bytes of a password";
+
+fn put_secret<'w>(to: &'w mut Writer, secret: &Secret) -> &'w mut Writer {
+    to.length16(PASSWORD, secret.reveal().len(), PASSWORD_BYTES_MAX).raw(secret.reveal())
+}
+
+fn get_secret(from: &mut Reader<'_>) -> Result<Secret, WireError> {
+    let length = from.length16(PASSWORD, PASSWORD_BYTES_MAX)?;
+    Ok(Secret::new(from.bytes(length)?.to_vec()))
+}
+
+pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &AuthCall) {
+    to.bool(behalf.is_some());
+    if let Some(Behalf { principal, host }) = behalf {
+        put_host(put_id(to, principal), host);
+    }
+    match call {
+        AuthCall::Password { name, password, client } => {
+            put_secret(put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX), password).raw(client);
+        }
+        AuthCall::Attest { client } => {
+            to.raw(client);
+        }
+        AuthCall::Renew { token } => {
+            to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
+        }
+        AuthCall::SetPassword { name, old, new } => {
+            put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX).bool(old.is_some());
+            old.iter().chain([new]).fold(to, |to, secret| put_secret(to, secret));
+        }
+    }
+}
+
+pub(super) fn get_auth_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+    let behalf = match from.bool("on behalf of")? {
+        true => Some(Behalf { principal: get_id(from)?, host: get_host(from)? }),
+        false => None,
+    };
+    let call = match procedure {
+        Procedure::AuthPassword => AuthCall::Password {
+            name: get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)?,
+            password: get_secret(from)?,
+            client: from.array()?,
+        },
+        Procedure::AuthAttest => AuthCall::Attest { client: from.array()? },
+        Procedure::AuthRenew => {
+            let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
+            AuthCall::Renew { token: from.bytes(length)?.to_vec() }
+        }
+        Procedure::AuthSetPassword => {
+            let name = get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)?;
+            let old = if from.bool("old password")? { Some(get_secret(from)?) } else { None };
+            AuthCall::SetPassword { name, old, new: get_secret(from)? }
+        }
+        other => return Err(WireError::BadValue { what: "procedure of logins", value: other as u64 }),
+    };
+    Ok(Call::Auth { behalf, call: Box::new(call) })
+}

@@ -1,0 +1,4 @@
+//! Tokens as servers get them.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| guard::fuzzing::token(bytes));
