@@ -87,7 +87,7 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
 pub(super) fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("principals", Answer::Principals { principals: vec![(staff(), 7)], end: true }),
-        ("token", Answer::Token(Bytes::from_static(b"a token"))),
+        ("token", Answer::Token(bytes::Bytes::from_static(b"a token"))),
         ("names", Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true }),
         ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
         (
