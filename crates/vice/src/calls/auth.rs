@@ -30,7 +30,7 @@ impl Vice {
         let answer = match call {
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
-                let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(|one| is_user(one));
+                let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
                 desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, Level::Attested, *client)?
             }
             AuthCall::Renew { token } => desk.renewed(ask, token)?,
