@@ -40,8 +40,9 @@ A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
 Without SERVER it is that of the cell in --dir.
 
 Volumes below mount points are file systems of their own, mounted as somebody comes by, so
-that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always without
-root, all are in one mount: for containers and name spaces that mounts below do not come to.
+that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always
+without root, all are in one mount: for containers and name spaces that mounts below do not
+come to.
 
 With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
 released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
