@@ -187,7 +187,7 @@ impl Tokens {
 
 const PASSWD_HELP: &str = "\
 EXAMPLES
-    rialto passwd joe                    joe changes it: asks for the old one and the new one
+    rialto passwd joe                    joe changes it: asks for the old and the new one
     rialto passwd joe --new-only         an administrator sets one
     printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
 
