@@ -18,8 +18,8 @@ use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
 use server::CellPlace;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange, PrincipalId,
-    PrincipalKind, PtsCall, StatusChange, Who,
+    Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange,
+    PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, Who,
 };
 
 const CELL: &str = "cell.test";
@@ -186,6 +186,10 @@ fn a_name_from_elsewhere_is_nobody_and_a_token_is_who_it_says() {
     };
     assert!(!report(0).contains("pid"), "nobody hears what the cell is called, and no more");
     assert!(report(4711).contains("pid"));
+    // Nobody gets a longer one for a token than renewing gives.
+    let attest = || Call::Auth { behalf: None, call: Box::new(AuthCall::Attest { client: client().public() }) };
+    assert_eq!(asks(&session, 4711, attest()), Err(Some(Fault::NotPermitted)));
+    assert!(matches!(asks(&house.own, 4711, attest()), Ok(Answer::Token(_))), "by the kernel's word");
     // He logs out in mid-session: frames keep their order, so the next request is nobody's.
     purse.put(Vec::new());
     assert_eq!(house.makes(&session, 4711, "d"), Ok(65534));
@@ -233,6 +237,13 @@ fn a_bad_token_is_refused_whatever_is_wrong_with_it() {
     // In clear text nobody knows who listens.
     let clear = Session::connect(house.config(Some(Purse::new(house.signed(&good), client())), false)).unwrap();
     assert_eq!(house.makes(&clear, 4711, "clear"), Err(Some(Fault::TokenRefused)));
+    let password = AuthCall::Password {
+        name: "joe".to_owned(),
+        password: Secret::new(b"open sesame".to_vec()),
+        client: client().public(),
+    };
+    let said = asks(&clear, 12, Call::Auth { behalf: None, call: Box::new(password) });
+    assert_eq!(said, Err(Some(Fault::Unsupported)), "no password leaves");
 }
 
 #[test]

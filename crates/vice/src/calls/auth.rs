@@ -28,6 +28,10 @@ impl Vice {
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let desk = self.desk.get().ok_or(Fault::Unsupported)?;
         let answer = match call {
+            // A token is renewed, and ends; it does not make others.
+            AuthCall::Attest { .. } if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 => {
+                return Err(Fault::NotPermitted);
+            }
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
