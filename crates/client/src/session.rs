@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
-use types::{Call, Caller, Fid};
+use types::{Call, Caller, Fault, Fid};
 
 use crate::core::{Core, Gate, Phase};
 use crate::pending::Pending;
@@ -137,6 +137,9 @@ impl Drop for Session {
 
 impl Remote for Session {
     fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        if matches!(call, Call::Auth { .. }) && self.shared.is_overheard() {
+            return Err(CallError::Fault(Fault::Unsupported));
+        }
         self.shared.pass_gate(cancel)?;
         self.shared.call(caller, call, cancel)
     }
@@ -372,6 +375,11 @@ impl Shared {
         for (at, (pending, id)) in pending.iter().zip(ids).enumerate() {
             take(at, self.wait(pending, id, cancel.is_some(), &give_up));
         }
+    }
+
+    /// Anybody may read what goes over the connection: no password does.
+    fn is_overheard(&self) -> bool {
+        matches!(self.config.endpoint, fabric::Endpoint::Tcp(_)) && self.config.options.connection.tls.is_none()
     }
 
     pub fn passes_descriptors(&self) -> bool {
