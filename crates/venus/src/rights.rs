@@ -22,6 +22,8 @@ pub(crate) struct KnownRights {
     rights: HashMap<Fid, Vec<(u32, Rights)>>,
     /// Of files: whose list decides.
     ruled: HashMap<Fid, Fid>,
+    /// How often somebody became another one to the cell.
+    logins: u64,
 }
 
 impl KnownRights {
@@ -40,6 +42,12 @@ impl KnownRights {
     pub fn clear(&mut self) {
         self.rights.clear();
         self.ruled.clear();
+    }
+
+    /// Somebody is another one to the cell now.
+    fn on_login(&mut self) {
+        self.logins += 1;
+        self.clear();
     }
 
     fn ruler(&self, fid: Fid) -> Option<Fid> {
@@ -95,7 +103,7 @@ impl Venus {
 
     /// What anybody may do is asked for anew, here and by the kernel.
     pub fn forget_rights(&self) {
-        self.core.tables.lock().rights.clear();
+        self.core.tables.lock().rights.on_login();
         *self.core.gate.write() += 1;
         self.core.invalidator().rights();
     }
@@ -150,13 +158,13 @@ impl Venus {
 impl Core {
     fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         let uid = request.caller.uid;
-        let (snapshot, stamp) = {
+        let (snapshot, stamp, logins) = {
             let tables = self.tables.lock();
             let known = tables.rights.of(fid, uid).filter(|_| tables.trusted());
             if let Some(rights) = known {
                 return Ok((rights, self.stamp()));
             }
-            (tables.holder.begin(), self.stamp())
+            (tables.holder.begin(), self.stamp(), tables.rights.logins)
         };
         let Answer::Rights { of, rights } = self.call(request, Call::Rights { fid })? else {
             return Err(Error::Protocol);
@@ -164,7 +172,9 @@ impl Core {
         let rights = Rights(rights);
         let mut tables = self.tables.lock();
         let holds = |fid: Fid| tables.holder.promised(fid, snapshot);
-        if holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
+        // Who logged in or out meanwhile was asked about as somebody else.
+        let same = tables.rights.logins == logins;
+        if same && holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
             if of != fid {
                 tables.rights.rule(fid, of);
             }
