@@ -4,7 +4,8 @@
 //! have the same, the *rank* says which is asked first: the lowest; of those that an administrator gave none, by how long a question takes there and back.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -33,8 +34,12 @@ pub fn dial_addresses(config: impl Fn(Endpoint) -> SessionConfig + Send + Sync +
         let mut why = CallError::Refused(format!("server {} has no address", server.name));
         for address in &server.addresses {
             let config = config(Endpoint::Tcp(address.to_string()));
-            match Session::connect(SessionConfig { attach_within: Some(DIAL_WITHIN), ..config }) {
-                Ok(session) => return Ok(Arc::new(session)),
+            let config = SessionConfig { attach_within: Some(DIAL_WITHIN), server: Some(server.id), ..config };
+            match Session::connect(config) {
+                Ok(session) => {
+                    session.found_at(server.id, &server.addresses);
+                    return Ok(Arc::new(session));
+                }
                 Err(error) => why = error,
             }
         }
@@ -64,6 +69,7 @@ pub struct Cell {
     servers: Mutex<Vec<ServerInfo>>,
     ranks: Mutex<HashMap<ServerId, u16>>,
     pub(crate) watch: Watch,
+    this: Weak<Cell>,
 }
 
 /// Another server than the home.
@@ -86,7 +92,10 @@ impl Cell {
 
     fn with(home: Arc<dyn Remote>, dial: Option<Box<Dial>>) -> Arc<Cell> {
         let (others, servers, ranks, watch) = Default::default();
-        Arc::new(Cell { home: Line::new(home), dial, others, servers, ranks, watch })
+        Arc::new_cyclic(|cell| {
+            let home = Line::new(home, cell);
+            Cell { home, dial, others, servers, ranks, watch, this: Weak::clone(cell) }
+        })
     }
 
     /// The session with the server that the cell was reached by.
@@ -138,6 +147,31 @@ impl Cell {
         }
     }
 
+    /// Who could be asked should the home be gone one day.
+    pub(crate) fn know_servers(&self, cancel: Option<&Cancel>) {
+        if self.has_others() && self.home_id(cancel).is_some() && self.servers.lock().len() < 2 {
+            self.server_infos(cancel);
+        }
+    }
+
+    /// Where a server is that does not answer, as any other one says. Nothing, if none can be asked.
+    pub(crate) fn addresses_of(&self, server: ServerId) -> Vec<SocketAddr> {
+        let others: Vec<ServerId> = self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
+        let asked = others.into_iter().find_map(|other| {
+            let line = self.line(other, None).ok().filter(|line| line.remote.stands())?;
+            match line.ask(Call::Cell(CellCall::Servers), None) {
+                Ok(Answer::Servers(found)) => Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>()),
+                _ => None,
+            }
+        });
+        let found = asked.unwrap_or_default();
+        let addresses = found.iter().find(|info| info.id == server).map(|info| info.addresses.clone());
+        if !found.is_empty() {
+            *self.servers.lock() = found;
+        }
+        addresses.unwrap_or_default()
+    }
+
     /// Which server the home is.
     pub(crate) fn home_id(&self, cancel: Option<&Cancel>) -> Option<ServerId> {
         if self.home.server.get().is_none()
@@ -145,6 +179,7 @@ impl Cell {
             && let Some(seen) = found.first()
         {
             let _ = self.home.server.set(seen.record.id);
+            self.home.remote.found_at(seen.record.id, &seen.record.addresses);
             let mut servers = self.servers.lock();
             if servers.is_empty() {
                 // All that is known where no database says more.
@@ -183,7 +218,7 @@ impl Cell {
             Ok(remote) => {
                 tracing::info!(%server, name = info.name, "session with another server of the cell");
                 other.failed = None;
-                let line = Line::new(remote);
+                let line = Line::new(remote, &self.this);
                 let _ = line.server.set(server);
                 Ok(Arc::clone(other.line.insert(line)))
             }

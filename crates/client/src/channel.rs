@@ -9,6 +9,7 @@ use dafs::{ChannelId, Features, Frame, Header, Hello, HelloAnswer, Refusal, Role
 use fabric::tls::TlsError;
 use fabric::{Connection, Endpoint, Extent, Filled, Inbox, Limits, OutFrame, Outbox, Want};
 use parking_lot::Mutex;
+use types::ServerId;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 
 use crate::SessionConfig;
@@ -48,26 +49,37 @@ impl ConnectError {
     /// Whether trying again can be of no use.
     pub fn is_final(&self) -> bool {
         match self {
-            ConnectError::Refused(Refusal::Crowded | Refusal::Silent) | ConnectError::Io(_) => false,
-            ConnectError::Refused(_) | ConnectError::NotOurs(_) => true,
+            ConnectError::Refused(Refusal::Crowded | Refusal::Silent | Refusal::Another | Refusal::NotOurs) => false,
+            ConnectError::Io(_) | ConnectError::NotOurs(_) => false,
+            ConnectError::Refused(_) => true,
         }
     }
 
-    /// Whether the two sides do not trust each other: nothing that passes, but no reason to end what stood before.
-    pub fn is_distrust(&self) -> bool {
-        matches!(self, ConnectError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<TlsError>()))
+    /// Whether it is somebody else, or the two sides do not trust each other: nothing that passes, but no reason to end what stood before, for the server
+    /// may be found elsewhere.
+    pub fn is_another(&self) -> bool {
+        match self {
+            ConnectError::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<TlsError>()),
+            ConnectError::Refused(refusal) => matches!(refusal, Refusal::Another | Refusal::NotOurs),
+            ConnectError::NotOurs(_) => true,
+        }
     }
 }
 
 impl Channel {
     /// Connects and says hello.
-    pub fn connect(id: ChannelId, role: Role, config: &SessionConfig) -> Result<(Channel, Terms), ConnectError> {
-        let connection = Connection::connect(&config.endpoint, &config.options.connection)?;
+    pub fn connect(
+        id: ChannelId,
+        role: Role,
+        config: &SessionConfig,
+        (place, server): (&Endpoint, Option<ServerId>),
+    ) -> Result<(Channel, Terms), ConnectError> {
+        let connection = Connection::connect(place, &config.options.connection)?;
         connection.bound_waits(WAIT_MAX)?;
         let until = Some(Instant::now() + HELLO_WITHIN);
-        let (mut inbox, mut outbox) = boxes(&config.endpoint);
-        let secured = connection.secure(&config.endpoint, &config.options.connection, until)?;
-        let hello = hello(config, secured.is_some());
+        let (mut inbox, mut outbox) = boxes(place);
+        let secured = connection.secure(place, &config.options.connection, until)?;
+        let hello = Hello { server, ..hello(config, secured.is_some()) };
         let certificate = secured.as_ref().map(|secured| secured.server.0);
         if let Some(secured) = secured {
             inbox.secure(secured.opener);
@@ -194,5 +206,5 @@ fn hello(config: &SessionConfig, secured: bool) -> Hello {
         features = features.with(Features::CHECKSUMS).with(Features::PAYLOAD_CHECKSUMS);
     }
     let payload_bytes_max = u32::try_from(PAYLOAD_BYTES_MAX).expect("the limit is a mebibyte");
-    Hello { version_min: 1, version_max: 1, features, slots: SLOTS_MAX, payload_bytes_max }
+    Hello { version_min: 1, version_max: 1, features, slots: SLOTS_MAX, payload_bytes_max, server: None }
 }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use fabric::Endpoint;
+use types::ServerId;
 
 use crate::{Identity, Options};
 
 /// Settings of a [`crate::Session`].
 #[derive(Debug)]
 pub struct SessionConfig {
-    /// The server.
+    /// Where the server is, as far as is known: a session may be told of other places ([`crate::Remote::found_at`]).
     pub endpoint: Endpoint,
+    /// Which server is meant; none: whichever is there.
+    pub server: Option<ServerId>,
     /// Who we are.
     pub identity: Identity,
     /// Host and program, for people who look at the server.
@@ -30,6 +33,7 @@ impl SessionConfig {
     pub fn new(endpoint: Endpoint, identity: Identity) -> Self {
         SessionConfig {
             endpoint,
+            server: None,
             identity,
             display: format!("process {}", std::process::id()),
             options: Options::default(),

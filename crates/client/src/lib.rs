@@ -17,6 +17,7 @@ mod line;
 mod locate;
 mod options;
 mod pending;
+mod places;
 mod reader;
 mod reclaim;
 mod remote;

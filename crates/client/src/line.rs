@@ -14,11 +14,13 @@ use types::{
     Answer, BreakItem, Call, Caller, CellCall, Fault, ServerId, Time, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
 };
 
-use crate::{CallError, Cancel, Events, Heard, Remote};
+use crate::{CallError, Cancel, Cell, Events, Heard, Remote};
 
 /// How long a server may be away before others are asked what they know too: one that is killed and starts again is back by then.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
+/// Between two questions where a server is that is gone.
+const LOOK_FOR: Duration = Duration::from_secs(1);
 
 /// A session with a server.
 pub(crate) struct Line {
@@ -30,13 +32,14 @@ pub(crate) struct Line {
     gone: Mutex<Cancel>,
     /// The shortest that was seen when the session began.
     round_trip: OnceLock<Duration>,
+    cell: Weak<Cell>,
 }
 
 impl Line {
     /// Hears of the session from now on.
-    pub fn new(remote: Arc<dyn Remote>) -> Arc<Line> {
-        let ears = Arc::new(Ears::default());
-        let line = Line { server: OnceLock::new(), remote, ears, gone: Mutex::default(), round_trip: OnceLock::new() };
+    pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<Line> {
+        let (server, ears, gone, round_trip) = Default::default();
+        let line = Line { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
         let line = Arc::new(line);
         let _ = line.ears.line.set(Arc::downgrade(&line));
         line.remote.set_events(Arc::clone(&line.ears) as _);
@@ -89,9 +92,22 @@ impl Line {
         while !self.remote.stands() {
             if Instant::now() >= end {
                 tracing::warn!("a server is not heard any more");
-                return self.gone.lock().clone().cancel();
+                self.gone.lock().clone().cancel();
+                return self.look_for_server();
             }
             std::thread::sleep(LOOK);
+        }
+    }
+
+    /// It may come back elsewhere, and then the cell is told where.
+    fn look_for_server(&self) {
+        let Some(server) = self.server.get() else { return };
+        while !self.remote.stands() {
+            let Some(cell) = self.cell.upgrade().filter(|cell| cell.has_others()) else { return };
+            let addresses = cell.addresses_of(*server);
+            drop(cell);
+            self.remote.found_at(*server, &addresses);
+            std::thread::sleep(LOOK_FOR);
         }
     }
 }

@@ -43,6 +43,7 @@ impl Cell {
     /// # Errors
     /// `NoVolume` if there is none; otherwise as the servers say.
     pub fn find(self: &Arc<Self>, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<Volume>, CallError> {
+        self.know_servers(cancel);
         let group = base(name).and_then(|base| self.group(WhichVolume::Name(base), cancel).ok());
         let which = WhichVolume::Name(name.clone());
         let mut sites = Vec::new();

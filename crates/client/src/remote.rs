@@ -1,10 +1,11 @@
 //! The two halves of a client-server association: what the client asks ([`Remote`]), and what it is told ([`Events`]).
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Time};
+use types::{Answer, BreakItem, Call, Caller, Fault, Fid, ServerId, Time};
 
 use crate::Cancel;
 
@@ -107,6 +108,9 @@ pub trait Remote: Send + Sync {
     fn stands(&self) -> bool {
         true
     }
+
+    /// Which server it is, and where it may be found too when it is not where it was. From then on no other server is taken for it.
+    fn found_at(&self, _server: ServerId, _addresses: &[SocketAddr]) {}
 
     /// Ends in good order, if there is something to end: every call fails from now on.
     fn detach(&self) {}

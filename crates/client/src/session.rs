@@ -1,5 +1,6 @@
 //! A session over sockets. See the head of `reader` for how answers find their threads.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
-use types::{Call, Caller, Fault, Fid};
+use types::{Call, Caller, Fault, Fid, ServerId};
 
 use crate::core::{Core, Gate, Phase};
 use crate::pending::Pending;
@@ -193,6 +194,10 @@ impl Remote for Session {
 
     fn stands(&self) -> bool {
         self.shared.core.lock().phase == Phase::Attached
+    }
+
+    fn found_at(&self, server: ServerId, addresses: &[SocketAddr]) {
+        self.shared.places.lock().learn(server, addresses);
     }
 
     fn detach(&self) {

@@ -13,6 +13,7 @@ use types::{BreakId, Fid, Time};
 use crate::channel::{Channel, to_frame};
 use crate::core::{After, Core, Gate, Notice, Phase};
 use crate::pending::Pending;
+use crate::places::Places;
 use crate::reader::Lead;
 use crate::{Events, Heard, SessionConfig, clock, reclaim};
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub connector_woken: Condvar,
     /// What both sides of the newest connection can do.
     pub features: Mutex<Features>,
+    /// Where the server is.
+    pub places: Mutex<Places>,
 }
 
 /// Who is told, and what one who comes later must still hear.
@@ -324,6 +327,7 @@ impl Shared {
 
     pub fn new(config: SessionConfig, core: Core) -> Self {
         Shared {
+            places: Mutex::new(Places::new(&config)),
             config,
             core: Mutex::new(core),
             changed: Condvar::new(),

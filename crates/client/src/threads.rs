@@ -116,7 +116,8 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
             core.next_channel += 1;
             ChannelId(core.next_channel)
         };
-        match Channel::connect(id, role, &shared.config) {
+        let (place, server) = shared.places.lock().current();
+        match Channel::connect(id, role, &shared.config, (&place, server)) {
             Ok((channel, terms)) => {
                 let mut core = shared.core.lock();
                 if matches!(core.phase, Phase::Closed) {
@@ -135,10 +136,11 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, ?role, endpoint = %shared.config.endpoint, "connecting failed");
+                tracing::debug!(%error, ?role, endpoint = %place, "connecting failed");
+                shared.places.lock().failed(&place);
                 let mut core = shared.core.lock();
                 core.last_error = Some(error.to_string());
-                let never = error.is_final() || error.is_distrust() && !core.attached_once;
+                let never = error.is_final() || error.is_another() && !core.attached_once;
                 if never && core.phase == Phase::Apart {
                     core.phase = Phase::Refused(error.to_string());
                     core.finish_all(&CallError::Refused(error.to_string()));

@@ -693,6 +693,7 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
     let refused = |refusal| HelloAnswer::Refused(refusal).to_bytes().to_vec();
     vec![
         ("hello", Hello::full(features).to_bytes().to_vec()),
+        ("hello-to-one", Hello { server: Some(types::ServerId(7)), ..Hello::full(features) }.to_bytes().to_vec()),
         ("welcome", HelloAnswer::Welcome(Terms::full(features)).to_bytes().to_vec()),
         ("refused-not-ours", refused(Refusal::NotOurs)),
         ("refused-version", refused(Refusal::Version)),
@@ -701,6 +702,7 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
         ("refused-crowded", refused(Refusal::Crowded)),
         ("refused-silent", refused(Refusal::Silent)),
         ("refused-needs-tls", refused(Refusal::NeedsTls)),
+        ("refused-another", refused(Refusal::Another)),
     ]
 }
 
@@ -775,7 +777,7 @@ fn every_number_has_a_vector() {
     for kind in FrameKind::ALL.into_iter().filter(|kind| !bulk.contains(kind)) {
         assert!(messages().iter().any(|(_, message)| message.kind() == kind), "{kind:?}");
     }
-    assert_eq!(Refusal::ALL.len() + 2, hellos().len());
+    assert_eq!(Refusal::ALL.len() + 3, hellos().len());
 }
 
 #[test]

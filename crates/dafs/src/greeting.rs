@@ -8,7 +8,7 @@
 //! Foreign bytes are refused at the first one that differs, not when 64 of them have come.
 
 use bytes::Bytes;
-use types::Time;
+use types::{ServerId, Time};
 
 use crate::hello::MAGIC;
 use crate::limits::GREETING_TIME;
@@ -56,6 +56,8 @@ pub struct Greeting {
     offered: Terms,
     until: Time,
     refuse: Option<Refusal>,
+    /// Which server we are.
+    me: Option<ServerId>,
     state: State,
 }
 
@@ -64,7 +66,7 @@ impl Greeting {
     pub fn new(now: Time, offered: Terms, out: &mut Vec<GreetingOutput>) -> Greeting {
         let until = now + GREETING_TIME;
         out.push(GreetingOutput::WakeAt(until));
-        Greeting { offered, until, refuse: None, state: State::Hello { bytes: [0; Hello::BYTES], have: 0 } }
+        Greeting { offered, until, refuse: None, me: None, state: State::Hello { bytes: [0; Hello::BYTES], have: 0 } }
     }
 
     /// What a server offers by default over a connection with these features.
@@ -75,6 +77,11 @@ impl Greeting {
     /// Refuse whatever comes, readably: for a server that is full.
     pub fn refuse(&mut self, why: Refusal) {
         self.refuse = Some(why);
+    }
+
+    /// Refuses clients that mean another server than this one.
+    pub fn answers_for(&mut self, me: ServerId) {
+        self.me = Some(me);
     }
 
     /// How many bytes of the hello are missing; 0: it is over, read frames.
@@ -120,6 +127,7 @@ impl Greeting {
         }
         let agreed = Hello::parse(bytes).and_then(|hello| match self.refuse {
             Some(why) => Err(why),
+            None if hello.server.is_some_and(|meant| self.me.is_some_and(|me| me != meant)) => Err(Refusal::Another),
             None => hello.agree(&self.offered),
         });
         match agreed {
@@ -245,6 +253,20 @@ mod tests {
         let hello = Hello::full(Features::NONE).to_bytes();
         assert!(greeting.step(Time::ZERO, GreetingInput::Bytes(&hello), &mut out).is_err());
         assert_eq!(refusal(&out), Some(Refusal::Crowded));
+    }
+
+    #[test]
+    fn who_means_another_server_is_told_so() {
+        let ask = |server: Option<u128>| {
+            let (mut greeting, mut out) = greeting();
+            greeting.answers_for(ServerId(7));
+            let hello = Hello { server: server.map(ServerId), ..Hello::full(Features::NONE) };
+            let taken = greeting.step(Time::ZERO, GreetingInput::Bytes(&hello.to_bytes()), &mut out);
+            (taken.is_ok(), refusal(&out))
+        };
+        assert_eq!(ask(None), (true, None));
+        assert_eq!(ask(Some(7)), (true, None));
+        assert_eq!(ask(Some(8)), (false, Some(Refusal::Another)));
     }
 
     #[test]

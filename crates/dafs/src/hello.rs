@@ -3,8 +3,9 @@
 //! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and with bytes that break if a
 //! transport changes line ends or cuts the eighth bit. It never changes its layout: versions are agreed on inside it.
 
+use types::ServerId;
 use types::limits::{PAYLOAD_BYTES_MAX, SLOTS_MAX};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
@@ -81,6 +82,8 @@ pub struct Hello {
     pub slots: u32,
     /// Bytes of payload that it can take in one frame.
     pub payload_bytes_max: u32,
+    /// The server that it means; none: whichever is there.
+    pub server: Option<ServerId>,
 }
 
 /// Why a server wants nothing of a connection. Wire values.
@@ -108,11 +111,14 @@ pub enum Refusal {
     /// Clear text where it is not allowed.
     #[error("this port speaks TLS only")]
     NeedsTls = 7,
+    /// The client looks for another server.
+    #[error("another server is here than the one that is meant")]
+    Another = 8,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Refusal; 7] = [
+    pub const ALL: [Refusal; 8] = [
         Refusal::NotOurs,
         Refusal::Version,
         Refusal::ByteOrder,
@@ -120,6 +126,7 @@ impl Refusal {
         Refusal::Crowded,
         Refusal::Silent,
         Refusal::NeedsTls,
+        Refusal::Another,
     ];
 
     fn from_wire(value: u16) -> Option<Self> {
@@ -146,7 +153,8 @@ struct RawHello {
     features: U64,
     slots: U32,
     payload_bytes_max: U32,
-    reserved: [u8; 20],
+    server: U128,
+    reserved: [u8; 4],
     checksum: U32,
 }
 
@@ -180,6 +188,7 @@ impl Hello {
             features,
             slots: SLOTS_MAX,
             payload_bytes_max: PAYLOAD_BYTES_MAX as u32,
+            server: None,
         }
     }
 
@@ -193,7 +202,8 @@ impl Hello {
             features: self.features.0.into(),
             slots: self.slots.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
-            reserved: [0; 20],
+            server: self.server.map_or(0, |server| server.0).into(),
+            reserved: [0; 4],
             checksum: 0.into(),
         };
         let mut bytes: [u8; Hello::BYTES] = zerocopy::transmute!(raw);
@@ -222,6 +232,7 @@ impl Hello {
             features: Features(raw.features.get()),
             slots: raw.slots.get(),
             payload_bytes_max: raw.payload_bytes_max.get(),
+            server: Some(ServerId(raw.server.get())).filter(|server| server.0 != 0),
         })
     }
 

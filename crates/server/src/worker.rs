@@ -167,7 +167,8 @@ impl Worker {
             return;
         }
         let mut out = Vec::new();
-        let greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
+        let mut greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
+        greeting.answers_for(self.house.vice.me().id);
         let guest = Guest {
             link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll), self.house.vice.partitions().clone())),
             inbox: Inbox::new(measure, STRANGER_LIMITS, false),

@@ -53,6 +53,20 @@ impl Host {
         self.server = Some(server);
     }
 
+    /// Starts it at another address than before.
+    pub fn start_elsewhere(&mut self) {
+        let taken = std::net::TcpListener::bind(self.address());
+        self.config.tcp_listen = Some("127.0.0.1:0".into());
+        self.start();
+        drop(taken);
+    }
+
+    /// Starts it where another one was.
+    pub fn start_at(&mut self, address: SocketAddr) {
+        self.config.tcp_listen = Some(address.to_string());
+        self.start();
+    }
+
     /// As a crash looks to others.
     pub fn crash(&mut self) {
         drop(self.server.take());

@@ -348,3 +348,82 @@ fn locks_in_a_released_volume_are_this_machines_own() {
     fleet.hosts[1].start();
     client.end();
 }
+
+/// A server comes back at another port under a client that reaches the cell through `home`.
+fn comes_back_elsewhere(home: usize) {
+    let Some(mut fleet) = Fleet::start(2) else { return };
+    fleet.create(1, "data");
+    let client = fleet.mount(home, "data", &[]);
+    fill(&client.at(""), "first");
+    let reading = File::open(client.at("file-1")).unwrap();
+    let mut writing = File::create(client.at("log")).unwrap();
+    std::io::Write::write_all(&mut writing, b"before ").unwrap();
+    rustix::fs::flock(&writing, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    fs::write(client.at("gone"), "still open").unwrap();
+    let gone = File::open(client.at("gone")).unwrap();
+    fs::remove_file(client.at("gone")).unwrap();
+    let before = fleet.hosts[1].address();
+    fleet.hosts[1].crash();
+    let waiting = std::thread::scope(|scope| {
+        // Under way while it is away.
+        let under_way = scope.spawn(|| {
+            std::io::Write::write_all(&mut writing, b"meanwhile")?;
+            writing.sync_all()
+        });
+        fleet.hosts[1].start_elsewhere();
+        assert_ne!(fleet.hosts[1].address(), before);
+        under_way.join().unwrap()
+    });
+    waiting.unwrap();
+    assert_eq!(fs::read(client.at("log")).unwrap(), b"before meanwhile");
+    let mut bytes = vec![0; BYTES];
+    reading.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == content(1, "first"));
+    let mut text = [0; 10];
+    gone.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"still open");
+    // Another client sees the lock, and what is new.
+    let other = fleet.mount(0, "data", &[]);
+    assert_eq!(fs::read(other.at("log")).unwrap(), b"before meanwhile");
+    let theirs = File::open(other.at("log")).unwrap();
+    let lock = |operation| rustix::fs::flock(&theirs, operation);
+    let refused = lock(rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(refused, Err(Errno::WOULDBLOCK), "the lock stayed");
+    drop(writing);
+    eventually("the lock ends", || lock(rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok());
+    fs::write(client.at("new"), "new").unwrap();
+    assert_eq!(fs::read(other.at("new")).unwrap(), b"new");
+    drop((reading, gone, theirs));
+    other.end();
+    client.end();
+}
+
+#[test]
+fn a_server_comes_back_at_another_address_and_everything_goes_on() {
+    comes_back_elsewhere(0);
+}
+
+#[test]
+fn the_server_that_the_cell_was_reached_by_comes_back_at_another_address() {
+    comes_back_elsewhere(1);
+}
+
+#[test]
+fn another_server_at_the_old_address_is_not_taken_for_the_one_that_left() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    fleet.create(1, "one");
+    let client = fleet.mount(1, "one", &[]);
+    fs::write(client.at("file"), "before").unwrap();
+    let mut open = File::create(client.at("open")).unwrap();
+    let old = fleet.hosts[1].address();
+    fleet.hosts[1].crash();
+    fleet.hosts[2].crash();
+    fleet.hosts[2].start_at(old);
+    fleet.hosts[1].start_elsewhere();
+    std::io::Write::write_all(&mut open, b"after").unwrap();
+    open.sync_all().unwrap();
+    assert_eq!(fs::read(client.at("open")).unwrap(), b"after");
+    assert_eq!(fs::read(client.at("file")).unwrap(), b"before");
+    drop(open);
+    client.end();
+}
