@@ -3,9 +3,11 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod kerberos;
 mod mint;
 mod password;
 
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
+pub use kerberos::{KerberosError, Service, Ticket, Vouched};
 pub use mint::{LIFETIME, Mint, RENEWABLE, Request, SigningKeys};

@@ -4,6 +4,8 @@ mod failure;
 pub mod fuse;
 pub mod handle;
 pub mod heap;
+#[cfg(feature = "kerberos")]
+pub mod kerberos;
 pub mod lease;
 pub mod length;
 pub mod lock;

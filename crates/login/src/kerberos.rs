@@ -1,0 +1,199 @@
+//! Kerberos 5, through GSS-API (MIT's library): a ticket for the cell in place of a password.
+//!
+//! One message goes each way. The user's program makes a *request* (an AP-REQ) with a ticket of its credential cache, for the key of the client that keeps his
+//! tokens: the key is in the channel binding, so nobody else gets a token for that request, and who has overheard it has nothing of it. The server looks at it with
+//! the keys of its keytab and says in its *reply* (an AP-REP) that it could, so that the user's program knows that it was the cell's.
+//!
+//! The service is called `rialto/CELL`, or `afs/CELL` where there is one from before. A principal of the cell's realm is the user of the same name (`joe`, `joe/admin`), one
+//! of another realm is `joe@realm`, the realm in small letters as in AFS.
+
+use std::ffi::CString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guard::Public;
+use libgssapi::context::{ClientCtx, CtxFlags, SecurityContext, ServerCtx};
+use libgssapi::credential::{Cred, CredUsage};
+use libgssapi::name::Name;
+use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_KRB5_PRINCIPAL, OidSet};
+
+/// What channel bindings of ours begin with.
+const BOUND: &[u8] = b"rialto kerberos 1";
+/// `GSS_C_CHANNEL_BOUND_FLAG` (RFC 5554 as MIT has it since 1.19): both sides gave the same binding.
+const CHANNEL_BOUND: u32 = 2048;
+
+/// Why a ticket is not made or not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KerberosError {
+    /// The library says why.
+    #[error("{0}")]
+    Library(String),
+    /// It was made for another client's key, or for none.
+    #[error("it was not made for this client")]
+    Unbound,
+    /// It takes more than one message each way.
+    #[error("it is not a whole request or reply")]
+    Incomplete,
+    /// Whom it names can be nobody here.
+    #[error("'{0}' is no name of a user")]
+    Name(String),
+    /// The service shows a way to keys that cannot be one.
+    #[error("{} cannot be a keytab", .0.display())]
+    Keytab(PathBuf),
+}
+
+impl From<libgssapi::error::Error> for KerberosError {
+    fn from(error: libgssapi::error::Error) -> KerberosError {
+        // The library's text has a line for each of its layers.
+        let text = error.to_string();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        KerberosError::Library(lines.collect::<Vec<_>>().join("; "))
+    }
+}
+
+fn binding(client: &Public) -> Vec<u8> {
+    [BOUND, client].concat()
+}
+
+fn krb5() -> Result<OidSet, KerberosError> {
+    let mut mechanisms = OidSet::new();
+    mechanisms.add(GSS_MECH_KRB5)?;
+    Ok(mechanisms)
+}
+
+/// Who a ticket says somebody is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vouched {
+    /// The user's name in the cell.
+    pub name: String,
+    /// Whether another realm than the cell's says so.
+    pub is_foreign: bool,
+    /// How long the ticket is good still.
+    pub left: Duration,
+    /// For the user's program.
+    pub reply: Vec<u8>,
+}
+
+/// The cell as a service. One in a process: the library knows one keytab.
+pub struct Service {
+    realm: String,
+    keys: Cred,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Service({})", self.realm)
+    }
+}
+
+impl Service {
+    /// With the keys in this file. Users of `realm` are the cell's own.
+    ///
+    /// # Errors
+    /// A file that is none, or has no keys, or cannot be read.
+    pub fn new(keytab: &Path, realm: &str) -> Result<Service, KerberosError> {
+        let bad = || KerberosError::Keytab(keytab.to_owned());
+        let place = CString::new(format!("FILE:{}", keytab.to_str().ok_or_else(bad)?)).map_err(|_| bad())?;
+        if !mem::kerberos::accept_with(&place) {
+            return Err(bad());
+        }
+        let keys = Cred::acquire(None, None, CredUsage::Accept, Some(&krb5()?))?;
+        Ok(Service { realm: realm.to_owned(), keys })
+    }
+
+    /// Who made the request, for the client with this key. Takes some hundred microseconds; the library keeps a file of requests that it has seen.
+    ///
+    /// # Errors
+    /// [`KerberosError`]: nobody was shown to be anybody.
+    pub fn accept(&self, request: &[u8], client: &Public) -> Result<Vouched, KerberosError> {
+        let mut context = ServerCtx::new(Some(self.keys.clone()));
+        let reply = context.step(request, Some(&binding(client)))?;
+        if !context.is_complete() {
+            return Err(KerberosError::Incomplete);
+        }
+        if context.flags()?.bits() & CHANNEL_BOUND == 0 {
+            return Err(KerberosError::Unbound);
+        }
+        let who = context.source_name()?.display_name()?;
+        let (name, is_foreign) = user(&String::from_utf8_lossy(&who), &self.realm)?;
+        let reply = reply.ok_or(KerberosError::Incomplete)?.to_vec();
+        Ok(Vouched { name, is_foreign, left: context.lifetime()?, reply })
+    }
+}
+
+/// The user's name in a cell of `realm`; whether he is of another one.
+fn user(principal: &str, realm: &str) -> Result<(String, bool), KerberosError> {
+    let bad = || KerberosError::Name(principal.to_owned());
+    let (who, of) = principal.rsplit_once('@').ok_or_else(bad)?;
+    let is_foreign = of != realm;
+    // Two realms that only case tells apart would be one.
+    if is_foreign && of.contains(char::is_lowercase) {
+        return Err(bad());
+    }
+    let name = if is_foreign { format!("{who}@{}", of.to_lowercase()) } else { who.to_owned() };
+    // The library writes what would be taken for a part of the name with a backslash, and an '@' in it would make somebody else of it.
+    if who.contains(['\\', '@']) || guard::check_user_name(&name).is_err() {
+        return Err(bad());
+    }
+    Ok((name, is_foreign))
+}
+
+/// A user's request, and what waits for the reply.
+pub struct Ticket {
+    context: ClientCtx,
+    binding: Vec<u8>,
+    /// For the server.
+    pub request: Vec<u8>,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket")
+    }
+}
+
+impl Ticket {
+    /// With the credential cache of this process's environment, for `service` (`rialto/CELL`, with or without `@REALM`) and the client with this key. May ask
+    /// the realm's servers.
+    ///
+    /// # Errors
+    /// The library's: no tickets, ended ones, an unknown service, no server of the realm.
+    pub fn new(service: &str, client: &Public) -> Result<Ticket, KerberosError> {
+        let target = Name::new(service.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL))?;
+        let mine = Cred::acquire(None, None, CredUsage::Initiate, Some(&krb5()?))?;
+        let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG;
+        let mut context = ClientCtx::new(Some(mine), target, flags, Some(GSS_MECH_KRB5));
+        let binding = binding(client);
+        let request = context.step(None, Some(&binding))?.ok_or(KerberosError::Incomplete)?.to_vec();
+        Ok(Ticket { context, binding, request })
+    }
+
+    /// Whether the cell has made this reply: nobody else can.
+    ///
+    /// # Errors
+    /// It is somebody else's, or none.
+    pub fn check(mut self, reply: &[u8]) -> Result<(), KerberosError> {
+        self.context.step(Some(reply), Some(&self.binding))?;
+        if self.context.is_complete() { Ok(()) } else { Err(KerberosError::Incomplete) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_principal_is_one_user_and_nobody_elses() {
+        let of = |principal: &str| user(principal, "EXAMPLE.ORG").ok();
+        let own = |name: &str| Some((name.to_owned(), false));
+        assert_eq!(of("joe@EXAMPLE.ORG"), own("joe"));
+        assert_eq!(of("joe/admin@EXAMPLE.ORG"), own("joe/admin"));
+        assert_eq!(of("Joe@EXAMPLE.ORG"), own("Joe"));
+        assert_eq!(of("joe@OTHER.ORG"), Some(("joe@other.org".to_owned(), true)));
+        assert_eq!(of("Joe@OTHER.ORG"), Some(("Joe@other.org".to_owned(), true)));
+        for none in ["joe", "joe@example.org", "@EXAMPLE.ORG", "joe\\@x@EXAMPLE.ORG", "a:b@EXAMPLE.ORG", "a@b@EXAMPLE.ORG", "17@EXAMPLE.ORG", ""] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

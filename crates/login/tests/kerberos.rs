@@ -1,0 +1,171 @@
+//! Tickets of a real realm: MIT's KDC, on a port of the loopback interface that is free. The library reads its configuration from the environment, so the
+//! test runs itself once more, in a process that has it.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use login::{KerberosError, Service, Ticket};
+
+const INNER: &str = "RIALTO_TEST_REALM";
+const KDC: &str = "/usr/sbin/krb5kdc";
+
+struct Kdc(Child);
+
+impl Drop for Kdc {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(dir: &Path, program: &str, args: &[&str]) {
+    let output = command(dir, program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn command(dir: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("KRB5_CONFIG", dir.join("krb5.conf")).env("KRB5_KDC_PROFILE", dir.join("kdc.conf"));
+    command.env("KRB5CCNAME", format!("FILE:{}", dir.join("joe").display())).env("KRB5RCACHEDIR", dir);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A realm with a user and the service `rialto/test.cell`, whose keys are in `keytab`; `other` is another key of the same name.
+fn realm(dir: &Path) -> Kdc {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = dir.display();
+    let conf = format!(
+        "[libdefaults]\ndefault_realm = TEST.CELL\ndns_lookup_kdc = false\ndns_lookup_realm = false\nrdns = false\nclockskew = 2\n\
+         [realms]\nTEST.CELL = {{\nkdc = 127.0.0.1:{port}\n}}\n"
+    );
+    fs::write(dir.join("krb5.conf"), conf).unwrap();
+    let conf = format!(
+        "[kdcdefaults]\nkdc_listen = 127.0.0.1:{port}\nkdc_tcp_listen = 127.0.0.1:{port}\n\
+         [realms]\nTEST.CELL = {{\ndatabase_name = {at}/principal\nkey_stash_file = {at}/stash\nacl_file = {at}/acl\n}}\n"
+    );
+    fs::write(dir.join("kdc.conf"), conf).unwrap();
+    run(dir, "/usr/sbin/kdb5_util", &["create", "-s", "-P", "master of the test"]);
+    for query in [
+        "addprinc -pw opensesame joe".to_owned(),
+        "addprinc -randkey rialto/test.cell".to_owned(),
+        format!("ktadd -k {at}/keytab rialto/test.cell"),
+        "addprinc -randkey rialto/other.cell".to_owned(),
+        format!("ktadd -k {at}/other rialto/other.cell"),
+    ] {
+        run(dir, "/usr/sbin/kadmin.local", &["-q", &query]);
+    }
+    let kdc = command(dir, KDC).args(["-n", "-P"]).arg(dir.join("pid")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let kdc = Kdc(kdc.unwrap());
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < until, "the KDC does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kdc
+}
+
+/// Gets a ticket-granting ticket for joe that lives for so long.
+fn kinit(dir: &Path, life: &str) {
+    let mut kinit = command(dir, "/usr/bin/kinit");
+    let mut kinit = kinit.args(["-l", life, "joe"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut kinit.stdin.take().unwrap(), b"opensesame\n").unwrap();
+    assert!(kinit.wait().unwrap().success(), "kinit");
+}
+
+#[test]
+fn tickets_of_a_real_realm() {
+    if !Path::new(KDC).exists() {
+        println!("not run: {KDC} is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)");
+        return;
+    }
+    if let Some(dir) = std::env::var_os(INNER) {
+        return with_tickets(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _kdc = realm(dir.path());
+    let own = std::env::current_exe().unwrap();
+    let mut inner = command(dir.path(), own.to_str().unwrap());
+    inner.args(["--exact", "tickets_of_a_real_realm", "--nocapture"]).env(INNER, dir.path());
+    assert!(inner.status().unwrap().success(), "its messages are above");
+}
+
+const CLIENT: [u8; 32] = [7; 32];
+const SERVICE: &str = "rialto/test.cell";
+
+fn with_tickets(dir: &Path) {
+    assert!(matches!(Service::new(&dir.join("nothing"), "TEST.CELL"), Err(KerberosError::Library(_))), "no keytab");
+    let service = Service::new(&dir.join("keytab"), "TEST.CELL").unwrap();
+    let ticket = || Ticket::new(SERVICE, &CLIENT);
+    assert!(matches!(ticket(), Err(KerberosError::Library(_))), "nobody has called kinit");
+    kinit(dir, "1h");
+    shown(&service);
+    refused(&service);
+    foreign_keys(dir);
+    short(dir);
+}
+
+fn shown(service: &Service) {
+    let ticket = Ticket::new(SERVICE, &CLIENT).unwrap();
+    let vouched = service.accept(&ticket.request, &CLIENT).unwrap();
+    assert_eq!((&*vouched.name, vouched.is_foreign), ("joe", false));
+    assert!(vouched.left > Duration::from_secs(3000) && vouched.left < Duration::from_secs(3700), "{:?}", vouched.left);
+    ticket.check(&vouched.reply).unwrap();
+    // Another server of the same name gives another reply.
+    let (first, second) = (Ticket::new(SERVICE, &CLIENT).unwrap(), Ticket::new(SERVICE, &CLIENT).unwrap());
+    let other = service.accept(&second.request, &CLIENT).unwrap();
+    assert!(first.check(&other.reply).is_err(), "the reply to another request");
+    for reply in [&b""[..], b"noise", &second.request] {
+        assert!(Ticket::new(SERVICE, &CLIENT).unwrap().check(reply).is_err());
+    }
+}
+
+fn refused(service: &Service) {
+    let request = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    assert!(service.accept(&request, &[8; 32]).is_err(), "for another client's key");
+    let unbound = unbound();
+    assert_eq!(service.accept(&unbound, &CLIENT), Err(KerberosError::Unbound), "for no client's key");
+    // A request that was refused was not used; a byte of it changed, it is none.
+    for at in (0..request.len()).step_by(37) {
+        let mut changed = request.clone();
+        changed[at] ^= 0x40;
+        assert!(service.accept(&changed, &CLIENT).is_err(), "byte {at} of {}", request.len());
+        assert!(service.accept(&request[..at], &CLIENT).is_err(), "the first {at} bytes");
+    }
+    assert!(Ticket::new("rialto/nowhere", &CLIENT).is_err());
+}
+
+/// A request as of a program that knows of no binding.
+fn unbound() -> Vec<u8> {
+    use libgssapi::context::{ClientCtx, CtxFlags};
+    use libgssapi::name::Name;
+    use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_KRB5_PRINCIPAL};
+    let target = Name::new(SERVICE.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).unwrap();
+    let mut context = ClientCtx::new(None, target, CtxFlags::GSS_C_MUTUAL_FLAG, Some(GSS_MECH_KRB5));
+    context.step(None, None).unwrap().unwrap().to_vec()
+}
+
+fn foreign_keys(dir: &Path) {
+    let request = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    let other = Service::new(&dir.join("other"), "TEST.CELL").unwrap();
+    assert!(other.accept(&request, &CLIENT).is_err(), "a ticket for another service");
+    // Of another realm than the cell's.
+    let abroad = Service::new(&dir.join("keytab"), "ELSEWHERE.ORG").unwrap();
+    let vouched = abroad.accept(&Ticket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
+    assert_eq!((&*vouched.name, vouched.is_foreign), ("joe@test.cell", true));
+}
+
+fn short(dir: &Path) {
+    let service = Service::new(&dir.join("keytab"), "TEST.CELL").unwrap();
+    kinit(dir, "3s");
+    let ticket = Ticket::new(SERVICE, &CLIENT).unwrap();
+    // As long as the ticket, and for as long as clocks may differ here.
+    assert!(service.accept(&ticket.request, &CLIENT).unwrap().left <= Duration::from_secs(5));
+    let late = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    std::thread::sleep(Duration::from_secs(7));
+    assert!(service.accept(&late, &CLIENT).is_err(), "its ticket has ended");
+    assert!(Ticket::new(SERVICE, &CLIENT).is_err(), "and gives no other");
+}
