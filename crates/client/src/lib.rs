@@ -36,5 +36,5 @@ pub use identity::{Identity, IdentityError};
 pub use options::Options;
 pub use remote::{CallError, Events, Heard, Remote, Reply};
 pub use session::Session;
-pub use tokens::Tokens;
+pub use tokens::{TicketSource, Tokens};
 pub use volume::Volume;

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dafs::showing::{Line, Shown, Wallet};
-use guard::{Signer, Token};
-use parking_lot::RwLock;
-use types::{Caller, Timestamp};
+use guard::{Public, Signer, Token};
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{Caller, Level, Timestamp};
 
 /// What is left of a token at most when it is renewed: a quarter of a working day.
 const EARLY_SECS: i64 = 9000;
@@ -18,7 +19,25 @@ const EARLY_SECS: i64 = 9000;
 #[derive(Debug, Default)]
 pub struct Tokens {
     kept: RwLock<HashMap<u32, Kept>>,
+    /// Keys of users who are about to show Kerberos tickets for them.
+    coming: Mutex<HashMap<u32, Arc<Signer>>>,
     changes: AtomicU64,
+    /// Held while `changes` grows, for who waits until it does.
+    changing: Mutex<()>,
+    changed: Condvar,
+}
+
+/// Where a user's tickets come from, so that the next token may be had without him.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketSource {
+    /// Who he is on this machine.
+    pub uid: u32,
+    /// His group.
+    pub gid: u32,
+    /// His credential cache, as `KRB5CCNAME` names it.
+    pub cache: String,
+    /// The service that the tickets are for.
+    pub service: String,
 }
 
 #[derive(Clone, Debug)]
@@ -26,22 +45,81 @@ struct Kept {
     bytes: Bytes,
     token: Token,
     client: Arc<Signer>,
+    source: Option<TicketSource>,
+    /// What the cell said to his ticket, for his program.
+    reply: Option<Bytes>,
 }
+
+/// Users whose Kerberos login may be under way.
+const COMING_MAX: usize = 4096;
 
 impl Tokens {
     /// The user has this token from now on, which is bound to the key `client`. False: those bytes are none.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: Bytes, client: Arc<Signer>) -> bool {
+        let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
+        self.insert(uid, bytes, client, source)
+    }
+
+    /// The same, of a token that a ticket from `source` made; `reply` is for the user's program.
+    #[must_use]
+    pub fn put_from(&self, source: TicketSource, bytes: Bytes, client: Arc<Signer>, reply: Bytes) -> bool {
+        let uid = source.uid;
+        let good = self.insert(uid, bytes, client, Some(source));
+        if good && let Some(kept) = self.kept.write().get_mut(&uid) {
+            kept.reply = Some(reply);
+        }
+        good
+    }
+
+    /// What the cell said to the ticket that made the user's token; once.
+    pub fn take_reply(&self, uid: u32) -> Option<Bytes> {
+        self.kept.write().get_mut(&uid)?.reply.take()
+    }
+
+    fn insert(&self, uid: u32, bytes: Bytes, client: Arc<Signer>, source: Option<TicketSource>) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
-        self.kept.write().insert(uid, Kept { bytes, token, client });
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        let source = source.filter(|_| token.level == Level::Kerberos);
+        self.kept.write().insert(uid, Kept { bytes, token, client, source, reply: None });
+        self.note_change();
         true
+    }
+
+    fn note_change(&self) {
+        let _changing = self.changing.lock();
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// Returns when tokens came or went, or after so long.
+    pub fn wait_for_change(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        let mut changing = self.changing.lock();
+        let seen = self.changes();
+        while self.changes() == seen && !self.changed.wait_until(&mut changing, until).timed_out() {}
+    }
+
+    /// The public half of a new key, for which the user will show a ticket.
+    pub fn expect(&self, uid: u32) -> Public {
+        let signer = Arc::new(Signer::random().1);
+        let public = signer.public();
+        let mut coming = self.coming.lock();
+        if coming.len() >= COMING_MAX {
+            coming.clear();
+        }
+        coming.insert(uid, signer);
+        public
+    }
+
+    /// The key that the user was told of last; once.
+    pub fn expected(&self, uid: u32) -> Option<Arc<Signer>> {
+        self.coming.lock().remove(&uid)
     }
 
     /// The user has none from now on. Says whether he had.
     pub fn remove(&self, uid: u32) -> bool {
         let had = self.kept.write().remove(&uid).is_some();
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.note_change();
         had
     }
 
@@ -52,15 +130,33 @@ impl Tokens {
 
     /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and they may be. With what renewing needs.
     pub fn to_renew(&self, now: Timestamp) -> Vec<(u32, Bytes, Arc<Signer>)> {
-        let due = |token: &Token| {
-            let left = token.expires - now.secs;
-            // A renewed one counts as issued when the first was, so its whole time says little.
-            let early = ((token.expires - token.issued) / 4).min(EARLY_SECS);
-            left > 0 && left <= early && token.renewable > token.expires
-        };
         let kept = self.kept.read();
-        let due = kept.iter().filter(|(_, kept)| due(&kept.token));
+        let due = kept.iter().filter(|(_, kept)| kept.is_due(now) && kept.token.renewable > kept.token.expires);
         due.map(|(uid, kept)| (*uid, kept.bytes.clone(), Arc::clone(&kept.client))).collect()
+    }
+
+    /// Whose tokens are due and end for good with their tickets: where newer tickets may be.
+    pub fn to_get_anew(&self, now: Timestamp) -> Vec<TicketSource> {
+        let kept = self.kept.read();
+        let due = kept.values().filter(|kept| kept.is_due(now) && kept.token.renewable <= kept.token.expires);
+        due.filter_map(|kept| kept.source.clone()).collect()
+    }
+
+    /// How long what is due can wait to be looked at: an eighth of what the shortest token has left, between a second and `at_most`.
+    pub fn next_look(&self, now: Timestamp, at_most: Duration) -> Duration {
+        let kept = self.kept.read();
+        let left = kept.values().map(|kept| kept.token.expires - now.secs).filter(|left| *left > 0).min();
+        let wait = left.and_then(|left| u64::try_from(left / 8).ok()).map(Duration::from_secs);
+        wait.map_or(at_most, |wait| wait.clamp(Duration::from_secs(1), at_most))
+    }
+}
+
+impl Kept {
+    fn is_due(&self, now: Timestamp) -> bool {
+        let left = self.token.expires - now.secs;
+        // A renewed one counts as issued when the first was, so its whole time says little.
+        let early = ((self.token.expires - self.token.issued) / 4).min(EARLY_SECS);
+        left > 0 && left <= early
     }
 }
 
@@ -79,7 +175,7 @@ impl Wallet for Tokens {
 
 #[cfg(test)]
 mod tests {
-    use types::{Level, PrincipalId};
+    use types::PrincipalId;
 
     use super::*;
 

@@ -172,7 +172,7 @@ fn row_of_cell(call: &CellCall) -> Row {
 fn row_of_auth(call: &AuthCall) -> Row {
     match call {
         // It is what shows who one is.
-        AuthCall::Password { .. } => Row::Anybody,
+        AuthCall::Password { .. } | AuthCall::Kerberos { .. } => Row::Anybody,
         AuthCall::Attest { .. } | AuthCall::Renew { .. } => Row::Proved,
         AuthCall::SetPassword { .. } => Row::Record,
     }

@@ -79,6 +79,8 @@ pub struct Vouched {
 pub struct Service {
     realm: String,
     keys: Cred,
+    /// Users that the cell does not know are made at their first login.
+    pub creates: bool,
 }
 
 impl fmt::Debug for Service {
@@ -88,18 +90,18 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// With the keys in this file. Users of `realm` are the cell's own.
+    /// With the keys in this file. Users of `realm` are the cell's own. `creates` as in the field.
     ///
     /// # Errors
     /// A file that is none, or has no keys, or cannot be read.
-    pub fn new(keytab: &Path, realm: &str) -> Result<Service, KerberosError> {
+    pub fn new(keytab: &Path, realm: &str, creates: bool) -> Result<Service, KerberosError> {
         let bad = || KerberosError::Keytab(keytab.to_owned());
         let place = CString::new(format!("FILE:{}", keytab.to_str().ok_or_else(bad)?)).map_err(|_| bad())?;
         if !mem::kerberos::accept_with(&place) {
             return Err(bad());
         }
         let keys = Cred::acquire(None, None, CredUsage::Accept, Some(&krb5()?))?;
-        Ok(Service { realm: realm.to_owned(), keys })
+        Ok(Service { realm: realm.to_owned(), keys, creates })
     }
 
     /// Who made the request, for the client with this key. Takes some hundred microseconds; the library keeps a file of requests that it has seen.
@@ -192,7 +194,16 @@ mod tests {
         assert_eq!(of("Joe@EXAMPLE.ORG"), own("Joe"));
         assert_eq!(of("joe@OTHER.ORG"), Some(("joe@other.org".to_owned(), true)));
         assert_eq!(of("Joe@OTHER.ORG"), Some(("Joe@other.org".to_owned(), true)));
-        for none in ["joe", "joe@example.org", "@EXAMPLE.ORG", "joe\\@x@EXAMPLE.ORG", "a:b@EXAMPLE.ORG", "a@b@EXAMPLE.ORG", "17@EXAMPLE.ORG", ""] {
+        for none in [
+            "joe",
+            "joe@example.org",
+            "@EXAMPLE.ORG",
+            "joe\\@x@EXAMPLE.ORG",
+            "a:b@EXAMPLE.ORG",
+            "a@b@EXAMPLE.ORG",
+            "17@EXAMPLE.ORG",
+            "",
+        ] {
             assert_eq!(of(none), None, "{none}");
         }
     }

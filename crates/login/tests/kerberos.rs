@@ -1,80 +1,17 @@
 //! Tickets of a real realm: MIT's KDC, on a port of the loopback interface that is free. The library reads its configuration from the environment, so the
 //! test runs itself once more, in a process that has it.
 
-use std::fs;
-use std::net::UdpSocket;
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod realm;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use login::{KerberosError, Service, Ticket};
+use realm::{KDC, command, kinit, realm};
 
 const INNER: &str = "RIALTO_TEST_REALM";
-const KDC: &str = "/usr/sbin/krb5kdc";
-
-struct Kdc(Child);
-
-impl Drop for Kdc {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(dir: &Path, program: &str, args: &[&str]) {
-    let output = command(dir, program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn command(dir: &Path, program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env("KRB5_CONFIG", dir.join("krb5.conf")).env("KRB5_KDC_PROFILE", dir.join("kdc.conf"));
-    command.env("KRB5CCNAME", format!("FILE:{}", dir.join("joe").display())).env("KRB5RCACHEDIR", dir);
-    command.stdin(Stdio::null());
-    command
-}
-
-/// A realm with a user and the service `rialto/test.cell`, whose keys are in `keytab`; `other` is another key of the same name.
-fn realm(dir: &Path) -> Kdc {
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let at = dir.display();
-    let conf = format!(
-        "[libdefaults]\ndefault_realm = TEST.CELL\ndns_lookup_kdc = false\ndns_lookup_realm = false\nrdns = false\nclockskew = 2\n\
-         [realms]\nTEST.CELL = {{\nkdc = 127.0.0.1:{port}\n}}\n"
-    );
-    fs::write(dir.join("krb5.conf"), conf).unwrap();
-    let conf = format!(
-        "[kdcdefaults]\nkdc_listen = 127.0.0.1:{port}\nkdc_tcp_listen = 127.0.0.1:{port}\n\
-         [realms]\nTEST.CELL = {{\ndatabase_name = {at}/principal\nkey_stash_file = {at}/stash\nacl_file = {at}/acl\n}}\n"
-    );
-    fs::write(dir.join("kdc.conf"), conf).unwrap();
-    run(dir, "/usr/sbin/kdb5_util", &["create", "-s", "-P", "master of the test"]);
-    for query in [
-        "addprinc -pw opensesame joe".to_owned(),
-        "addprinc -randkey rialto/test.cell".to_owned(),
-        format!("ktadd -k {at}/keytab rialto/test.cell"),
-        "addprinc -randkey rialto/other.cell".to_owned(),
-        format!("ktadd -k {at}/other rialto/other.cell"),
-    ] {
-        run(dir, "/usr/sbin/kadmin.local", &["-q", &query]);
-    }
-    let kdc = command(dir, KDC).args(["-n", "-P"]).arg(dir.join("pid")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let kdc = Kdc(kdc.unwrap());
-    let until = Instant::now() + Duration::from_secs(60);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until, "the KDC does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    kdc
-}
-
-/// Gets a ticket-granting ticket for joe that lives for so long.
-fn kinit(dir: &Path, life: &str) {
-    let mut kinit = command(dir, "/usr/bin/kinit");
-    let mut kinit = kinit.args(["-l", life, "joe"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    std::io::Write::write_all(&mut kinit.stdin.take().unwrap(), b"opensesame\n").unwrap();
-    assert!(kinit.wait().unwrap().success(), "kinit");
-}
 
 #[test]
 fn tickets_of_a_real_realm() {
@@ -97,8 +34,11 @@ const CLIENT: [u8; 32] = [7; 32];
 const SERVICE: &str = "rialto/test.cell";
 
 fn with_tickets(dir: &Path) {
-    assert!(matches!(Service::new(&dir.join("nothing"), "TEST.CELL"), Err(KerberosError::Library(_))), "no keytab");
-    let service = Service::new(&dir.join("keytab"), "TEST.CELL").unwrap();
+    assert!(
+        matches!(Service::new(&dir.join("nothing"), "TEST.CELL", false), Err(KerberosError::Library(_))),
+        "no keytab"
+    );
+    let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
     let ticket = || Ticket::new(SERVICE, &CLIENT);
     assert!(matches!(ticket(), Err(KerberosError::Library(_))), "nobody has called kinit");
     kinit(dir, "1h");
@@ -150,16 +90,16 @@ fn unbound() -> Vec<u8> {
 
 fn foreign_keys(dir: &Path) {
     let request = Ticket::new(SERVICE, &CLIENT).unwrap().request;
-    let other = Service::new(&dir.join("other"), "TEST.CELL").unwrap();
+    let other = Service::new(&dir.join("other"), "TEST.CELL", false).unwrap();
     assert!(other.accept(&request, &CLIENT).is_err(), "a ticket for another service");
     // Of another realm than the cell's.
-    let abroad = Service::new(&dir.join("keytab"), "ELSEWHERE.ORG").unwrap();
+    let abroad = Service::new(&dir.join("keytab"), "ELSEWHERE.ORG", false).unwrap();
     let vouched = abroad.accept(&Ticket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
     assert_eq!((&*vouched.name, vouched.is_foreign), ("joe@test.cell", true));
 }
 
 fn short(dir: &Path) {
-    let service = Service::new(&dir.join("keytab"), "TEST.CELL").unwrap();
+    let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
     kinit(dir, "3s");
     let ticket = Ticket::new(SERVICE, &CLIENT).unwrap();
     // As long as the ticket, and for as long as clocks may differ here.

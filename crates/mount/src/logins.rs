@@ -3,6 +3,7 @@
 //! | name | read | set |
 //! |---|---|---|
 //! | `system.rialto.login` | | JSON: `{"user": NAME, "password": TEXT}`, or `{"attest": true}`: by what the connection says |
+//! | `system.rialto.kerberos` | JSON: `{"client": HEX}`, a key for which a ticket is to be shown; after that was done `{"reply": HEX}` as well | a line of JSON, `{"cache": NAME, "service": NAME}`, and behind it the request as it is |
 //! | `system.rialto.logout` | | anything: the token is forgotten |
 //! | `system.rialto.tokens` | JSON: the token of who asks, or `null` | |
 //! | `system.rialto.passwd` | | JSON: `{"user": NAME, "old": TEXT, "new": TEXT}`; `old` is left out by administrators |
@@ -13,11 +14,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use client::TicketSource;
 use guard::Signer;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use types::{Answer, AuthCall, Caller, Secret, Timestamp, Who};
-use venus::{Request, Venus, Volumes};
+use types::limits::KERBEROS_BYTES_MAX;
+use types::{Answer, AuthCall, Caller, Fault, Secret, Timestamp, Who};
+use venus::{Error, Request, Venus, Volumes};
 use zeroize::Zeroize;
 
 use crate::dispatch::{Refusal, Task};
@@ -26,6 +29,7 @@ use crate::dispatch::{Refusal, Task};
 #[derive(Clone, Copy)]
 pub(crate) enum Login {
     In,
+    Kerberos,
     Out,
     Tokens,
     Password,
@@ -35,6 +39,7 @@ impl Login {
     pub fn of(name: &[u8]) -> Option<Login> {
         match name.strip_prefix(b"system.rialto.")? {
             b"login" => Some(Login::In),
+            b"kerberos" => Some(Login::Kerberos),
             b"logout" => Some(Login::Out),
             b"tokens" => Some(Login::Tokens),
             b"passwd" => Some(Login::Password),
@@ -45,9 +50,17 @@ impl Login {
 
 impl Task<'_> {
     pub(crate) fn login_value(&self, wanted: Login) -> Result<Bytes, Refusal> {
-        let Login::Tokens = wanted else { return Err(Refusal(Errno::NODATA)) };
         let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
-        let shown = tokens.of(self.request().caller.uid).map(|token| {
+        let uid = self.request().caller.uid;
+        match wanted {
+            Login::Tokens => {}
+            Login::Kerberos => {
+                let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
+                return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply }).to_string().into());
+            }
+            Login::In | Login::Out | Login::Password => return Err(Refusal(Errno::NODATA)),
+        }
+        let shown = tokens.of(uid).map(|token| {
             json!({
                 "cell": token.cell, "user": token.name, "id": token.principal.0, "level": format!("{:?}", token.level).to_lowercase(),
                 "issued": token.issued, "expires": token.expires, "renewable": token.renewable,
@@ -59,6 +72,7 @@ impl Task<'_> {
     pub(crate) fn set_login(&self, wanted: Login, value: &[u8]) -> Result<(), Refusal> {
         match wanted {
             Login::In => self.log_in(&mut parsed(value)?)?,
+            Login::Kerberos => self.show_ticket(value)?,
             Login::Out => {
                 self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?.remove(self.request().caller.uid);
                 self.on.volumes.forget_rights();
@@ -87,14 +101,59 @@ impl Task<'_> {
         } else {
             AuthCall::Password { name: text(said, "user")?, password: secret(text(said, "password")?), client }
         };
-        let answer = self.venus().auth(&self.request(), call)?;
-        let Answer::Token(token) = answer else { return Err(Refusal(Errno::PROTO)) };
+        let Answer::Token(token) = self.shown(call)? else { return Err(Refusal(Errno::PROTO)) };
         if !tokens.put(self.request().caller.uid, token, signer) {
             return Err(Refusal(Errno::PROTO));
         }
         volumes.forget_rights();
         Ok(())
     }
+
+    /// The answer to who shows who he is. A token that has ended would be in his way, and is forgotten.
+    fn shown(&self, call: AuthCall) -> Result<Answer, Refusal> {
+        let request = self.request();
+        let answer = match self.venus().auth(&request, call.clone()) {
+            Err(Error::Fault(Fault::TokenExpired | Fault::TokenRefused)) => {
+                if let Some(tokens) = self.on.volumes.tokens() {
+                    tokens.remove(request.caller.uid);
+                }
+                self.venus().auth(&request, call)
+            }
+            answer => answer,
+        };
+        Ok(answer?)
+    }
+
+    /// What a user's program says of his ticket, and the ticket.
+    fn show_ticket(&self, value: &[u8]) -> Result<(), Refusal> {
+        let volumes = &self.on.volumes;
+        let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+        let end = value.iter().position(|byte| *byte == b'\n').ok_or(Errno::INVAL)?;
+        let (said, request) = value.split_at(end);
+        let mut said = parsed(said)?;
+        let request = request.strip_prefix(b"\n").unwrap_or_default().to_vec();
+        if request.len() > KERBEROS_BYTES_MAX {
+            return Err(Refusal(Errno::MSGSIZE));
+        }
+        let caller = self.request().caller.clone();
+        let signer = tokens.expected(caller.uid).ok_or(Errno::STALE)?;
+        let call = AuthCall::Kerberos { request, client: signer.public() };
+        let Answer::Ticket { token, reply } = self.shown(call)? else {
+            return Err(Refusal(Errno::PROTO));
+        };
+        let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
+        let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service };
+        if !tokens.put_from(source, token, signer, reply) {
+            return Err(Refusal(Errno::PROTO));
+        }
+        volumes.forget_rights();
+        Ok(())
+    }
+}
+
+/// As text.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Asks for newer tokens for those that end soon. Now and then, in a thread that may wait.

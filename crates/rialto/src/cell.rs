@@ -140,6 +140,23 @@ pub struct CellConfig {
     /// Instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Given>,
+    /// Whether users may log in with tickets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kerberos: Option<Kerberos>,
+}
+
+/// The cell in a Kerberos realm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kerberos {
+    /// The keys of `rialto/CELL` (or `afs/CELL`), as `kadmin ktadd` writes them. Relative to the cell's directory, or absolute.
+    pub keytab: PathBuf,
+    /// Whose users are the cell's, by the same name; others are `user@realm` [default: the cell's name in capitals].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realm: Option<String>,
+    /// Whether users that the cell does not know are made at their first login.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub create: bool,
 }
 
 /// A given certificate. Paths are relative to the cell's directory, or absolute.
@@ -268,7 +285,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted and certificate")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, certificate and kerberos")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -313,11 +330,13 @@ impl CellDir {
             clear: new.clear,
             trusted: new.trusted,
             certificate: None,
+            kerberos: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
              # trusted = [\"10.1.0.0/16\"] believes such machines who asks there; users of all others log in.\n\
+             # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\

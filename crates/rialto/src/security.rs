@@ -12,10 +12,10 @@ use std::time::{Duration, SystemTime};
 use client::Options;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
-use login::Mint;
+use login::{Mint, Service};
 use server::ServerConfig;
 
-use crate::cell::CellDir;
+use crate::cell::{CellDir, Kerberos};
 use crate::failure::{Doing, Failure};
 
 /// The environment's wish for clear text, for scripts that start many cells.
@@ -80,6 +80,21 @@ pub fn mint(cell: &CellDir) -> Result<Arc<Mint>, Failure> {
         keys.make().doing(what)?;
     }
     Ok(Arc::new(Mint::new(&cell.config.name, Arc::new(keys))))
+}
+
+/// Who looks at Kerberos tickets for the cell; `None`: nobody.
+///
+/// # Errors
+/// A keytab that cannot be used.
+pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
+    let Some(Kerberos { keytab, realm, create }) = &cell.config.kerberos else { return Ok(None) };
+    let keytab = cell.dir().join(keytab);
+    let realm = realm.clone().unwrap_or_else(|| cell.config.name.to_uppercase());
+    let service = Service::new(&keytab, &realm, *create).map_err(|error| {
+        Failure::new(format!("reading the keytab {}", keytab.display()), error)
+            .mend("'klist -k FILE' shows what is in one; 'kadmin -q \"ktadd -k FILE rialto/CELL\"' writes it")
+    })?;
+    Ok(Some(Arc::new(service)))
 }
 
 /// The authority of the cell in `dir`, or the one that is known by this name, or else the first that is shown.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{Endpoint, Options};
 use fabric::tls::ServerTls;
 use guard::Network;
-use login::Mint;
+use login::{Mint, Service};
 use store::OpenOptions;
 use types::Name;
 
@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub clear: bool,
     /// Who makes tokens and looks at them; `None`: nobody, so a name counts or nothing.
     pub mint: Option<Arc<Mint>>,
+    /// Who looks at Kerberos tickets; `None`: nobody.
+    pub kerberos: Option<Arc<Service>>,
     /// Hosts that may say who asks, also without TLS: whoever has such an address is believed.
     pub trusted: Vec<Network>,
     /// What the cell is called, for people.
@@ -86,6 +88,7 @@ impl ServerConfig {
             tls: None,
             clear: false,
             mint: None,
+            kerberos: None,
             trusted: Vec::new(),
             cell_name: None,
             name: None,

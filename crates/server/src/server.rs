@@ -245,7 +245,7 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     let me = cell::me(config, vice.me().id, endpoints);
     vice.is_called(me.clone());
     if let Some(mint) = &config.mint {
-        vice.has_mint(Arc::clone(mint));
+        vice.has_mint(Arc::clone(mint), config.kerberos.clone());
     }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
     let pause = if joining.is_here() { joining.attempt(vice)? } else { Duration::ZERO };

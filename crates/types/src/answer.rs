@@ -128,6 +128,8 @@ pub enum Answer {
     Subdomain { at: Revision, groups: Vec<PrincipalId> },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Bytes),
+    /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that took it.
+    Ticket { token: Bytes, reply: Bytes },
 }
 
 impl Answer {

@@ -56,6 +56,14 @@ pub enum AuthCall {
         /// The client's key.
         client: [u8; 32],
     },
+    /// With a Kerberos ticket. Answer: `Ticket`; `AccessDenied` if it is not good for this client, `NoPrincipal` if the cell knows no such user, `Unsupported` where the
+    /// server has no keytab.
+    Kerberos {
+        /// A GSS-API token, at most [`crate::limits::KERBEROS_BYTES_MAX`] bytes.
+        request: Vec<u8>,
+        /// The client's key, to which the request is bound.
+        client: [u8; 32],
+    },
     /// By who the connection says that he is: for a token to take elsewhere. Answer: `Token`; `NoPrincipal` if he is none.
     Attest {
         /// The client's key.

@@ -20,6 +20,8 @@ pub const CELL_BYTES_MAX: usize = 253;
 pub const PRINCIPAL_NAME_BYTES_MAX: usize = 63;
 /// Of a token: names of cell and principal, keys, times and a signature.
 pub const TOKEN_BYTES_MAX: usize = 1024;
+/// Of a Kerberos request: a ticket with the authorizations of a large directory is that large (MIT and Windows stop at 48,000).
+pub const KERBEROS_BYTES_MAX: usize = 48_000;
 /// Bytes of a password.
 pub const PASSWORD_BYTES_MIN: usize = 8;
 /// A sentence, and no work for who hashes it.

@@ -81,7 +81,8 @@ fn may(call: &Call) -> May {
             | P::PtsNumbers
             | P::PtsMax
             | P::ServerReport
-            | P::AuthPassword,
+            | P::AuthPassword
+            | P::AuthKerberos,
         ) => May::Everybody,
         _ => May::Depends,
     }

@@ -10,6 +10,7 @@ use types::{
     Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Revision, Status, VnodeSlots, VolumeId, VolumeStatus,
 };
 
+use super::auth::{get_ticket, put_ticket};
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
 use super::pts::{get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain};
@@ -133,6 +134,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Token(token) => {
             to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
         }
+        Answer::Ticket { token, reply } => put_ticket(to, token, reply),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -281,6 +283,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
             Answer::Token(from.owned(length)?)
         }
+        AnswerKind::Ticket => get_ticket(from)?,
         AnswerKind::Report => {
             let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
             Answer::Report(from.text(length)?)

@@ -1,7 +1,7 @@
 //! Messages of who shows who he is.
 
-use types::limits::{PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX};
-use types::{AuthCall, Behalf, Call, Secret};
+use types::limits::{KERBEROS_BYTES_MAX, PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX};
+use types::{Answer, AuthCall, Behalf, Call, Secret};
 
 use super::Procedure;
 use super::cell::{get_text, put_text};
@@ -10,6 +10,7 @@ use crate::WireError;
 use crate::wire::{Reader, Writer};
 
 const NAME: &str = "bytes of a principal's name";
+const TICKET: &str = "bytes of a Kerberos message";
 const PASSWORD: &str = "bytes of a password";
 
 fn put_secret<'w>(to: &'w mut Writer, secret: &Secret) -> &'w mut Writer {
@@ -19,6 +20,18 @@ fn put_secret<'w>(to: &'w mut Writer, secret: &Secret) -> &'w mut Writer {
 fn get_secret(from: &mut Reader<'_>) -> Result<Secret, WireError> {
     let length = from.length16(PASSWORD, PASSWORD_BYTES_MAX)?;
     Ok(Secret::new(from.bytes(length)?.to_vec()))
+}
+
+pub(super) fn put_ticket(to: &mut Writer, token: &[u8], reply: &[u8]) {
+    to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
+    to.length16(TICKET, reply.len(), KERBEROS_BYTES_MAX).raw(reply);
+}
+
+pub(super) fn get_ticket(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+    let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
+    let token = from.owned(length)?;
+    let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
+    Ok(Answer::Ticket { token, reply: from.owned(length)? })
 }
 
 pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &AuthCall) {
@@ -32,6 +45,9 @@ pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &Auth
         }
         AuthCall::Attest { client } => {
             to.raw(client);
+        }
+        AuthCall::Kerberos { request, client } => {
+            to.length16(TICKET, request.len(), KERBEROS_BYTES_MAX).raw(request).raw(client);
         }
         AuthCall::Renew { token } => {
             to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
@@ -55,6 +71,10 @@ pub(super) fn get_auth_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
             client: from.array()?,
         },
         Procedure::AuthAttest => AuthCall::Attest { client: from.array()? },
+        Procedure::AuthKerberos => {
+            let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
+            AuthCall::Kerberos { request: from.bytes(length)?.to_vec(), client: from.array()? }
+        }
         Procedure::AuthRenew => {
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
             AuthCall::Renew { token: from.bytes(length)?.to_vec() }

@@ -280,9 +280,11 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::PtsEntries
         | Procedure::PtsMax
         | Procedure::PtsSetMax => get_pts_call(from, procedure)?,
-        Procedure::AuthPassword | Procedure::AuthAttest | Procedure::AuthRenew | Procedure::AuthSetPassword => {
-            get_auth_call(from, procedure)?
-        }
+        Procedure::AuthPassword
+        | Procedure::AuthAttest
+        | Procedure::AuthKerberos
+        | Procedure::AuthRenew
+        | Procedure::AuthSetPassword => get_auth_call(from, procedure)?,
     })
 }
 

@@ -119,6 +119,7 @@ wire_numbers! {
         AuthAttest = 97,
         AuthRenew = 98,
         AuthSetPassword = 99,
+        AuthKerberos = 100,
     }
 }
 
@@ -163,6 +164,7 @@ wire_numbers! {
         Principals = 37,
         Names = 38,
         Token = 40,
+        Ticket = 60,
         Subdomain = 39,
     }
 }
@@ -228,6 +230,7 @@ impl Procedure {
         match call {
             AuthCall::Password { .. } => Procedure::AuthPassword,
             AuthCall::Attest { .. } => Procedure::AuthAttest,
+            AuthCall::Kerberos { .. } => Procedure::AuthKerberos,
             AuthCall::Renew { .. } => Procedure::AuthRenew,
             AuthCall::SetPassword { .. } => Procedure::AuthSetPassword,
         }
@@ -365,6 +368,7 @@ impl Procedure {
             }
             Procedure::CellSubdomain => AnswerKind::Subdomain,
             Procedure::AuthPassword | Procedure::AuthAttest | Procedure::AuthRenew => AnswerKind::Token,
+            Procedure::AuthKerberos => AnswerKind::Ticket,
             Procedure::PtsNames
             | Procedure::PtsNumbers
             | Procedure::PtsMembership
@@ -418,6 +422,7 @@ impl AnswerKind {
             Answer::Names { .. } => AnswerKind::Names,
             Answer::Subdomain { .. } => AnswerKind::Subdomain,
             Answer::Token(_) => AnswerKind::Token,
+            Answer::Ticket { .. } => AnswerKind::Ticket,
         }
     }
 
@@ -448,6 +453,7 @@ impl AnswerKind {
             | AnswerKind::LockTest
             | AnswerKind::Report
             | AnswerKind::Token
+            | AnswerKind::Ticket
             | AnswerKind::Volumes
             | AnswerKind::Partitions
             | AnswerKind::Part

@@ -115,6 +115,8 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
             client
         }),
         any::<[u8; 32]>().prop_map(|client| AuthCall::Attest { client }),
+        (vec(any::<u8>(), 0..200), any::<[u8; 32]>())
+            .prop_map(|(request, client)| AuthCall::Kerberos { request, client }),
         vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token }),
         (text(), of(secret()), secret()).prop_map(|(name, old, new)| AuthCall::SetPassword { name, old, new }),
     ];
@@ -142,5 +144,8 @@ pub(super) fn answers() -> impl Strategy<Value = Answer> {
             .prop_map(|(principals, end)| Answer::Principals { principals, end }),
         (vec((id(), text()), 0..20), any::<bool>()).prop_map(|(names, end)| Answer::Names { names, end }),
         (revision(), vec(id(), 0..100)).prop_map(|(at, groups)| Answer::Subdomain { at, groups }),
+        vec(any::<u8>(), 0..100).prop_map(|token| Answer::Token(token.into())),
+        (vec(any::<u8>(), 0..100), vec(any::<u8>(), 0..100))
+            .prop_map(|(token, reply)| Answer::Ticket { token: token.into(), reply: reply.into() }),
     ]
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::fs::tree;
+use super::kerberos;
 use crate::failure::{Doing, Failure};
 use crate::show;
 
@@ -36,10 +37,13 @@ EXAMPLES
     rialto login joe               asks for the password
     rialto login joe --password-stdin < FILE
     rialto login                   as the user that this machine's server knows you as
+    rialto login --kerberos        with the ticket that 'kinit' got
     rialto login joe --path /afs/example.org      to another cell
 
 The mount keeps the token, for all your processes on this machine, until it ends (10 hours;
-it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it.
+it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. One that a ticket
+made ends with the ticket; before it does, the mount looks for a newer one in the same
+credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
 
 EXIT CODES
     0  logged in
@@ -55,6 +59,15 @@ pub struct Login {
     /// Reads the password from standard input, up to the end of its first line.
     #[arg(long, requires = "user")]
     password_stdin: bool,
+    /// With a Kerberos ticket.
+    #[arg(long, short, conflicts_with = "user")]
+    kerberos: bool,
+    /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or afs/CELL]
+    #[arg(long, value_name = "NAME", requires = "kerberos")]
+    service: Option<String>,
+    /// Renews the ticket first, if it can be renewed.
+    #[arg(long, requires = "kerberos")]
+    renew: bool,
     #[command(flatten)]
     tree: Tree,
 }
@@ -62,6 +75,13 @@ pub struct Login {
 impl Login {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
+        if self.kerberos {
+            if self.renew {
+                kerberos::renew_ticket();
+            }
+            kerberos::log_in(&place, self.service.as_deref())?;
+            return logged_in(&place);
+        }
         let said = match &self.user {
             Some(user) => {
                 let password = password(&format!("Password for {user}: "), self.password_stdin)?;
@@ -82,11 +102,15 @@ impl Login {
                 _ => failure,
             }
         })?;
-        if let Some(token) = token(&place)? {
-            println!("logged in to {} as {}: ends {}", token.cell, token.user, when(token.expires));
-        }
-        Ok(ExitCode::SUCCESS)
+        logged_in(&place)
     }
+}
+
+fn logged_in(place: &Path) -> Result<ExitCode, Failure> {
+    if let Some(token) = token(place)? {
+        println!("logged in to {} as {}: ends {}", token.cell, token.user, when(token.expires));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn explained(error: Errno) -> String {

@@ -6,6 +6,7 @@ mod doctor;
 mod down;
 mod forerunner;
 mod fs;
+mod kerberos;
 mod logins;
 mod man;
 mod mount;

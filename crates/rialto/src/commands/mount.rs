@@ -14,6 +14,7 @@ use serde_json::Value;
 use types::{Answer, Call, Caller, Fault, Name, Timestamp};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
+use super::kerberos;
 use crate::ask::endpoint;
 use crate::cell::{CellDir, MountRecords, VOLUME, Where};
 use crate::cells::Cells;
@@ -222,7 +223,7 @@ impl Mount {
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
-        keep_tokens(&volumes, &mounted)?;
+        keep_tokens(&volumes, &mounted, at.to_owned())?;
         wait_for_end(&mounted)?;
         tracing::info!(at = %at.display(), "unmounted");
         drop(told);
@@ -322,16 +323,24 @@ impl Mount {
 /// How often tokens are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
 /// Tokens that end soon are renewed, as long as the tree is mounted.
-fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>) -> Result<(), Failure> {
+fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>, at: PathBuf) -> Result<(), Failure> {
+    let Some(tokens) = volumes.tokens().cloned() else { return Ok(()) };
     let (volumes, mounted) = (Arc::downgrade(volumes), Arc::downgrade(mounted));
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
         loop {
-            std::thread::sleep(LOOK);
+            tokens.wait_for_change(tokens.next_look(now(), LOOK));
             let (Some(volumes), Some(mounted)) = (volumes.upgrade(), mounted.upgrade()) else { return };
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let now = Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos());
-            renew_tokens(&volumes, mounted.venus(), now);
+            renew_tokens(&volumes, mounted.venus(), now());
+            let sources = tokens.to_get_anew(now());
+            // Their processes ask the tree, and who unmounts it does not wait for them.
+            drop((volumes, mounted));
+            kerberos::log_in_again(&sources, &at);
         }
     });
     keeping.map(drop).doing(|| "watching over tokens".to_owned())

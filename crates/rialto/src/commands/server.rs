@@ -77,6 +77,7 @@ impl Server {
         let mut config = config(cell);
         let renewal = security::secure_server(cell, &mut config)?;
         config.mint = Some(security::mint(cell)?);
+        config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         if let (Some(renewal), Some(tls)) = (renewal, config.tls.clone()) {
             let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(&tls));

@@ -1,9 +1,13 @@
 //! Who shows who he is, and gets a token for it (`docs/access.md`). What is kept of passwords lies in the cell's database, so who has none asks who has it.
 
 use celldb::CellDb;
-use login::{Mint, Passwords, Request};
+use guard::{Asker, Cps};
+use login::{Mint, Passwords, Request, Service};
 use std::sync::Arc;
-use types::{Answer, AuthCall, Behalf, Fault, Level, Principal, PrincipalId, Secret, WhichPrincipal};
+use types::{
+    Answer, AuthCall, Behalf, Fault, Level, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
+    WhichPrincipal,
+};
 
 use super::Outcome;
 use crate::Vice;
@@ -14,12 +18,13 @@ use crate::service::Ask;
 pub(crate) struct Desk {
     mint: Arc<Mint>,
     passwords: Passwords,
+    kerberos: Option<Arc<Service>>,
 }
 
 impl Vice {
-    /// Who makes tokens. Once, before anybody asks.
-    pub fn has_mint(&self, mint: Arc<Mint>) {
-        if self.desk.set(Desk { mint, passwords: Passwords::default() }).is_err() {
+    /// Who makes tokens, and who looks at tickets. Once, before anybody asks.
+    pub fn has_mint(&self, mint: Arc<Mint>, kerberos: Option<Arc<Service>>) {
+        if self.desk.set(Desk { mint, passwords: Passwords::default(), kerberos }).is_err() {
             tracing::error!("a second mint is not used");
         }
     }
@@ -37,6 +42,7 @@ impl Vice {
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
                 desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, Level::Attested, *client)?
             }
+            AuthCall::Kerberos { request, client } => desk.with_ticket(ask, db, request, *client)?,
             AuthCall::Renew { token } => desk.renewed(ask, token)?,
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
@@ -101,7 +107,7 @@ impl Vice {
                 db.access().set_secret(who.id, &kept)?;
                 Ok(Answer::Done)
             }
-            AuthCall::Attest { .. } | AuthCall::Renew { .. } => Err(Fault::Invalid),
+            AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => Err(Fault::Invalid),
         }
     }
 
@@ -116,10 +122,45 @@ impl Vice {
 
 impl Desk {
     fn token(&self, ask: &Ask<'_>, who: &Principal, level: Level, client: [u8; 32]) -> Result<Answer, Fault> {
+        Ok(Answer::Token(self.issue(ask, who, level, client, None)?.into()))
+    }
+
+    fn issue(
+        &self,
+        ask: &Ask<'_>,
+        who: &Principal,
+        level: Level,
+        client: [u8; 32],
+        ends: Option<i64>,
+    ) -> Result<Vec<u8>, Fault> {
         let (principal, name) = (who.id, who.name.clone());
-        let request = Request { principal, name, level, client, not_before: who.tokens_after, ends: None };
-        let token = self.mint.issue(&request, ask.wall).ok_or(Fault::Unsupported)?;
-        Ok(Answer::Token(token.into()))
+        let request = Request { principal, name, level, client, not_before: who.tokens_after, ends };
+        self.mint.issue(&request, ask.wall).ok_or(Fault::Unsupported)
+    }
+
+    /// A token that ends with the ticket at the latest.
+    fn with_ticket(&self, ask: &Ask<'_>, db: &dyn CellDb, request: &[u8], client: [u8; 32]) -> Result<Answer, Fault> {
+        let service = self.kerberos.as_ref().ok_or(Fault::Unsupported)?;
+        let host = ask.caller.who.host;
+        let vouched = service.accept(request, &client).map_err(|error| {
+            tracing::info!(?host, %error, "a Kerberos ticket is refused");
+            Fault::AccessDenied
+        })?;
+        let named = WhichPrincipal::Name(vouched.name.clone());
+        let who = match db.access().principal(&named)? {
+            None if service.creates => Some(make_user(db, &vouched.name)?),
+            found => found,
+        };
+        let Some(who) = who.filter(is_user) else {
+            tracing::info!(?host, name = vouched.name, "a Kerberos ticket names nobody of the cell");
+            return Err(Fault::NoPrincipal);
+        };
+        if who.locked {
+            return Err(Fault::AccessDenied);
+        }
+        let ends = ask.wall.secs.saturating_add_unsigned(vouched.left.as_secs());
+        let token = self.issue(ask, &who, Level::Kerberos, client, Some(ends))?;
+        Ok(Answer::Ticket { token: token.into(), reply: vouched.reply.into() })
     }
 
     fn renewed(&self, ask: &Ask<'_>, bytes: &[u8]) -> Result<Answer, Fault> {
@@ -135,4 +176,18 @@ impl Desk {
 
 fn is_user(principal: &Principal) -> bool {
     !principal.id.is_group() && principal.id != PrincipalId::ANONYMOUS
+}
+
+/// A user of the cell whom a realm has vouched for. Somebody else may have been quicker.
+fn make_user(db: &dyn CellDb, name: &str) -> Result<Principal, Fault> {
+    let new =
+        NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
+    let cps = Cps::new(PrincipalId::ANONYMOUS, Level::Server, [PrincipalId::ADMINISTRATORS]);
+    let superuser = Asker { principal: PrincipalId::ANONYMOUS, cps };
+    match db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }) {
+        Ok(_) => tracing::info!(name, "made a user at the first login with Kerberos"),
+        Err(Fault::Exists) => {}
+        Err(fault) => return Err(fault),
+    }
+    db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.ok_or(Fault::NoPrincipal)
 }

@@ -1,0 +1,148 @@
+#!/bin/bash
+# Users of a Kerberos realm: MIT's KDC with two realms, a cell with a keytab, and a machine that the cell does not trust.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+command -v krb5kdc > /dev/null || PATH=$PATH:/usr/sbin
+for tool in krb5kdc kdb5_util kadmin.local kinit kdestroy; do
+    command -v $tool > /dev/null || { note "not run: $tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; exit 0; }
+done
+base=$WORK/kerberos cell=$WORK/kerberos/cell at=$WORK/kerberos/tree far=$WORK/kerberos/far realm=$WORK/kerberos/realm kdc=''
+cleanup() {
+    within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
+    [ -z "$kdc" ] || { kill "$kdc"; wait "$kdc"; } 2> /dev/null
+}
+trap cleanup EXIT
+mkdir -p "$far" "$realm/users"
+chmod 1777 "$realm/users"
+
+# A port of this machine that nobody has.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+own=$(free_port) other=$(free_port)
+cat > "$realm/krb5.conf" << CONF
+[libdefaults]
+default_realm = KRB.TEST
+dns_lookup_kdc = false
+dns_lookup_realm = false
+rdns = false
+clockskew = 2
+[realms]
+KRB.TEST = { 
+kdc = 127.0.0.1:$own
+}
+OTHER.TEST = { 
+kdc = 127.0.0.1:$other
+}
+CONF
+cat > "$realm/kdc.conf" << CONF
+[realms]
+KRB.TEST = { 
+kdc_listen = 127.0.0.1:$own
+kdc_tcp_listen = 127.0.0.1:$own
+database_name = $realm/own
+key_stash_file = $realm/own.stash
+acl_file = $realm/acl
+max_renewable_life = 1d
+}
+OTHER.TEST = { 
+kdc_listen = 127.0.0.1:$other
+kdc_tcp_listen = 127.0.0.1:$other
+database_name = $realm/other
+key_stash_file = $realm/other.stash
+acl_file = $realm/acl
+}
+CONF
+export KRB5_CONFIG=$realm/krb5.conf KRB5_KDC_PROFILE=$realm/kdc.conf
+admin() { kadmin.local -r "$1" -q "$2" > /dev/null; }
+make_realms() {
+    kdb5_util create -r KRB.TEST -s -P "master key" && kdb5_util create -r OTHER.TEST -s -P "master key" &&
+        admin KRB.TEST "addprinc -maxrenewlife 1d -pw opensesame joe" && admin KRB.TEST "addprinc -pw opensesame ann" &&
+        admin KRB.TEST "addprinc -maxrenewlife 1d -randkey rialto/krb.test" && admin KRB.TEST "ktadd -k $base/keytab rialto/krb.test" &&
+        admin KRB.TEST "modprinc -maxrenewlife 1d krbtgt/KRB.TEST" && admin OTHER.TEST "addprinc -pw opensesame bob" &&
+        admin KRB.TEST "addprinc -pw cross krbtgt/KRB.TEST@OTHER.TEST" && admin OTHER.TEST "addprinc -pw cross krbtgt/KRB.TEST@OTHER.TEST"
+}
+check "two realms with users and a service" make_realms
+krb5kdc -n -r KRB.TEST -r OTHER.TEST -P "$realm/pid" > "$realm/log" 2>&1 &
+kdc=$!
+listens() { for _ in $(seq 200); do (: < "/dev/tcp/127.0.0.1/$own") 2> /dev/null && return 0; sleep 0.1; done; return 1; }
+check "a key distribution center" listens
+
+# A user of the far machine, with a credential cache of his own.
+as() { local uid=$1; shift; KRB5CCNAME=FILE:$realm/users/$uid setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
+kinit_as() { local uid=$1; shift; printf 'opensesame\n' | as "$uid" kinit "$@" > /dev/null; }
+login() { as "$1" timeout 60 "$RIALTO" login --kerberos --path "$far" "${@:2}"; }
+
+check "a cell of its own" within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell krb.test --listen 127.0.0.1:0
+port=$(sed -n 's/^listen = ".*:\([0-9]*\)"/\1/p' "$cell/cell.toml")
+check "two of them are users of it" sh -c "'$RIALTO' pts createuser joe -uid 4711 --dir '$cell'"
+check "he has a directory" sh -c "mkdir '$at/joe' && chown 4711:4711 '$at/joe' && chmod 700 '$at/joe'"
+check "a mount of a machine that nobody trusts" within 60 "$RIALTO" mount --daemon --dir "$base/client" "127.0.0.1:$port" "$far"
+
+check "without a ticket" says "'kinit' gets one" 1 login 4711
+kinit_as 4711 -l 1h joe
+check "a cell without a keytab takes none" says "takes no tickets" 1 login 4711
+restart() { within 90 "$RIALTO" down --dir "$cell" && within 90 "$RIALTO" up --dir "$cell" --at "$at"; }
+printf '\n[kerberos]\nkeytab = "../nothing"\n' >> "$cell/cell.toml"
+check "a keytab that is not there is said" says "reading the keytab" 1 restart
+sed -i 's|"../nothing"|"../keytab"|' "$cell/cell.toml"
+check "a cell with one" restart
+
+check "a ticket logs in" says "logged in to krb.test as joe" 0 login 4711
+check "tokens say so" says "by kerberos" 0 as 4711 "$RIALTO" tokens --path "$far"
+check "he writes" as 4711 sh -c "echo there > '$far/joe/file'"
+check "another user of that machine is nobody" says "Permission denied" 1 as 4712 sh -c "exec 2>&1; cat '$far/joe/file'"
+check "he logs out" as 4711 "$RIALTO" logout --path "$far"
+check "and is nobody with the next request" says "Permission denied" 2 as 4711 sh -c "exec 2>&1; echo gone > '$far/joe/new'"
+check "a ticket for another service is none" says "getting a Kerberos ticket" 1 login 4711 --service rialto/elsewhere
+kinit_as 4712 ann
+check "who is unknown to the cell is told so" says "no such user" 1 login 4712
+check "locked by an administrator" within 30 "$RIALTO" pts setfields joe -locked yes --dir "$cell"
+check "no ticket helps" says "does not take the ticket" 1 login 4711
+check "let in again" within 30 "$RIALTO" pts setfields joe -locked no --dir "$cell"
+if command -v faketime > /dev/null; then
+    check "a clock that is wrong" says "clocks" 1 as 4711 faketime '+20 minutes' timeout 60 "$RIALTO" login --kerberos --path "$far"
+else
+    note "not run: a clock that is wrong: faketime is missing"
+fi
+
+# Writes a line and syncs it, five times a second, until somebody refuses; counts the lines that were taken.
+cat > "$base/writer.py" << 'PY'
+import os, sys, time
+file, count, until = sys.argv[1], 0, time.time() + float(sys.argv[2])
+fd = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+try:
+    while time.time() < until:
+        os.write(fd, b"%07d\n" % count)
+        os.fsync(fd)
+        count += 1
+        time.sleep(0.2)
+except OSError as error:
+    print(count, error.strerror)
+    sys.exit(1)
+print(count, "written")
+PY
+kept() { [ "$(wc -l < "$at/joe/$1")" -ge "$2" ] && seq -f %07g 0 $(($2 - 1)) | cmp - <(head -n "$2" "$at/joe/$1"); }
+
+kinit_as 4711 -l 15s -r 10m joe
+check "a short ticket that can be renewed" says "logged in" 0 login 4711
+said=$(as 4711 /usr/bin/python3 "$base/writer.py" "$far/joe/long" 45 2>&1) && pass "a write that is longer than it ($said)" || fail "a write that is longer than it: $said"
+check "nothing of it is lost" kept long "${said%% *}"
+check "the token is a newer one" says "by kerberos" 0 as 4711 "$RIALTO" tokens --path "$far"
+
+kinit_as 4711 -l 12s joe
+check "a short ticket that cannot" says "logged in" 0 login 4711
+said=$(as 4711 /usr/bin/python3 "$base/writer.py" "$far/joe/short" 60 2>&1) && fail "a write went on without a ticket: $said" || pass "a write that is longer than it ends ($said)"
+check "and says why" sh -c "echo '$said' | grep -q 'Permission denied\|Key has expired'"
+check "what was taken is kept" kept short "${said%% *}"
+kinit_as 4711 -l 1h joe
+check "with the next ticket" says "logged in" 0 login 4711
+check "it goes on" as 4711 sh -c "echo more >> '$far/joe/short'"
+
+sed -i 's|^keytab.*|&\ncreate = true|' "$cell/cell.toml"
+check "a cell that makes its users" restart
+check "of another realm" kinit_as 4713 bob@OTHER.TEST
+check "one logs in" says "as bob@other.test" 0 login 4713
+check "and is a user now" says "bob@other.test" 0 within 30 "$RIALTO" pts examine bob@other.test --dir "$cell"
+check "one of the own realm too" says "as ann" 0 login 4712
+check "no key or password is in any log" sh -c "! grep -rqF opensesame '$cell' '$base/client'"
+finish
