@@ -197,7 +197,7 @@ fn measure(header: &[u8; Header::BYTES]) -> Result<Extent, &'static str> {
 
 /// TLS has better checksums than ours; in clear text they are always there.
 fn hello(config: &SessionConfig, secured: bool) -> Hello {
-    let mut features = Features::DELEGATIONS.with(Features::PACKED);
+    let mut features = Features::DELEGATIONS.with(Features::PACKED).with(Features::PACKED_READS);
     let local = matches!(config.endpoint, Endpoint::Unix(_));
     if local {
         features = features.with(Features::DESCRIPTORS);

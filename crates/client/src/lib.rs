@@ -25,6 +25,7 @@ mod session;
 mod shared;
 mod threads;
 mod tokens;
+mod unpack;
 mod volume;
 mod watch;
 

@@ -13,6 +13,7 @@ use types::{Call, Caller, Fault, Fid, ServerId};
 use crate::core::{Core, Gate, Phase};
 use crate::pending::Pending;
 use crate::shared::{On, Shared};
+use crate::unpack::Wanted;
 use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock, threads};
 
 /// Calls that may wait for a credit. Threads that call are fewer by far.
@@ -259,7 +260,7 @@ impl Shared {
         urgent: bool,
     ) -> Result<Reply, CallError> {
         let pending = Arc::new(Pending::default());
-        let harmless = is_question(&call);
+        let (harmless, wanted) = (is_question(&call), Wanted::of(&call));
         let (id, after) = {
             let mut core = self.core.lock();
             check_open(&core)?;
@@ -269,7 +270,7 @@ impl Shared {
         };
         self.follow_up(after, On::Caller);
         let Some(cancel) = cancel else {
-            return self.wait(&pending, id, harmless, &|| false);
+            return wanted.unpack(self.wait(&pending, id, harmless, &|| false));
         };
         let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
         let told = AtomicU64::new(0);
@@ -282,7 +283,7 @@ impl Shared {
         // With a server that answers, the end of a change or a lock comes from there. Without one nobody waits for its return,
         // and for the answer to a question nobody waits in any case: a server that hangs must not keep killed processes.
         let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != Phase::Attached);
-        self.wait(&pending, id, harmless, &give_up)
+        wanted.unpack(self.wait(&pending, id, harmless, &give_up))
     }
 
     fn wait(
@@ -361,11 +362,13 @@ impl Shared {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let pending: Vec<Arc<Pending>> = calls.iter().map(|_| Arc::default()).collect();
+        let wanted: Vec<Wanted>;
         let (ids, after) = {
             let mut core = self.core.lock();
             if let Err(error) = check_open(&core) {
                 return (0..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
+            wanted = calls.iter().map(Wanted::of).collect();
             let ids: Vec<CallId> = pending.iter().map(|pending| enlist(&mut core, pending)).collect();
             let members = ids.iter().copied().zip(calls).collect();
             let input = ClientInput::SubmitChain { caller: caller.clone(), members };
@@ -377,8 +380,8 @@ impl Shared {
             cancel.on_cancel(move || nudged.iter().for_each(|pending| pending.nudge()))
         });
         let give_up = || cancel.is_some_and(Cancel::is_cancelled);
-        for (at, (pending, id)) in pending.iter().zip(ids).enumerate() {
-            take(at, self.wait(pending, id, cancel.is_some(), &give_up));
+        for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
+            take(at, wanted.unpack(self.wait(pending, id, cancel.is_some(), &give_up)));
         }
     }
 

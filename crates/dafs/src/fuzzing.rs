@@ -7,6 +7,7 @@ use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::codec::{EncodedAnswer, EncodedCall};
 use crate::message::Message;
+use crate::packed::unpack;
 use crate::{
     Frame, Header, Hello, HelloAnswer, decode_answer, decode_answer_record, decode_call, encode_answer,
     encode_answer_record, encode_call,
@@ -54,11 +55,15 @@ pub fn call(procedure: u16, message: &[u8], payload: Bytes) {
 /// An answer that is taken encodes to the same bytes; so does a record.
 pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
     if let Ok(record) = decode_answer_record(message)
-        && !matches!(record, types::Answer::Data { .. } | types::Answer::Part(_))
+        && !matches!(record, types::Answer::Data { .. } | types::Answer::Packed { .. } | types::Answer::Part(_))
     {
         assert_eq!(encode_answer_record(&record), message);
     }
     if let Ok(answer) = decode_answer(procedure, message, payload.clone()) {
+        if let types::Answer::Packed { run, .. } = &answer {
+            let wanted = run.offset..run.offset.saturating_add(run.length.into());
+            assert!(unpack(run, wanted).map_or(true, |bytes| bytes.len() == run.length as usize), "all or nothing");
+        }
         let again = encode_answer(&answer).expect("what was taken can be sent");
         assert_eq!(again, EncodedAnswer { procedure, message: message.to_vec(), payload });
     }

@@ -169,6 +169,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("rights", Call::Rights { fid: file }),
         ("set-quota", Call::SetQuota { fid: file, bytes: 1 << 30, files: 1000 }),
         ("read", Call::Read { fid: file, offset: 4096, length: 1 << 20 }),
+        ("read-packed", Call::ReadPacked { fid: file, offset: 4096, length: 1 << 20 }),
         (
             "write",
             Call::Write {
@@ -523,6 +524,20 @@ fn answers() -> Vec<(&'static str, Answer)> {
                 partition_free_bytes: 6,
             }),
         ),
+        (
+            "packed",
+            Answer::Packed {
+                run: types::PackedRun {
+                    offset: 1 << 16,
+                    length: 70_000,
+                    frames: vec![5, 0],
+                    sums: vec![1, 2, 3, 0, 5],
+                    bytes: Bytes::from_static(b"frame"),
+                },
+                end: true,
+                status: file,
+            },
+        ),
         ("data", Answer::Data { data: Bytes::from_static(b"bytes"), end: true, status: file }),
         (
             "written",
@@ -724,7 +739,9 @@ fn now() -> Vec<(&'static str, Vec<(&'static str, Vector)>)> {
     };
     let record =
         |(name, answer): (&'static str, Answer)| (name, (Vec::new(), encode_answer_record(&answer), Vec::new()));
-    let recorded = answers().into_iter().filter(|(_, answer)| !matches!(answer, Answer::Data { .. } | Answer::Part(_)));
+    let recorded = answers()
+        .into_iter()
+        .filter(|(_, answer)| !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)));
     vec![
         ("calls", calls().into_iter().map(call).collect()),
         ("answers", answers().into_iter().map(answer).collect()),

@@ -38,6 +38,9 @@ impl Features {
     /// Parts of volumes may have packed bodies, if they are asked for so.
     pub const PACKED: Features = Features(1 << 5);
 
+    /// Reads may be answered with packed chunks ([`types::PackedRun`]), if they are asked for so.
+    pub const PACKED_READS: Features = Features(1 << 6);
+
     /// Whether all of `other` is in here.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

@@ -27,6 +27,7 @@ mod greeting;
 mod hello;
 pub mod limits;
 pub mod message;
+pub mod packed;
 pub mod server;
 pub mod showing;
 #[cfg(any(test, feature = "proptest"))]

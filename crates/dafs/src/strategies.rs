@@ -479,6 +479,11 @@ fn data_calls() -> impl Strategy<Value = Call> {
     let seeking = prop_oneof![Just(SeekWhat::Data), Just(SeekWhat::Hole)];
     prop_oneof![
         (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::Read { fid, offset, length }),
+        (fid(), any::<u64>(), 0..=1u32 << 20).prop_map(|(fid, offset, length)| Call::ReadPacked {
+            fid,
+            offset,
+            length
+        }),
         (fid(), of(any::<u64>()), bytes(2000), any::<bool>(), any::<bool>()).prop_map(
             |(fid, offset, data, stable, kill_privileges)| Call::Write { fid, offset, data, stable, kill_privileges }
         ),
@@ -590,6 +595,12 @@ fn data_answers() -> impl Strategy<Value = Answer> {
             partition_free_bytes: numbers[5],
         })),
         (bytes(2000), any::<bool>(), status()).prop_map(|(data, end, status)| Answer::Data { data, end, status }),
+        (bytes(2000), any::<u16>(), any::<bool>(), status())
+            .prop_filter("a run is not empty", |(data, ..)| !data.is_empty())
+            .prop_map(|(data, chunk, end, status)| {
+                let run = crate::packed::pack(u64::from(chunk) * types::PackedRun::CHUNK_BYTES, &data);
+                Answer::Packed { run, end, status }
+            }),
         (any::<u32>(), any::<u64>(), status(), any::<u64>(), verifier()).prop_map(
             |(count, offset, status, previous_version, verifier)| Answer::Written {
                 count,

@@ -91,6 +91,7 @@ pub fn row(call: &Call) -> Row {
         | Call::XattrList { .. }
         | Call::XattrRemove { .. }
         | Call::Read { .. }
+        | Call::ReadPacked { .. }
         | Call::Write { .. }
         | Call::Allocate { .. }
         | Call::Seek { .. }

@@ -116,7 +116,9 @@ impl Tree {
             Call::XattrList { fid } => self.xattr_list(ask, *fid),
             Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
             Call::VolumeStatus { fid } => self.volume_status(*fid),
-            Call::Read { fid, offset, length } => self.read(*fid, *offset, *length),
+            Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
+                self.read(*fid, *offset, *length)
+            }
             Call::Write { fid, offset, data, kill_privileges, .. } => {
                 self.write(ask, *fid, *offset, data, *kill_privileges)
             }

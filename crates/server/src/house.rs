@@ -91,7 +91,7 @@ impl Agenda {
 /// Whether the call may wait for the disk, if nobody has looked into the body for long. A chain of such calls holds up nobody, and
 /// several chains wait together: read-ahead sends them. One alone has a reader who waits for it, mostly not for the disk.
 fn looks_into_body(call: &Call) -> bool {
-    matches!(call, Call::Read { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
+    matches!(call, Call::Read { .. } | Call::ReadPacked { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
 }
 
 /// Whether the call may need the cell's database, which may be another server's.

@@ -196,7 +196,7 @@ impl Cell {
 /// Bytes of data that the call brings or asks for.
 fn data_bytes(call: &Call) -> usize {
     match call {
-        Call::Read { length, .. } => *length as usize,
+        Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize,
         Call::Write { data, .. } => data.len(),
         Call::ReadDir { bytes_max, .. } => *bytes_max as usize,
         Call::Delegated { call, .. } => data_bytes(call),

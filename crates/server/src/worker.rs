@@ -159,8 +159,8 @@ impl Worker {
         let process = connection.peer().and_then(Process::of);
         let is_far = connection.peer().is_none();
         let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };
-        let always =
-            Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS).with(Features::PACKED);
+        let packed = Features::PACKED.with(Features::PACKED_READS);
+        let always = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS).with(Features::DELEGATIONS).with(packed);
         let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");

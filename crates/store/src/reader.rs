@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use types::{SeekWhat, VnodeNo};
+use types::{PackedRun, SeekWhat, VnodeNo};
 
 use crate::bodies::{Gate, ReadGate};
-use crate::disk::{BodyFile, BodyName, unpack_frame};
+use crate::disk::{BodyFile, BodyName, Frames, unpack_frame};
 use crate::origin::Lender;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
@@ -157,10 +157,45 @@ impl Reader {
     /// # Errors
     /// `Medium`.
     pub(crate) fn packed_chunk(&self, block: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        let at = block * BLOCK_BYTES;
+        if !at.is_multiple_of(PackedRun::CHUNK_BYTES) {
+            return Ok(None);
+        }
+        let chunk = at / PackedRun::CHUNK_BYTES;
         let frame =
-            self.file()?.frame_at(block * BLOCK_BYTES).map_err(|e| StoreError::from_io("read of a body", &e))?;
+            self.frames(chunk..chunk + 1, u64::MAX)?.map(|frames| frames.bytes).filter(|frame| !frame.is_empty());
         let mut unpacked = vec![0; bytes.len()];
         Ok(frame.filter(|frame| unpack_frame(frame, &mut unpacked).is_ok() && unpacked == bytes))
+    }
+
+    fn frames(&self, chunks: Range<u64>, below: u64) -> Result<Option<Frames>> {
+        self.file()?.frames(chunks, below).map_err(|e| StoreError::from_io("read of a body", &e))
+    }
+
+    /// The chunks of a packed body that a read of `length` bytes from `offset` on meets, if they are fewer bytes than that. What is in them is not looked
+    /// at: who unpacks them compares it with the sums.
+    ///
+    /// # Errors
+    /// As every reading method, but for what is in the chunks.
+    pub fn read_packed(&self, offset: u64, length: u32) -> Result<Option<PackedRun>> {
+        let size = self.vnode.status.size;
+        let end = offset.saturating_add(length.into()).min(size);
+        let may_be = matches!(self.vnode.place, Place::File { packed: true, .. } | Place::Origin);
+        if !may_be || offset >= end || self.is_suspect() || self.file()?.length().is_ok_and(|there| there != size) {
+            return Ok(None);
+        }
+        let chunks = offset / PackedRun::CHUNK_BYTES..end.div_ceil(PackedRun::CHUNK_BYTES);
+        let (start, stop) = (chunks.start * PackedRun::CHUNK_BYTES, size.min(chunks.end * PackedRun::CHUNK_BYTES));
+        let Some(frames) = self.frames(chunks, end - offset)? else { return Ok(None) };
+        let sums = self.sums(start / BLOCK_BYTES, (stop - start).div_ceil(BLOCK_BYTES) as u32)?;
+        let run = PackedRun {
+            offset: start,
+            length: (stop - start) as u32,
+            frames: frames.lengths,
+            sums,
+            bytes: Bytes::from(frames.bytes),
+        };
+        Ok(Some(run).filter(PackedRun::is_whole))
     }
 
     pub(crate) fn file(&self) -> Result<Arc<dyn BodyFile>> {

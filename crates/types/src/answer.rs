@@ -5,8 +5,9 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fid, IncomingTree, Kind, LockConflict, Name, PartitionInfo, Principal, PrincipalId,
-    Revision, Seen, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, Fid, IncomingTree, Kind, LockConflict, Name, PackedRun, PartitionInfo, Principal,
+    PrincipalId, Revision, Seen, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId,
+    VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -79,6 +80,8 @@ pub enum Answer {
     Volume(VolumeStatus),
     /// Bytes of a file, and the status that they belong to.
     Data { data: Bytes, end: bool, status: Status },
+    /// The same, as they lie packed: all chunks that the read meets.
+    Packed { run: PackedRun, end: bool, status: Status },
     /// What was written where, and the status after. `previous_version`: the data version just before, so that a writer
     /// knows whether anyone wrote between. *Unstable* unless asked otherwise: keep the data until a commit with this verifier.
     Written { count: u32, offset: u64, status: Status, previous_version: u64, verifier: BootVerifier },
@@ -141,6 +144,7 @@ impl Answer {
             | Answer::Made { status, .. }
             | Answer::Renamed { status, .. }
             | Answer::Data { status, .. }
+            | Answer::Packed { status, .. }
             | Answer::Written { status, .. }
             | Answer::Body { status }
             | Answer::Delegation { status, .. } => Some(status.fid),

@@ -236,6 +236,8 @@ pub enum Call {
 
     /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end. Answer: `Data`.
     Read { fid: Fid, offset: u64, length: u32 },
+    /// The same, from who can unpack. Answer: `Packed` where that is shorter, otherwise `Data`.
+    ReadPacked { fid: Fid, offset: u64, length: u32 },
     /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in [`StatusChange`].
     /// The file must be open for writing at the client: mode bits are not asked. Answer: `Written`.
     Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
@@ -345,6 +347,7 @@ impl Call {
             | Call::GetAcl { .. }
             | Call::Rights { .. }
             | Call::Read { .. }
+            | Call::ReadPacked { .. }
             | Call::Seek { .. }
             | Call::Commit { .. }
             | Call::CommitVolume { .. }
@@ -403,6 +406,7 @@ impl Call {
             | Call::SetAcl { fid, .. }
             | Call::Rights { fid }
             | Call::Read { fid, .. }
+            | Call::ReadPacked { fid, .. }
             | Call::Write { fid, .. }
             | Call::Allocate { fid, .. }
             | Call::Seek { fid, .. }

@@ -18,6 +18,7 @@ pub mod limits;
 mod lock;
 mod mountpoint;
 mod name;
+mod packed;
 mod principal;
 mod pts;
 mod session;
@@ -40,6 +41,7 @@ pub use fid::{Fid, FidError, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
+pub use packed::PackedRun;
 pub use principal::{Level, PrincipalId, Who};
 pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,

@@ -434,7 +434,7 @@ impl Vice {
             | Call::Pts { .. }
             | Call::Auth { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
-            Call::Read { length, .. } => *length as usize > BULK_BYTES,
+            Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize > BULK_BYTES,
             Call::ReadSums { count, .. } => *count > FEW_SUMS,
             Call::SetStatus { change, .. } => change.size.is_some(),
             Call::Delegated { call, .. } => self.may_block(call),
@@ -500,6 +500,7 @@ pub(crate) fn looks(call: &Call) -> bool {
             | Call::GetAcl { .. }
             | Call::Rights { .. }
             | Call::Read { .. }
+            | Call::ReadPacked { .. }
             | Call::Seek { .. }
             | Call::OpenBody { .. }
             | Call::ReadSums { .. }

@@ -7,7 +7,7 @@ use super::credentials::Handle;
 use super::queue::{Ready, Unit};
 use super::session::{Line, check_credits, fail, ids};
 use super::{CallFailure, CallId, ClientOutput, ClientSession};
-use crate::codec::{AnswerKind, check_payload, decode_answer, encode_call, resolve_current};
+use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
 use crate::{Features, Flags, Frame, FrameKind, Header, PeerError, WireError};
@@ -203,8 +203,9 @@ impl ClientSession {
         let failed = flight.chain.and_then(|chain| self.flights.rest(chain)).is_some_and(|rest| rest.failed);
         let region = flight.ready.region.filter(|_| line.terms.features.has(Features::DIRECT));
         let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+        let packed = flight.ready.may_be_packed() && line.terms.features.has(Features::PACKED_READS);
         let header = Header {
-            procedure: flight.ready.number,
+            procedure: if packed { Procedure::ReadPacked as u16 } else { flight.ready.number },
             flags: flags.with(bit(failed, Flags::ABORTED)).with(bit(region.is_some(), Flags::DIRECT)),
             credits: u16::try_from(wanted).unwrap_or(u16::MAX),
             request,
@@ -257,12 +258,18 @@ fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, Peer
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
         return if empty { Ok(Err(fault)) } else { Err(WireError::Trailing(message.len()).into()) };
     }
-    if header.procedure != asked.expects() as u16 {
+    let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
+    if header.procedure != asked.expects() as u16 && !packed {
         return Err(PeerError::WrongAnswer);
     }
     let answer = decode_answer(header.procedure, &message, payload)?;
     match (&answer, &asked.call) {
         (Answer::Data { data, .. }, Call::Read { length, .. }) if data.len() > *length as usize => {
+            Err(PeerError::WrongAnswer)
+        }
+        (Answer::Packed { run, status, .. }, Call::Read { offset, length, .. })
+            if !run.answers(*offset, *length, status.size) =>
+        {
             Err(PeerError::WrongAnswer)
         }
         (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => Err(PeerError::WrongAnswer),

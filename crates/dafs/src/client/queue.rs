@@ -53,6 +53,11 @@ impl Ready {
         self.procedure.answer()
     }
 
+    /// Whether it may be asked for packed, of a server that can: the two calls differ in their number alone.
+    pub fn may_be_packed(&self) -> bool {
+        matches!(self.call, Call::Read { .. }) && self.region.is_none()
+    }
+
     /// Whether it is a lock that may wait for long.
     pub fn waits(&self) -> bool {
         matches!(self.call, Call::Lock { wait: true, reclaim: false, .. })

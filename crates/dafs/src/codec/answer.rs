@@ -7,7 +7,8 @@ use types::limits::{
 };
 use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, Revision, Status, VnodeSlots, VolumeId, VolumeStatus,
+    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, Status, VnodeSlots, VolumeId,
+    VolumeStatus,
 };
 
 use super::auth::{get_ticket, put_ticket};
@@ -85,6 +86,11 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
             *payload = data.clone();
             put_status(to, status);
             to.length32("bytes read", data.len(), PAYLOAD_BYTES_MAX).bool(*end);
+        }
+        Answer::Packed { run, end, status } => {
+            *payload = run.bytes.clone();
+            put_status(to, status);
+            put_packed(to, run, *end);
         }
         Answer::Written { count, offset, status, previous_version, verifier } => {
             put_status(to, status);
@@ -213,7 +219,7 @@ fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
 pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
     let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
     let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
-    if !matches!(kind, AnswerKind::Data | AnswerKind::Part) && !payload.is_empty() {
+    if !matches!(kind, AnswerKind::Data | AnswerKind::Packed | AnswerKind::Part) && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
@@ -251,6 +257,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Rights => Answer::Rights { of: from.fid()?, rights: from.u32()? },
         AnswerKind::Volume => Answer::Volume(get_volume(from)?),
         AnswerKind::Data => get_data(from, payload)?,
+        AnswerKind::Packed => get_packed(from, payload)?,
         AnswerKind::Written => get_written(from)?,
         AnswerKind::Offset => Answer::Offset(from.u64()?),
         AnswerKind::Blank => Answer::Blank(from.u64()?),
@@ -357,6 +364,31 @@ fn get_data(from: &mut Reader<'_>, data: Bytes) -> Result<Answer, WireError> {
     Ok(Answer::Data { data, end: from.bool("end")?, status })
 }
 
+fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {
+    to.u64(run.offset)
+        .length32("bytes of a packed run", run.length as usize, PackedRun::BYTES_MAX)
+        .length32("bytes read", run.bytes.len(), PAYLOAD_BYTES_MAX)
+        .bool(end);
+    run.frames.iter().chain(&run.sums).for_each(|number| {
+        to.u32(*number);
+    });
+}
+
+/// How many frames and sums there are follows from the bytes that they unpack to.
+fn get_packed(from: &mut Reader<'_>, bytes: Bytes) -> Result<Answer, WireError> {
+    let (status, offset) = (get_status(from)?, from.u64()?);
+    let length = from.length32("bytes of a packed run", PackedRun::BYTES_MAX)? as u32;
+    if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != bytes.len() {
+        return Err(WireError::BadPayload);
+    }
+    let end = from.bool("end")?;
+    let mut numbers = |each: u64| (0..u64::from(length).div_ceil(each)).map(|_| from.u32()).collect::<Result<_, _>>();
+    let (frames, sums) = (numbers(PackedRun::CHUNK_BYTES)?, numbers(PackedRun::BLOCK_BYTES)?);
+    let run = PackedRun { offset, length, frames, sums, bytes };
+    let wrong = WireError::BadValue { what: "packed run at", value: offset };
+    if run.is_whole() { Ok(Answer::Packed { run, end, status }) } else { Err(wrong) }
+}
+
 fn get_written(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Written {
         status: get_status(from)?,
@@ -390,7 +422,10 @@ fn get_conflict(from: &mut Reader<'_>) -> Result<Option<LockConflict>, WireError
 /// # Panics
 /// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change makes.
 pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
-    assert!(!matches!(answer, Answer::Data { .. } | Answer::Part(_)), "EO-1: data is read again, never recorded");
+    assert!(
+        !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)),
+        "EO-1: data is read again, never recorded"
+    );
     let encoded = encode_answer(answer).expect("EO-1: the answer to a change keeps to the limits");
     [&encoded.procedure.to_le_bytes()[..], &encoded.message].concat()
 }

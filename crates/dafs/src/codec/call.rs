@@ -99,7 +99,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             to.fid(*fid).bool(list.is_some()).length32("access list bytes", bytes.len(), ACL_BYTES_MAX).raw(bytes)
         }
         Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
-        Call::Read { fid, offset, length } => {
+        Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
             to.fid(*fid).u64(*offset).length32("bytes to read", *length as usize, PAYLOAD_BYTES_MAX)
         }
         Call::Write { fid, offset, data, stable, kill_privileges } => {
@@ -196,11 +196,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         Procedure::SetAcl => get_set_acl(from)?,
         Procedure::Rights => Call::Rights { fid: from.fid()? },
         Procedure::SetQuota => Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? },
-        Procedure::Read => Call::Read {
-            fid: from.fid()?,
-            offset: from.u64()?,
-            length: from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32,
-        },
+        Procedure::Read => get_read(from, |fid, offset, length| Call::Read { fid, offset, length })?,
+        Procedure::ReadPacked => get_read(from, |fid, offset, length| Call::ReadPacked { fid, offset, length })?,
         Procedure::Write => get_write(from, payload)?,
         Procedure::Allocate => Call::Allocate {
             fid: from.fid()?,
@@ -535,6 +532,7 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::Rights { fid }
         | Call::SetQuota { fid, .. }
         | Call::Read { fid, .. }
+        | Call::ReadPacked { fid, .. }
         | Call::Write { fid, .. }
         | Call::Allocate { fid, .. }
         | Call::Seek { fid, .. }
@@ -567,6 +565,11 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
     }
 }
 
+fn get_read(from: &mut Reader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call) -> Result<Call, WireError> {
+    let (fid, offset) = (from.fid()?, from.u64()?);
+    Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
+}
+
 /// Puts `current` where the call says [`Fid::CURRENT`]. Returns whether it did say so.
 pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
     let mut found = false;
@@ -588,7 +591,7 @@ pub(crate) fn uses_current(call: &mut Call) -> bool {
 /// Bytes of payload that the call and its answer need.
 pub(crate) fn payload_bytes(call: &Call) -> usize {
     match call {
-        Call::Read { length, .. } => *length as usize,
+        Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize,
         Call::Write { data, .. } => data.len(),
         Call::Volume(VolumeCall::Changes { bytes_max, .. }) => *bytes_max as usize,
         Call::Volume(VolumeCall::Apply { part, .. }) => part.len(),

@@ -87,6 +87,7 @@ wire_numbers! {
         GetAcl = 56,
         SetAcl = 57,
         Rights = 58,
+        ReadPacked = 60,
         CellGroup = 64,
         CellGroups = 65,
         CellPutGroup = 66,
@@ -166,6 +167,7 @@ wire_numbers! {
         Token = 40,
         Ticket = 60,
         Subdomain = 39,
+        Packed = 41,
     }
 }
 
@@ -197,6 +199,7 @@ impl Procedure {
             Call::SetAcl { .. } => Procedure::SetAcl,
             Call::Rights { .. } => Procedure::Rights,
             Call::Read { .. } => Procedure::Read,
+            Call::ReadPacked { .. } => Procedure::ReadPacked,
             Call::Write { .. } => Procedure::Write,
             Call::Allocate { .. } => Procedure::Allocate,
             Call::Seek { .. } => Procedure::Seek,
@@ -316,6 +319,8 @@ impl Procedure {
             Procedure::XattrList => AnswerKind::XattrNames,
             Procedure::VolumeStatus | Procedure::SetQuota => AnswerKind::Volume,
             Procedure::Read => AnswerKind::Data,
+            // Or data.
+            Procedure::ReadPacked => AnswerKind::Packed,
             Procedure::Write | Procedure::Allocate => AnswerKind::Written,
             Procedure::Seek => AnswerKind::Offset,
             Procedure::Commit | Procedure::CommitVolume => AnswerKind::Committed,
@@ -398,6 +403,7 @@ impl AnswerKind {
             Answer::Rights { .. } => AnswerKind::Rights,
             Answer::Volume(_) => AnswerKind::Volume,
             Answer::Data { .. } => AnswerKind::Data,
+            Answer::Packed { .. } => AnswerKind::Packed,
             Answer::Written { .. } => AnswerKind::Written,
             Answer::Offset(_) => AnswerKind::Offset,
             Answer::Committed { .. } => AnswerKind::Committed,
@@ -434,6 +440,7 @@ impl AnswerKind {
             | AnswerKind::Made
             | AnswerKind::Renamed
             | AnswerKind::Data
+            | AnswerKind::Packed
             | AnswerKind::Written
             | AnswerKind::Body
             | AnswerKind::Delegation => true,

@@ -108,12 +108,20 @@ pub(crate) struct Stamp {
     pub(crate) times: [i128; 2],
 }
 
+/// Frames of a packed body that follow each other.
+pub(crate) struct Frames {
+    /// Bytes of each; 0: the chunk is all zeros, and has none.
+    pub(crate) lengths: Vec<u32>,
+    /// One behind the other.
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// One open body file. Thread-safe.
 pub(crate) trait BodyFile: Send + Sync {
     /// Reads into all of `buffer`; says how many bytes there were before the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The frame of the chunk that begins there, if the body is packed and the chunk is no hole.
-    fn frame_at(&self, _offset: u64) -> io::Result<Option<Vec<u8>>> {
+    /// The frames of these chunks, if the body is packed and has them, and they are fewer bytes than that.
+    fn frames(&self, _chunks: Range<u64>, _below: u64) -> io::Result<Option<Frames>> {
         Ok(None)
     }
     /// Writes all of `data`.

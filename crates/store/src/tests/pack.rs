@@ -232,6 +232,46 @@ fn a_full_disk_keeps_bodies_as_they_are() {
     assert_eq!(world.scrub_all(), []);
 }
 
+/// Any read of a packed body can leave packed: the chunks that it meets, with the sums of what is in them, and never more bytes than were asked for.
+#[test]
+fn chunks_leave_as_they_lie_with_their_sums() {
+    let world = World::new();
+    let mut bytes = text(300_000, 1);
+    let no = create(&world, 1, &bytes);
+    write(&world, no, 30 * BLOCK_BYTES, b"far");
+    bytes.resize(30 * BLOCK_BYTES as usize, 0);
+    bytes.extend_from_slice(b"far");
+    seal(&world, "sealed");
+    let head = world.volume.reader(no).unwrap().unwrap();
+    assert_eq!(head.read_packed(0, 1 << 20).unwrap(), None, "it is not packed yet");
+    drop(head);
+    write(&world, no, 5, b"new");
+    sweep(&world);
+    let sealed = world.partition.volume_named(b"sealed").unwrap().unwrap();
+    assert!(is_packed(&sealed, no));
+    let reader = sealed.reader(no).unwrap().unwrap();
+    let mut rng = SmallRng::seed_from_u64(5);
+    for _ in 0..300 {
+        let (offset, length) = (rng.random_range(0..500_000_u64), rng.random_range(1..200_000_u32));
+        let Some(run) = reader.read_packed(offset, length).unwrap() else { continue };
+        assert!(run.is_whole() && run.answers(offset, length, bytes.len() as u64) && run.bytes.len() < length as usize);
+        let mut frames = &run.bytes[..];
+        let there = &bytes[run.offset as usize..][..run.length as usize];
+        for (frame, chunk) in run.frames.iter().zip(there.chunks(1 << 16)) {
+            let (frame, rest) = frames.split_at(*frame as usize);
+            let mut unpacked = vec![0; chunk.len()];
+            assert!(frame.is_empty() || crate::disk::unpack_frame(frame, &mut unpacked).is_ok());
+            assert!(unpacked == chunk);
+            frames = rest;
+        }
+        let sums: Vec<u32> = there.chunks(1 << 14).map(crate::sums::of_block).collect();
+        let holes = run.sums.iter().zip(&sums).filter(|(found, sum)| *found != *sum && **found != 0).count();
+        assert_eq!(holes, 0);
+    }
+    assert_eq!(reader.read_packed(0, 1 << 20).unwrap().map(|run| run.frames.len()), Some(8));
+    assert_eq!(reader.read_packed(bytes.len() as u64, 10).unwrap(), None);
+}
+
 /// What is packed goes from copy to copy packed, whichever of them packs; who cannot take that gets it plain; and a frame that is not what it says is refused.
 #[test]
 fn packed_chunks_travel_as_they_are() {

@@ -38,6 +38,7 @@ call_names! {
     SetAcl => "set_acl",
     Rights => "rights",
     Read => "read",
+    ReadPacked => "read_packed",
     Write => "write",
     Allocate => "allocate",
     Seek => "seek",

@@ -27,6 +27,25 @@ impl Vice {
         Ok(Outcome::Answer(Answer::Data { data, end, status }))
     }
 
+    /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes than were asked for.
+    pub(super) fn read_packed(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Outcome, Fault> {
+        let volume = self.volume(fid.volume)?;
+        let length = length.min(limits::PAYLOAD_BYTES_MAX as u32);
+        let answer = self.with_body(ask, &volume, fid, |reader| {
+            let status = volume.status_of(reader.vnode());
+            let to = offset.saturating_add(length.into());
+            let end = |got: u64| offset.saturating_add(got) >= status.size;
+            Ok(match reader.read_packed(offset, length)? {
+                Some(run) => Answer::Packed { run, end: to >= status.size, status },
+                None => {
+                    let data = reader.read(offset, length as usize)?;
+                    Answer::Data { end: end(data.len() as u64), data, status }
+                }
+            })
+        })?;
+        Ok(Outcome::Answer(answer))
+    }
+
     pub(super) fn seek(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let found = self.with_body(ask, &volume, fid, |reader| {

@@ -60,6 +60,7 @@ impl Vice {
             Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
 
             Call::Read { fid, offset, length } => self.read(ask, *fid, *offset, *length),
+            Call::ReadPacked { fid, offset, length } => self.read_packed(ask, *fid, *offset, *length),
             Call::Write { fid, offset, data, stable, kill_privileges } => {
                 self.write(ask, *fid, *offset, data, *stable, *kill_privileges)
             }
