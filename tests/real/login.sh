@@ -44,4 +44,20 @@ check "and let in again" within 30 "$RIALTO" pts setfields joe -locked no --dir 
 check "his token is good still" joe sh -c "echo back > '$far/joe/new'"
 for _ in 1 2 3 4 5; do login joe "guess and guess" 4711 > /dev/null 2>&1; done
 check "who guesses waits" says "too many wrong attempts" 1 login joe "xyzzy plugh" 4711
-check "no password is in any log or record" sh -c "! grep -rqF -e 'open sesame' -e 'xyzzy plugh' -e 'guess and guess' '$cell' '$base/other'"
+# The numbers of that machine are its own: somebody whose number there is the cell's jim, and nobody who is joe.
+check "jim is a user" sh -c "'$RIALTO' pts createuser jim -uid 4713 --dir '$cell' && printf 'xyzzy plover\n' | '$RIALTO' passwd jim --new-only --password-stdin --path '$at'"
+check "he has a directory" sh -c "mkdir '$at/jim' && chown 4713:4713 '$at/jim' && chmod 700 '$at/jim'"
+elsewhere() { setpriv --reuid 2000 --regid 2000 --clear-groups "$@"; }
+check "he logs in under another number" says "as jim" 0 login jim "xyzzy plover" 2000
+check "and makes files" elsewhere sh -c "echo mine > '$far/jim/file' && mkdir '$far/jim/dir' && echo more >> '$far/jim/file' && chmod 600 '$far/jim/file' && mv '$far/jim/file' '$far/jim/dir/file' && cat '$far/jim/dir/file'"
+check "which are his, here" [ "$(elsewhere stat -c %u:%a "$far/jim/dir/file")" = 2000:600 ]
+check "and in the cell" sh -c "sync; [ \"\$(stat -c %u '$at/jim/dir/file')\" = 4713 ]"
+namesake() { setpriv --reuid 4713 --regid 4713 --clear-groups "$@"; }
+check "who only has his number there does not get in" says "Permission denied" 1 namesake sh -c "exec 2>&1; cat '$far/jim/dir/file'"
+check "nor lists" says "Permission denied" 2 namesake sh -c "exec 2>&1; ls '$far/jim/dir'"
+check "jim logs out" elsewhere "$RIALTO" logout --path "$far"
+check "what was read is not read any more" says "Permission denied" 1 elsewhere sh -c "exec 2>&1; cat '$far/jim/dir/file'"
+check "nor by who has his number" says "Permission denied" 1 namesake sh -c "exec 2>&1; cat '$far/jim/dir/file'"
+check "joe, who has the same number here and there, logs out" joe "$RIALTO" logout --path "$far"
+check "and reads nothing that is kept" says "Permission denied" 1 joe sh -c "exec 2>&1; cat '$far/joe/file'"
+check "no password is in any log or record" sh -c "! grep -rqF -e 'open sesame' -e 'xyzzy plugh' -e 'guess and guess' -e 'xyzzy plover' '$cell' '$base/other'"

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,9 +15,14 @@ use types::{Caller, Level, Timestamp};
 /// What is left of a token at most when it is renewed: a quarter of a working day.
 const EARLY_SECS: i64 = 9000;
 
+/// Whom mode bits take for somebody else than anybody.
+const NOBODY_ID: u32 = 65534;
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Tokens {
+    /// What this machine says of who asks counts for nothing in the cell.
+    doubted: AtomicBool,
     kept: RwLock<HashMap<u32, Kept>>,
     /// Keys of users who are about to show Kerberos tickets for them.
     coming: Mutex<HashMap<u32, Arc<Signer>>>,
@@ -48,6 +53,8 @@ struct Kept {
     source: Option<TicketSource>,
     /// What the cell said to his ticket, for his program.
     reply: Option<Bytes>,
+    /// User and group that he is to the cell's mode bits.
+    ids: Option<(u32, u32)>,
 }
 
 /// Users whose Kerberos login may be under way.
@@ -80,7 +87,11 @@ impl Tokens {
     fn insert(&self, uid: u32, bytes: Bytes, client: Arc<Signer>, source: Option<TicketSource>) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
         let source = source.filter(|_| token.level == Level::Kerberos);
-        self.kept.write().insert(uid, Kept { bytes, token, client, source, reply: None });
+        let mut kept = self.kept.write();
+        let same = kept.get(&uid).filter(|kept| kept.token.principal == token.principal);
+        let ids = same.and_then(|kept| kept.ids);
+        kept.insert(uid, Kept { bytes, token, client, source, reply: None, ids });
+        drop(kept);
         self.note_change();
         true
     }
@@ -126,6 +137,42 @@ impl Tokens {
     /// The user's token.
     pub fn of(&self, uid: u32) -> Option<Token> {
         self.kept.read().get(&uid).map(|kept| kept.token.clone())
+    }
+
+    /// What this machine says of who asks counts in the cell, or does not.
+    pub fn set_doubted(&self, doubted: bool) {
+        self.doubted.store(doubted, Ordering::SeqCst);
+    }
+
+    /// Whether it counts for nothing.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::SeqCst)
+    }
+
+    /// User and group that the holder of the user's token is to the cell's mode bits, as a server says.
+    pub fn set_ids(&self, uid: u32, ids: (u32, u32)) {
+        if let Some(kept) = self.kept.write().get_mut(&uid) {
+            kept.ids = Some(ids);
+        }
+    }
+
+    /// Who a user of this machine is to the cell's mode bits: user and group. `None`: who he is here, with his groups.
+    pub fn ids(&self, uid: u32) -> Option<(u32, u32)> {
+        let nobody = (NOBODY_ID, NOBODY_ID);
+        match self.kept.read().get(&uid) {
+            Some(kept) => Some(kept.ids.unwrap_or(nobody)),
+            None => self.is_doubted().then_some(nobody),
+        }
+    }
+
+    /// The user of this machine who is `uid` in the cell, if its word is doubted: the lowest of several.
+    pub fn local(&self, uid: u32) -> Option<u32> {
+        if !self.is_doubted() {
+            return None;
+        }
+        let kept = self.kept.read();
+        let same = kept.iter().filter(|(_, kept)| kept.ids.is_some_and(|(id, _)| id == uid));
+        same.map(|(local, _)| *local).min()
     }
 
     /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and they may be. With what renewing needs.
@@ -179,23 +226,49 @@ mod tests {
 
     use super::*;
 
+    fn token_of(principal: i32, client: &Signer) -> Token {
+        Token {
+            cell: "a.org".to_owned(),
+            key: 1,
+            number: 1,
+            principal: PrincipalId(principal),
+            name: "joe".to_owned(),
+            level: Level::Password,
+            issued: 0,
+            expires: 1_000_000,
+            renewable: 2_000_000,
+            client: client.public(),
+        }
+    }
+
+    #[test]
+    fn on_a_doubted_machine_users_are_whom_tokens_say_and_others_nobody() {
+        let tokens = Tokens::default();
+        let client = Arc::new(Signer::new(&[1; 32]));
+        let put = |uid, principal| {
+            assert!(tokens.put(uid, token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
+        };
+        assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "as he is here");
+        put(7, 1);
+        assert_eq!(tokens.ids(7), Some((NOBODY_ID, NOBODY_ID)), "nobody has said who that is");
+        tokens.set_ids(7, (4711, 100));
+        assert_eq!((tokens.ids(7), tokens.ids(8), tokens.local(4711)), (Some((4711, 100)), None, None));
+        tokens.set_doubted(true);
+        assert_eq!((tokens.ids(8), tokens.local(4711)), (Some((NOBODY_ID, NOBODY_ID)), Some(7)));
+        put(7, 1);
+        assert_eq!(tokens.ids(7), Some((4711, 100)), "a newer token of the same user");
+        put(7, 2);
+        assert_eq!((tokens.ids(7), tokens.local(4711)), (Some((NOBODY_ID, NOBODY_ID)), None), "another user");
+        tokens.remove(7);
+        assert_eq!(tokens.local(4711), None);
+    }
+
     #[test]
     fn a_token_is_due_when_little_is_left_of_it_however_old_its_first_one_is() {
         let tokens = Tokens::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let due = |issued: i64, expires: i64, renewable: i64| {
-            let token = Token {
-                cell: "a.org".to_owned(),
-                key: 1,
-                number: 1,
-                principal: PrincipalId(1),
-                name: "joe".to_owned(),
-                level: Level::Password,
-                issued,
-                expires,
-                renewable,
-                client: client.public(),
-            };
+            let token = Token { issued, expires, renewable, ..token_of(1, &client) };
             assert!(tokens.put(7, token.sign(&client).into(), Arc::clone(&client)));
             tokens.to_renew(Timestamp::new(1_000_000, 0)).len() == 1
         };

@@ -54,7 +54,10 @@ impl Block {
 
 impl Task<'_> {
     pub(crate) fn opendir(&self) -> Result<(), Refusal> {
-        if self.on.agreement.has_silent_opendir() {
+        let doubted = self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted());
+        if doubted {
+            self.need_bits(self.fid()?, 4)?;
+        } else if self.on.agreement.has_silent_opendir() {
             // Heard once: from now on the kernel opens and closes directories by itself, and keeps listings.
             return Err(Refusal(Errno::NOSYS));
         }

@@ -19,6 +19,8 @@ mod open_flag {
     pub const EXCLUSIVE: u32 = 0o200;
     pub const TRUNCATE: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
+    /// The kernel's own: it will be executed.
+    pub const EXECUTE: u32 = 0o40;
     /// Also a part of `O_SYNC`.
     pub const DATA_SYNC: u32 = 0o10000;
 }
@@ -77,11 +79,23 @@ impl Task<'_> {
 
     pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), Refusal> {
         let (fid, mode) = (self.fid()?, open_mode(of.flags));
+        self.need_open(fid, of.flags)?;
         let opened = self.venus().open(&self.request(), fid, mode)?;
         if self.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
             let _ = self.venus().release(&self.request(), opened.handle, None);
         }
         Ok(())
+    }
+
+    /// The kernel has judged by the numbers of this machine, which may mean nothing in the cell.
+    fn need_open(&self, fid: Fid, flags: u32) -> Result<(), Refusal> {
+        let wanted = match flags & open_flag::ACCESS_MODE {
+            _ if flags & open_flag::EXECUTE != 0 => 1,
+            open_flag::WRITE_ONLY => 2,
+            open_flag::READ_WRITE => 6,
+            _ => 4,
+        };
+        self.need_bits(fid, wanted)
     }
 
     /// The kernel asks this way when it knows of no such name, and whoever makes a file may open it, so it checks no rights.

@@ -105,6 +105,10 @@ impl Task<'_> {
         if !tokens.put(self.request().caller.uid, token, signer) {
             return Err(Refusal(Errno::PROTO));
         }
+        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        if let Err(error) = self.venus().learn_ids(&self.request()) {
+            tracing::warn!(%error, "who has logged in is not known");
+        }
         volumes.forget_rights();
         Ok(())
     }
@@ -145,6 +149,10 @@ impl Task<'_> {
         let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service };
         if !tokens.put_from(source, token, signer, reply) {
             return Err(Refusal(Errno::PROTO));
+        }
+        // Without an answer the user is nobody to mode bits, which the server judges anyway.
+        if let Err(error) = self.venus().learn_ids(&self.request()) {
+            tracing::warn!(%error, "who has logged in is not known");
         }
         volumes.forget_rights();
         Ok(())

@@ -72,7 +72,9 @@ impl Task<'_> {
             let _ = self.value(&attributes::porch());
             return Ok(());
         }
-        match self.find(self.fid()?, name)? {
+        let dir = self.fid()?;
+        self.need_bits(dir, 1)?;
+        match self.find(dir, name)? {
             Found::Entry(entry) => match &self.on.flat {
                 Some(flat) if entry.status.kind == Kind::MountPoint => self.enter(flat, name, &entry),
                 _ => self.entry(name, &entry, None),

@@ -68,7 +68,10 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
 impl Task<'_> {
     /// The status with the mode that the kernel is to judge by. `found`: in which directory, by an answer of which time.
     pub(crate) fn permitted(&self, status: Status, found: Option<(Fid, Stamp)>) -> Status {
-        if !status.by_list || status.kind.has_target() {
+        if !status.by_list {
+            return self.venus().localized(status);
+        }
+        if status.kind.has_target() {
             return status;
         }
         let is_directory = status.kind == Kind::Directory;
@@ -89,6 +92,16 @@ impl Task<'_> {
         };
         let set_ids = if is_directory { 0 } else { status.mode & 0o6000 };
         Status { mode: set_ids | (owner & 0o7) << 6 | group << 3, ..status }
+    }
+
+    /// Mode bits let the caller do that, where the kernel judges by other numbers than the cell.
+    pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), Refusal> {
+        if !self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted()) {
+            return Ok(());
+        }
+        let request = self.request();
+        let status = self.venus().getattr(&request, fid)?.status;
+        if self.venus().lets(request.caller, &status, wanted) { Ok(()) } else { Err(Refusal(Errno::ACCESS)) }
     }
 
     /// None: the service does not say.

@@ -67,7 +67,9 @@ impl Task<'_> {
     }
 
     pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), Refusal> {
-        let found = self.venus().setattr(&self.request(), self.fid()?, change(of))?;
+        let mut change = change(of);
+        change.uid = change.uid.map(|uid| self.venus().cells_number(uid));
+        let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
             self.value(&attributes::attr_out(self.header.nodeid, &status, still && found.cacheable))

@@ -80,7 +80,9 @@ pub(crate) fn add_to(house: &House, proved: bool, effects: &mut [Effect]) {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
             if !proved {
                 let known = serde_json::json!({ "cell": house.cell_name, "version": env!("CARGO_PKG_VERSION") });
-                *text = serde_json::json!({ "server": known }).to_string();
+                let you = serde_json::from_str::<serde_json::Value>(text)
+                    .map_or_else(|_| ().into(), |mut all| all["you"].take());
+                *text = serde_json::json!({ "server": known, "you": you }).to_string();
                 continue;
             }
             let mut whole = serde_json::from_str(text).unwrap_or_else(|_| serde_json::json!({ "service": &*text }));

@@ -434,7 +434,7 @@ mod tests {
         let gone = desk.remove(a);
         assert_eq!(numbers(&desk.journal.cut()), [set[0], set[2], set[4]]);
         let renamed = desk.remove(c);
-        assert_eq!(numbers(&desk.journal.cut()), [], "its rename told of what was set before");
+        assert_eq!(numbers(&desk.journal.cut()), [0; 0], "its rename told of what was set before");
         let sent = desk.take();
         assert_eq!(numbers(&sent), [made[0], made[1], made[2], set[1], set[3], renamed - 2, gone, renamed]);
         assert_eq!(
@@ -483,7 +483,7 @@ mod tests {
         let flying = desk.take();
         desk.set(file(1));
         let gone = desk.remove(file(1));
-        assert_eq!(numbers(&desk.journal.cut()), []);
+        assert_eq!(numbers(&desk.journal.cut()), [0; 0]);
         desk.journal.lose();
         desk.journal.land(flying);
         assert_eq!(numbers(&desk.take()), [1, 2]);

@@ -247,7 +247,7 @@ impl Core {
         self.wait_for_journal();
         let mut tables = self.tables.lock();
         let at = wall();
-        let local = tables.answer_here(caller, call, at)?;
+        let local = tables.answer_here(&self.known(caller), call, at)?;
         let (_, answer) = self.record(&mut tables, caller, call, at, local, None);
         let snapshot = tables.holder.begin();
         Some((tables, snapshot, answer))

@@ -69,6 +69,7 @@ mod shared;
 mod siblings;
 mod space;
 mod spare;
+mod standing;
 mod tables;
 mod venus;
 mod volumes;

@@ -377,7 +377,7 @@ mod tests {
         body.adopt(0, &theirs[..2 * SUMMED as usize], Some(&sums_of(&theirs)[..2])).unwrap();
         assert!(!body.end());
         assert!(whole(&body) == theirs);
-        assert_eq!(body.differing(0, &sums_of(&theirs)).unwrap(), []);
+        assert_eq!(body.differing(0, &sums_of(&theirs)).unwrap(), [0; 0]);
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             body.resize(size).unwrap();
             expected.resize(size as usize, 0);
             assert!(whole(&body) == expected, "{size}");
-            assert_eq!(body.differing(0, &sums_of(&expected)).unwrap(), [], "{size}");
+            assert_eq!(body.differing(0, &sums_of(&expected)).unwrap(), [0; 0], "{size}");
             assert_eq!(body.take_stores(u64::MAX, true).unwrap(), (vec![], false), "{size}");
         }
     }

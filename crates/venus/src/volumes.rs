@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use client::{Cell, Remote, Tokens, Volume};
+use client::{Cell, Remote, Reply, Standing, Tokens, Volume};
 use parking_lot::Mutex;
-use types::{Fault, MountPoint, Name, VolumeId};
+use types::{Answer, Call, Caller, Fault, MountPoint, Name, VolumeId};
 
 use crate::common::Common;
 use crate::neighbours::Neighbours;
@@ -27,6 +27,8 @@ pub struct Volumes {
     neighbours: OnceLock<Arc<Neighbours>>,
     /// If they are not.
     beside: OnceLock<Weak<Neighbours>>,
+    /// Whether what this machine says of who asks counts in the cell, once a server has said.
+    counts: OnceLock<bool>,
 }
 
 struct Opened {
@@ -37,8 +39,8 @@ struct Opened {
 impl Volumes {
     /// Those of this cell.
     pub fn new(cell: Arc<Cell>, config: VenusConfig) -> Arc<Self> {
-        let (common, open, neighbours, beside) = Default::default();
-        Arc::new(Volumes { cell, config, common, open, neighbours, beside })
+        let (common, open, neighbours, beside, counts) = Default::default();
+        Arc::new(Volumes { cell, config, common, open, neighbours, beside, counts })
     }
 
     /// Says how other cells are reached, and what this one is called. Once, before anybody asks.
@@ -72,6 +74,20 @@ impl Volumes {
     /// Tokens of this machine's users in the cell.
     pub fn tokens(&self) -> Option<&Arc<Tokens>> {
         self.config.tokens.as_ref()
+    }
+
+    /// Asks a server, once, whether it believes this machine who asks. Until one has said so nothing is believed to be.
+    fn learn_standing(&self) {
+        let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
+        let said = self.cell.home().call(&Caller::ROOT, Call::ServerReport, None);
+        let counts = match said {
+            Ok(Reply { answer: Answer::Report(report), .. }) => Standing::of(&report).map(|you| you.counts()),
+            _ => None,
+        };
+        tokens.set_doubted(!counts.unwrap_or(false));
+        if let Some(counts) = counts {
+            let _ = self.counts.set(counts);
+        }
     }
 
     /// Somebody is another one to the cell than he was: what anybody may do is asked for anew.
@@ -115,6 +131,7 @@ impl Volumes {
     /// # Errors
     /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being opened.
     pub fn open(&self, volume: &Arc<Volume>) -> Result<Arc<Venus>, Error> {
+        self.learn_standing();
         let mut open = self.open.lock();
         if open.contains_key(&volume.id()) {
             return Err(Fault::Busy.into());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use store::{Quota, VolumeInfo};
-use types::{Answer, Fault, Fid, VolumeId, VolumeStatus};
+use types::{Answer, Caller, Fault, Fid, VolumeId, VolumeStatus};
 
 use super::Outcome;
 use crate::Vice;
@@ -51,7 +51,7 @@ impl Vice {
     }
 
     /// Sizes of tables and counts of calls, as JSON.
-    pub(super) fn report(&self) -> String {
+    pub(super) fn report(&self, caller: &Caller) -> String {
         let core = self.core.lock();
         let counts = core.leases.counts();
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
@@ -65,7 +65,9 @@ impl Vice {
         let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
+        let Caller { uid, gid, who, .. } = caller;
         json!({
+            "you": { "uid": uid, "gid": gid, "level": format!("{:?}", who.level).to_lowercase() },
             "sessions": counts.sessions,
             "promises": counts.promises,
             "promised_files": counts.promised_files,

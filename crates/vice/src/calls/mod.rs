@@ -95,7 +95,7 @@ impl Vice {
             Call::Cell(call) => self.ask_cell(call),
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
             Call::Auth { behalf, call } => self.ask_auth(ask, *behalf, call),
-            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report()))),
+            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report(ask.caller)))),
             Call::Scrub { start } => self.scrub_report(*start),
         }
     }
