@@ -44,6 +44,14 @@ check "and let in again" within 30 "$RIALTO" pts setfields joe -locked no --dir 
 check "his token is good still" joe sh -c "echo back > '$far/joe/new'"
 for _ in 1 2 3 4 5; do login joe "guess and guess" 4711 > /dev/null 2>&1; done
 check "who guesses waits" says "too many wrong attempts" 1 login joe "xyzzy plugh" 4711
+check "a newer key signs tokens" says "made key 2" 0 "$RIALTO" keys rotate tokens --dir "$cell"
+check "what the older one signed is good" joe sh -c "echo again > '$far/joe/new'"
+check "a newer certificate" says "makes a new certificate" 0 "$RIALTO" keys rotate certificate --dir "$cell"
+shown() { openssl s_client -connect "127.0.0.1:$port" -servername server.rialto.internal < /dev/null 2> /dev/null | openssl x509 -noout -serial; }
+before=$(shown)
+renewed() { for _ in $(seq 300); do [ "$(shown)" != "$before" ] && [ -n "$(shown)" ] && return 0; sleep 0.1; done; return 1; }
+check "is shown without a restart" renewed
+check "and disturbs nobody" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
 # The numbers of that machine are its own: somebody whose number there is the cell's jim, and nobody who is joe.
 check "jim is a user" sh -c "'$RIALTO' pts createuser jim -uid 4713 --dir '$cell' && printf 'xyzzy plover\n' | '$RIALTO' passwd jim --new-only --password-stdin --path '$at'"
 check "he has a directory" sh -c "mkdir '$at/jim' && chown 4713:4713 '$at/jim' && chmod 700 '$at/jim'"
@@ -60,4 +68,19 @@ check "what was read is not read any more" says "Permission denied" 1 elsewhere 
 check "nor by who has his number" says "Permission denied" 1 namesake sh -c "exec 2>&1; cat '$far/jim/dir/file'"
 check "joe, who has the same number here and there, logs out" joe "$RIALTO" logout --path "$far"
 check "and reads nothing that is kept" says "Permission denied" 1 joe sh -c "exec 2>&1; cat '$far/joe/file'"
+# What a daemon has in memory, keys and tokens among it, gets into no core file; another program's does.
+cores() {
+    local dir=$base/cores
+    rm -rf "$dir" && mkdir -p "$dir" && (cd "$dir" && ulimit -c unlimited && "$@" > /dev/null 2>&1)
+    [ -n "$(ls "$dir")" ]
+}
+if [ "$(cat /proc/sys/kernel/core_pattern)" = core ]; then
+    within 90 "$RIALTO" up --dir "$base/third" --no-mount --cell third.test > /dev/null && within 60 "$RIALTO" down --dir "$base/third" > /dev/null
+    killed() { "$@" "$RIALTO" server --dir "$base/third" & for _ in $(seq 300); do [ -S "$base/third/server.sock" ] && break; sleep 0.1; done; sleep 0.5; kill -ABRT $!; wait $!; rm -f "$base/third/server.sock"; }
+    check "a server that lets it be leaves a core file" cores killed env RIALTO_CORE=1
+    check "a server as it is does not" refused cores killed env
+    rm -rf "$base/cores"
+else
+    note "not run: core files: kernel.core_pattern is not 'core'"
+fi
 check "no password is in any log or record" sh -c "! grep -rqF -e 'open sesame' -e 'xyzzy plugh' -e 'guess and guess' -e 'xyzzy plover' '$cell' '$base/other'"

@@ -42,6 +42,7 @@ work() {
 }
 
 check "up makes a cell below the home directory" rialto up
+check "and its maker is an administrator of it" says "system:administrators" 0 rialto pts membership "$owner"
 [ "$(stat -fc %T "$tree" 2> /dev/null || "${as[@]}" stat -fc %T "$tree")" = fuseblk ] ||
     "${as[@]}" sh -c "grep -q ' $tree fuse.rialto ' /proc/mounts" && pass "it is mounted" || fail "it is not mounted"
 check "work in the tree" work

@@ -44,5 +44,13 @@ rm -rf "$cell/keys/at-rest"
 mv "$cell/keys/away" "$cell/keys/at-rest"
 check "up with the keys" up
 check "all is there" [ "$(cat "$at/short")$(sha256sum "$at/long" | cut -d' ' -f1)" = "$secret$sum" ]
+check "a newer key" says "made key 2" 0 "$RIALTO" keys rotate at-rest --dir "$cell"
+wrapped() { for _ in $(seq 300); do grep -q 'newest key key=2 volumes=[1-9]' "$cell/logs/server.log" && return 0; sleep 0.1; done; return 1; }
+check "wraps the keys of volumes, while they are used" wrapped
+check "both are listed" says '"at_rest":[1,2]' 0 "$RIALTO" keys list --json --dir "$cell"
+rm "$cell/keys/at-rest/1.key"
+check "down, without the old one" down
+check "up, without the old one" up
+check "all is there still" [ "$(cat "$at/short")$(sha256sum "$at/long" | cut -d' ' -f1)" = "$secret$sum" ]
 check "the link leads where it led" [ "$(readlink "$at/link")" = "$secret" ]
 finish

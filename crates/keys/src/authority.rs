@@ -113,6 +113,18 @@ impl CellKeys {
         Ok((self.shown()?, made))
     }
 
+    /// Has the next [`CellKeys::identity`] make a new key and certificate, whatever is there.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn age(&self) -> Result<(), KeyError> {
+        let file = self.file("server.names");
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(&file, error)),
+            _ => Ok(()),
+        }
+    }
+
     /// This server's certificate, as it was made last.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod joining;
+mod keeping;
 mod logging;
 mod mounts;
 mod scrubbing;

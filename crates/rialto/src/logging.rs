@@ -2,7 +2,18 @@
 
 use std::io::IsTerminal;
 
+use rustix::process::DumpableBehavior;
 use tracing_subscriber::EnvFilter;
+
+/// Keeps what this process has in memory, keys among it, out of core files and from other processes of its user. `RIALTO_CORE=1` lets it be, for who looks for a fault.
+pub fn keep_to_itself() {
+    if std::env::var_os("RIALTO_CORE").is_some_and(|value| value == "1") {
+        return;
+    }
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "what this process has in memory may get into core files");
+    }
+}
 
 /// Starts to log. `RIALTO_LOG` says what: a level, or parts such as `vice=debug`; otherwise from `info` on.
 pub fn start() {

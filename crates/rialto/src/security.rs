@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use client::Options;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
@@ -20,8 +20,6 @@ use crate::failure::{Doing, Failure};
 
 /// The environment's wish for clear text, for scripts that start many cells.
 const CLEAR_VARIABLE: &str = "RIALTO_CLEAR";
-/// How often a server looks at its certificate.
-const LOOK: Duration = Duration::from_secs(3600);
 
 /// Whether the environment asks for clear text.
 pub fn clear_by_environment() -> bool {
@@ -207,16 +205,14 @@ impl Renewal {
         Ok((self.keys.identity(&self.names, now)?.0, self.keys.authorities()?))
     }
 
-    /// From a thread of its own: shows what is new from the next connection on.
-    pub fn keep(self, tls: &ServerTls) {
-        loop {
-            std::thread::sleep(LOOK);
-            let renewed = self.load().map_err(|error| error.to_string()).and_then(|(identity, authorities)| {
-                tls.replace(identity, &authorities).map_err(|error| error.to_string())
-            });
-            if let Err(error) = renewed {
-                tracing::error!(error, "this server's certificate cannot be renewed");
-            }
+    /// Shows what is new from the next connection on.
+    pub fn renew(&self, tls: &ServerTls) {
+        let renewed = self
+            .load()
+            .map_err(|error| error.to_string())
+            .and_then(|(identity, authorities)| tls.replace(identity, &authorities).map_err(|error| error.to_string()));
+        if let Err(error) = renewed {
+            tracing::error!(error, "this server's certificate cannot be renewed");
         }
     }
 }

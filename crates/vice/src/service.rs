@@ -238,6 +238,14 @@ impl Vice {
         &self.partitions
     }
 
+    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now; how many there are.
+    ///
+    /// # Errors
+    /// As `store::Partition::wrap_keys_anew`.
+    pub fn wrap_keys_anew(&self) -> Result<usize, StoreError> {
+        self.partitions.iter().map(store::Partition::wrap_keys_anew).sum()
+    }
+
     /// The partition that a delegated change goes to: `None` of another call, and where there is no such volume.
     pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
         let Call::Delegated { call, .. } = call else { return None };

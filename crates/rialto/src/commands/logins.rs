@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::fs::tree;
 use super::kerberos;
 use crate::failure::{Doing, Failure};
-use crate::show;
+use crate::{logging, show};
 
 /// Which tree.
 #[derive(Args, Debug)]
@@ -267,6 +267,7 @@ impl Passwd {
 /// A line, from the terminal without showing it, or from standard input.
 fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
     let what = || "reading a password".to_owned();
+    logging::keep_to_itself();
     let stdin = std::io::stdin();
     let mut line = Zeroizing::new(String::new());
     if from_stdin || !stdin.is_terminal() {

@@ -7,6 +7,7 @@ mod down;
 mod forerunner;
 mod fs;
 mod kerberos;
+mod keys;
 mod logins;
 mod man;
 mod mount;
@@ -17,6 +18,7 @@ mod typed;
 mod umount;
 mod up;
 mod vos;
+mod welcome;
 
 use std::process::ExitCode;
 
@@ -73,6 +75,7 @@ pub enum Command {
     Logout(logins::Logout),
     Tokens(logins::Tokens),
     Passwd(logins::Passwd),
+    Keys(keys::Keys),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -98,6 +101,7 @@ impl Command {
             Command::Logout(_) => "logout",
             Command::Tokens(_) => "tokens",
             Command::Passwd(_) => "passwd",
+            Command::Keys(_) => "keys",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -122,6 +126,7 @@ impl Command {
             Command::Logout(logout) => logout.run(),
             Command::Tokens(tokens) => tokens.run(),
             Command::Passwd(passwd) => passwd.run(),
+            Command::Keys(keys) => keys.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

@@ -208,6 +208,7 @@ impl Mount {
         // Before there are threads.
         mem::heap::share_arenas(ARENAS);
         logging::start();
+        logging::keep_to_itself();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let volume = if self.dynroot { DYNROOT } else { &self.volume };

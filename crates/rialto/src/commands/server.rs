@@ -16,6 +16,7 @@ use super::up::start_server;
 use crate::cell::{CellDir, Compress, VOLUME, Where};
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
+use crate::keeping::Keeping;
 use crate::{logging, security, stopping};
 
 const AFTER_HELP: &str = "\
@@ -64,6 +65,7 @@ impl Server {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         logging::start();
+        logging::keep_to_itself();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
@@ -79,10 +81,7 @@ impl Server {
         config.mint = Some(security::mint(cell)?);
         config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
-        if let (Some(renewal), Some(tls)) = (renewal, config.tls.clone()) {
-            let keeping = std::thread::Builder::new().name("keys".to_owned()).spawn(move || renewal.keep(&tls));
-            keeping.doing(|| "watching over this server's certificate".to_owned())?;
-        }
+        Keeping::start(cell, renewal.zip(config.tls.clone()), &serving.vice())?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }

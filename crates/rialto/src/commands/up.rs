@@ -15,6 +15,7 @@ use clap::Args;
 use guard::Network;
 use serde_json::json;
 
+use super::welcome::{self, Person};
 use crate::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
 use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
@@ -92,10 +93,15 @@ pub struct Up {
 impl Up {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
+        let is_new = self.join.is_none() && CellDir::find(&dir)?.is_none();
         let cell = self.cell(&dir)?;
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
+        let person = Person::calling();
+        if is_new && let Some(person) = &person {
+            person.enter(&cell)?;
+        }
         let at = if self.no_mount || self.join.is_some() && self.at.is_none() {
             None
         } else {
@@ -107,7 +113,7 @@ impl Up {
                 "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
                 "at": at, "started": started, "mounted": mounted,
             })),
-            Some(at) => self.tell(&cell, at, started || mounted),
+            Some(at) => self.tell(&cell, at, started || mounted, person.as_ref()),
             None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
         }
         Ok(ExitCode::SUCCESS)
@@ -162,10 +168,11 @@ impl Up {
         std::fs::canonicalize(&at).doing(what)
     }
 
-    fn tell(&self, cell: &CellDir, at: &Path, changed: bool) {
+    fn tell(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&Person>) {
         let (at, rialto, dir) = (at.display(), typed_name(), self.dir_option());
         let state = if changed { "is there" } else { "was there already" };
         println!("the tree of {} {state}: {at}", cell.config.name);
+        println!("{}", welcome::who(cell, person));
         println!("\nto try:");
         println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
         println!("    {rialto} mount --daemon {} DIR", cell.endpoint());

@@ -1,0 +1,129 @@
+//! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its directory (`crates/keys`); who may write there needs nobody's leave.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use keys::{AtRest, TokenKeys, at_rest_dir};
+use serde_json::json;
+
+use crate::cell::{CellDir, Where};
+use crate::failure::{Doing, Failure};
+use crate::keeping::LOOK;
+use crate::show;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto keys list
+    rialto keys rotate at-rest      a new key for encrypted volumes
+    rialto keys rotate tokens       a new key that signs tokens
+    rialto keys rotate certificate  a new certificate of this server
+
+Nothing has to be stopped: a running server takes a new key within ten seconds. Old keys stay
+for what was made with them, until you remove their files:
+    keys/at-rest/N.key  when the server's log says that all keys are wrapped with a newer one;
+                        backups of a partition need the key of their time
+    keys/tokens/N.key   ten hours after the newer one was made, or to end all of its tokens;
+                        copy a new one to all servers of the cell at once
+
+EXIT CODES
+    0  done
+    1  failed: the message says what to do
+    3  no cell there";
+
+/// Shows a server's keys, and makes newer ones.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Keys {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Which keys there are, by number: the highest is used.
+    #[command(after_help = "EXAMPLES\n    rialto keys list --json")]
+    List {
+        /// As one JSON object.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: Where,
+    },
+    /// Makes a newer one.
+    #[command(after_help = "EXAMPLES\n    rialto keys rotate at-rest")]
+    Rotate {
+        /// Which.
+        what: What,
+        #[command(flatten)]
+        place: Where,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// What the keys of encrypted volumes are wrapped with.
+    AtRest,
+    /// What signs tokens.
+    Tokens,
+    /// This server's, by the cell's authority.
+    Certificate,
+}
+
+impl Keys {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.verb {
+            Verb::List { json, place } => list(&place.cell()?, json)?,
+            Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
+    let what = || "reading the cell's keys".to_owned();
+    let at_rest = AtRest::new(at_rest_dir(cell.dir())).numbers().doing(what)?;
+    let tokens = TokenKeys::of(cell.dir()).numbers().doing(what)?;
+    let authority = cell.keys().fingerprint().ok().map(|print| print.to_string());
+    if json {
+        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority }));
+        return Ok(());
+    }
+    let numbers = |numbers: &[u32]| match numbers {
+        [] => "none".to_owned(),
+        numbers => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    println!("at rest:    {}", numbers(&at_rest));
+    println!("tokens:     {}", numbers(&tokens));
+    println!("authority:  {}", authority.as_deref().unwrap_or("none: the cell does not listen in the network"));
+    Ok(())
+}
+
+fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
+    let making = || "making a new key".to_owned();
+    let soon = LOOK.as_secs();
+    match what {
+        What::AtRest => {
+            let number = AtRest::new(at_rest_dir(cell.dir())).make().doing(making)?;
+            println!(
+                "made key {number}: within {soon} s the server wraps the keys of its encrypted volumes with it, and says so in its log"
+            );
+        }
+        What::Tokens => {
+            let number = TokenKeys::of(cell.dir()).make().doing(making)?;
+            println!(
+                "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the other servers of the cell"
+            );
+        }
+        What::Certificate if cell.config.certificate.is_some() => {
+            let why = "it is given in cell.toml, and was not made here";
+            return Err(
+                Failure::new("making a new certificate", why).mend("replace its files: the server reads them anew")
+            );
+        }
+        What::Certificate => {
+            cell.keys().age().doing(making)?;
+            println!("within {soon} s the server makes a new certificate, and shows it on new connections");
+        }
+    }
+    Ok(())
+}
