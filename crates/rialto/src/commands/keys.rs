@@ -20,9 +20,9 @@ EXAMPLES
 
 Nothing has to be stopped: a running server takes a new key within ten seconds. Old keys stay
 for what was made with them, until you remove their files:
-    keys/at-rest/N.key  when the server's log says that all keys are wrapped with a newer one;
+    keys/at-rest/N.key  when the server's log says that all is wrapped with a newer one;
                         backups of a partition need the key of their time
-    keys/tokens/N.key   ten hours after the newer one was made, or to end all of its tokens;
+    keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens;
                         copy a new one to all servers of the cell at once
 
 EXIT CODES
