@@ -18,7 +18,7 @@ EXAMPLES
     rialto keys rotate tokens       a new key that signs tokens
     rialto keys rotate certificate  a new certificate of this server
 
-Nothing has to be stopped: a running server takes a new key within ten seconds. Old keys stay
+Nothing has to be stopped: a running server takes a new key in ten seconds. Old keys stay
 for what was made with them, until you remove their files:
     keys/at-rest/N.key  when the server's log says that all is wrapped with a newer one;
                         backups of a partition need the key of their time
