@@ -156,7 +156,7 @@ impl Reader {
     ///
     /// # Errors
     /// `Medium`.
-    pub(crate) fn packed_chunk(&self, block: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn packed_chunk(&self, block: u64, bytes: &[u8]) -> Result<Option<Bytes>> {
         let at = block * BLOCK_BYTES;
         if !at.is_multiple_of(PackedRun::CHUNK_BYTES) {
             return Ok(None);
@@ -193,7 +193,7 @@ impl Reader {
             length: (stop - start) as u32,
             frames: frames.lengths,
             sums,
-            bytes: Bytes::from(frames.bytes),
+            bytes: frames.bytes,
         };
         Ok(Some(run).filter(PackedRun::is_whole))
     }

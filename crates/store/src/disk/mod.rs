@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
 pub(crate) use ciphered::Ciphered;
 pub(crate) use files::Files;
 pub(crate) use memory::{MemDisk, MemFiles, UNLIMITED_BYTES};
@@ -113,7 +114,7 @@ pub(crate) struct Frames {
     /// Bytes of each; 0: the chunk is all zeros, and has none.
     pub(crate) lengths: Vec<u32>,
     /// One behind the other.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
 }
 
 /// One open body file. Thread-safe.

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use types::PackedRun;
 
@@ -38,7 +39,7 @@ pub(crate) struct Packed {
     /// Where each chunk's frame begins, and where the last one ends.
     starts: Vec<u64>,
     /// All of a short one, until its chunks have been read once: whoever opens a body reads it next.
-    whole: Mutex<Option<Vec<u8>>>,
+    whole: Mutex<Option<Bytes>>,
 }
 
 fn damaged(what: &str) -> io::Error {
@@ -85,16 +86,30 @@ pub(crate) fn unpack(from: &dyn BodyFile, to: &dyn BodyFile) -> io::Result<()> {
     to.set_length(from.length()?)
 }
 
+/// How long the file is, and what it ends with: all of a short one, which takes one look at the disk.
+fn tail_of(file: &dyn BodyFile) -> io::Result<(u64, Vec<u8>)> {
+    let mut tail = vec![0; TAIL_BYTES as usize];
+    let had = file.read_at(0, &mut tail)?;
+    if had < tail.len() {
+        tail.truncate(had);
+        return Ok((had as u64, tail));
+    }
+    let all = file.length()?;
+    if file.read_at(all.saturating_sub(TAIL_BYTES), &mut tail)? != tail.len() {
+        return Err(damaged("no end"));
+    }
+    Ok((all, tail))
+}
+
 impl Packed {
     /// Reads the index of a packed body.
     ///
     /// # Errors
     /// `InvalidData` if it is none, or damaged.
     pub(crate) fn open(file: Arc<dyn BodyFile>) -> io::Result<Packed> {
-        let all = file.length()?;
-        let mut tail = vec![0; all.min(TAIL_BYTES) as usize];
+        let (all, tail) = tail_of(&*file)?;
         let index_end = tail.len().checked_sub(END_BYTES as usize).ok_or_else(|| damaged("too short"))?;
-        if file.read_at(all - tail.len() as u64, &mut tail)? != tail.len() || tail[index_end + 12..] != MAGIC {
+        if tail[index_end + 12..] != MAGIC {
             return Err(damaged("no end"));
         }
         let end = &tail[index_end..];
@@ -124,28 +139,27 @@ impl Packed {
         if at != all - END_BYTES - index_bytes as u64 {
             return Err(damaged("the index does not fit"));
         }
-        let whole = Mutex::new((tail.len() as u64 == all).then_some(tail));
+        let whole = Mutex::new((tail.len() as u64 == all).then(|| Bytes::from(tail)));
         Ok(Packed { file, length, starts, whole })
     }
 
     /// The frames of some chunks: from memory the first time, if the body is short.
-    fn frames_of(&self, chunks: Range<u64>, frame: &mut Vec<u8>) -> io::Result<()> {
+    fn frames_of(&self, chunks: Range<u64>) -> io::Result<Bytes> {
         let (start, end) = (self.starts[chunks.start as usize], self.starts[chunks.end as usize]);
-        frame.clear();
         let mut whole = self.whole.lock();
         if let Some(bytes) = &*whole {
-            frame.extend_from_slice(&bytes[start as usize..end as usize]);
+            let frames = bytes.slice(start as usize..end as usize);
             if chunks.end as usize + 1 == self.starts.len() {
                 *whole = None;
             }
-            return Ok(());
+            return Ok(frames);
         }
         drop(whole);
-        frame.resize((end - start) as usize, 0);
-        if self.file.read_at(start, frame)? != frame.len() {
+        let mut frames = vec![0; (end - start) as usize];
+        if self.file.read_at(start, &mut frames)? != frames.len() {
             return Err(damaged("a chunk is missing"));
         }
-        Ok(())
+        Ok(frames.into())
     }
 
     /// Fills `out`, as long as the chunk.
@@ -155,10 +169,7 @@ impl Packed {
             out.fill(0);
             return Ok(());
         }
-        SCRATCH.with_borrow_mut(|(decompressor, frame)| {
-            self.frames_of(number..number + 1, frame)?;
-            unpack_with(decompressor, frame, out)
-        })
+        unpack_frame(&self.frames_of(number..number + 1)?, out)
     }
 }
 
@@ -167,28 +178,21 @@ impl Packed {
 /// # Errors
 /// `InvalidData` if it is no frame of exactly so many bytes.
 pub(crate) fn unpack_frame(frame: &[u8], out: &mut [u8]) -> io::Result<()> {
-    SCRATCH.with_borrow_mut(|(decompressor, _)| unpack_with(decompressor, frame, out))
-}
-
-fn unpack_with(
-    decompressor: &mut Option<zstd::bulk::Decompressor<'static>>,
-    frame: &[u8],
-    out: &mut [u8],
-) -> io::Result<()> {
-    let decompressor = match decompressor {
-        Some(decompressor) => decompressor,
-        none => none.insert(zstd::bulk::Decompressor::new()?),
-    };
-    match decompressor.decompress_to_buffer(frame, out) {
-        Ok(got) if got == out.len() => Ok(()),
-        _ => Err(damaged("a chunk cannot be unpacked")),
-    }
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new()?),
+        };
+        match decompressor.decompress_to_buffer(frame, out) {
+            Ok(got) if got == out.len() => Ok(()),
+            _ => Err(damaged("a chunk cannot be unpacked")),
+        }
+    })
 }
 
 thread_local! {
-    /// A decompressor with its state, and what it reads.
-    #[allow(clippy::type_complexity)] // it is named here
-    static SCRATCH: RefCell<(Option<zstd::bulk::Decompressor<'static>>, Vec<u8>)> = const { RefCell::new((None, Vec::new())) };
+    /// Its state takes longer to make than a short frame to unpack.
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 fn read_only() -> io::Error {
@@ -224,9 +228,7 @@ impl BodyFile for Packed {
             return Ok(None);
         }
         let lengths = starts.windows(2).map(|pair| (pair[1] - pair[0]) as u32).collect();
-        let mut bytes = Vec::new();
-        self.frames_of(chunks, &mut bytes)?;
-        Ok(Some(Frames { lengths, bytes }))
+        Ok(Some(Frames { lengths, bytes: self.frames_of(chunks)? }))
     }
 
     fn write_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {

@@ -419,7 +419,7 @@ impl Sender<'_> {
 
     /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its blocks; if they have all of it. It was compared with them, and they with
     /// their sums.
-    fn packed(&self, reader: &Reader, block: u64, bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+    fn packed(&self, reader: &Reader, block: u64, bytes: &[u8]) -> Result<Option<(Bytes, usize)>> {
         let left = reader.vnode().status.size.saturating_sub(block * BLOCK_BYTES);
         let length = left.min(CHUNK_BYTES) as usize;
         if !self.packs || !block.is_multiple_of(CHUNK_BLOCKS) || bytes.len() < length {
