@@ -1,10 +1,12 @@
 //! Who is who: principals, as every server of the cell asks for them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use guard::Asker;
+use guard::{Asker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
+    WhichPrincipal,
 };
 
 use crate::CellError;
@@ -50,6 +52,19 @@ pub trait Access: Send + Sync {
 
     /// What the server answers that has the database, where that is another one. `behalf`: of whom it is asked; `None`: of the superuser here.
     fn auth_elsewhere(&self, behalf: Option<Behalf>, call: &AuthCall) -> Option<Result<Answer, Fault>>;
+
+    /// The revision of the rules, as far as this server was told. Costs next to nothing.
+    fn rules_at(&self) -> Revision;
+
+    /// The rules, as far as this server was told; nobody is asked.
+    fn rules(&self) -> Arc<Seen<Rules>>;
+
+    /// Asks about rules, or changes them, at the moment `now` (seconds since 1970). A change that was answered is in force at every server of the cell but this
+    /// one, `me`, and those that the answer names. `by`: who asks; [`PrincipalId::NONE`]: the superuser here.
+    ///
+    /// # Errors
+    /// Those of [`guard::Rules::edit`]; the medium's.
+    fn guard(&self, me: ServerId, by: PrincipalId, now: i64, call: &GuardCall) -> Result<Answer, Fault>;
 
     /// The last revision that this server was told of, without asking anybody who is not here. Costs next to nothing.
     fn latest(&self) -> Revision;

@@ -4,9 +4,11 @@
 //! numbers, what its revision changed, and the counters, so that after a crash all of it is there or nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use guard::Rules;
+use parking_lot::{Mutex, RwLock};
 use rocksdb::{DB, DBCompressionType, Direction, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions};
 use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
 
@@ -40,6 +42,9 @@ pub struct Embedded {
     listeners: Listeners,
     /// Held while principals are changed: what is allowed depends on all of them.
     principals: Mutex<()>,
+    /// Fences, and who administers what: all of them, and the revision of their last change.
+    rules: RwLock<Arc<Seen<Rules>>>,
+    rules_at: AtomicU64,
     changes_kept: u64,
     /// Where RocksDB tells what it does, which nobody reads.
     _diary: Option<tempfile::TempDir>,
@@ -83,10 +88,13 @@ impl Embedded {
             latest: AtomicU64::new(counters.revision),
             listeners: Listeners::default(),
             principals: Mutex::new(()),
+            rules: RwLock::default(),
+            rules_at: AtomicU64::new(0),
             changes_kept,
             _diary: diary,
         };
         embedded.add_system_principals()?;
+        embedded.load_rules()?;
         Ok(embedded)
     }
 
@@ -349,5 +357,6 @@ impl CellDb for Embedded {
 }
 
 mod principals;
+mod rules;
 #[cfg(test)]
 mod tests;

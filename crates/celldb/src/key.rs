@@ -16,6 +16,8 @@ const UID: u8 = b'u';
 const MEMBER: u8 = b'M';
 const MEMBERSHIP: u8 = b'B';
 const OWNED: u8 = b'O';
+const FENCE: u8 = b'F';
+const MANDATE: u8 = b'A';
 const SECRET: u8 = b'K';
 /// The numbers of principals that were given last.
 pub(crate) const HIGHEST: &[u8] = b"H";
@@ -38,6 +40,16 @@ pub(crate) fn number(number: VolumeId) -> Vec<u8> {
 /// What is kept of a principal's password.
 pub(crate) fn secret(id: PrincipalId) -> Vec<u8> {
     [&[SECRET][..], &id.0.to_be_bytes()].concat()
+}
+
+/// A fence.
+pub(crate) fn fence(number: u64) -> Vec<u8> {
+    [&[FENCE][..], &number.to_be_bytes()].concat()
+}
+
+/// A delegation of administration.
+pub(crate) fn mandate(number: u64) -> Vec<u8> {
+    [&[MANDATE][..], &number.to_be_bytes()].concat()
 }
 
 /// A server.

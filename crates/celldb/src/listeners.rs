@@ -12,6 +12,11 @@ use types::{Revision, ServerId};
 /// A server that was not heard of for so long is silent. Servers ask several times in it.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
+/// Who is heard of and yet has not put a rule into force after so long is not waited for either: something that began before does not end there. Shorter than
+/// who asks for the change waits for its answer.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(6);
+const _: () = assert!(SILENT_AFTER.as_secs() < CONFIRM_WITHIN.as_secs());
+
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Listeners {
@@ -24,6 +29,25 @@ impl Listeners {
     pub fn heard(&self, who: ServerId, since: Revision) {
         self.heard.lock().insert(who, (since, Instant::now()));
         self.more.notify_all();
+    }
+
+    /// Waits until all of these servers have `revision`, but for those that stay silent; which those are.
+    pub fn missing(&self, revision: Revision, servers: &[ServerId]) -> Vec<ServerId> {
+        let began = Instant::now();
+        let mut heard = self.heard.lock();
+        loop {
+            let lacks = |server: &&ServerId| heard.get(*server).is_none_or(|(at, _)| *at < revision);
+            let lacking: Vec<ServerId> = servers.iter().filter(lacks).copied().collect();
+            // Who was never heard of may have begun a moment ago.
+            let is_silent = |server: &ServerId| {
+                began.elapsed() >= SILENT_AFTER
+                    && heard.get(server).is_none_or(|(_, when)| when.elapsed() >= SILENT_AFTER)
+            };
+            if began.elapsed() >= CONFIRM_WITHIN || lacking.iter().all(is_silent) {
+                return lacking;
+            }
+            self.more.wait_for(&mut heard, Duration::from_millis(50));
+        }
     }
 
     /// Waits until everybody who is not silent has `revision`.

@@ -9,6 +9,10 @@ use types::{
 
 use crate::CellError;
 
+mod rules;
+
+pub(crate) use rules::{decode_fence, decode_mandate, encode_fence, encode_mandate};
+
 /// Of all records.
 const VERSION: u32 = 1;
 const SUM_BYTES: usize = 4;
@@ -103,6 +107,7 @@ enum ChangeForm {
     Server(IdForm),
     Principal(i32),
     Principals,
+    Rules,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -241,6 +246,7 @@ pub(crate) fn encode_change(key: &[u8], revision: Revision, changed: Changed) ->
         Changed::Server(id) => ChangeForm::Server(IdForm(id)),
         Changed::Principal(id) => ChangeForm::Principal(id.0),
         Changed::Principals => ChangeForm::Principals,
+        Changed::Rules => ChangeForm::Rules,
     };
     encode(key, revision, form)
 }
@@ -251,6 +257,7 @@ pub(crate) fn decode_change(key: &[u8], value: &[u8]) -> Result<Changed, CellErr
         ChangeForm::Server(id) => Changed::Server(id.0),
         ChangeForm::Principal(id) => Changed::Principal(PrincipalId(id)),
         ChangeForm::Principals => Changed::Principals,
+        ChangeForm::Rules => Changed::Rules,
     })
 }
 

@@ -457,6 +457,7 @@ fn names_a_file(call: &Call) -> bool {
             | Call::Cell(_)
             | Call::Pts { .. }
             | Call::Auth { .. }
+            | Call::Guard { .. }
     )
 }
 
@@ -477,6 +478,7 @@ fn is_question(call: &Call) -> bool {
         && !matches!(call, Call::Cell(call) if call.changes())
         && !matches!(call, Call::Pts { call, .. } if call.changes())
         && !matches!(call, Call::Auth { call, .. } if call.changes())
+        && !matches!(call, Call::Guard { call, .. } if call.changes())
 }
 
 fn check_open(core: &Core) -> Result<(), CallError> {

@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod principals;
+mod rules;
 
 /// One vector: a number or header, a message, a payload.
 type Vector = (Vec<u8>, Vec<u8>, Vec<u8>);
@@ -406,6 +407,7 @@ fn calls() -> Vec<(&'static str, Call)> {
     ]
     .into_iter()
     .chain(principals::calls())
+    .chain(rules::calls())
     .collect()
 }
 
@@ -605,6 +607,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
     ]
     .into_iter()
     .chain(principals::answers())
+    .chain(rules::answers())
     .collect()
 }
 

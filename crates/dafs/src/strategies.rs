@@ -21,6 +21,7 @@ use crate::showing::Shown;
 use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;
+mod rules;
 
 /// Any fid but [`Fid::CURRENT`].
 pub fn fid() -> impl Strategy<Value = Fid> {
@@ -153,7 +154,8 @@ pub fn call() -> impl Strategy<Value = Call> {
         volume_calls(),
         cell_calls(),
         principals::auth_calls(),
-        principals::pts_calls()
+        principals::pts_calls(),
+        rules::calls()
     ]
 }
 
@@ -350,7 +352,8 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
         volume_id().prop_map(Changed::Group),
         server_id().prop_map(Changed::Server),
         any::<i32>().prop_map(|id| Changed::Principal(PrincipalId(id))),
-        Just(Changed::Principals)
+        Just(Changed::Principals),
+        Just(Changed::Rules)
     ];
     prop_oneof![
         (vec(seen_group, 0..4), any::<bool>()).prop_map(|(groups, end)| Answer::Groups { groups, end }),
@@ -358,6 +361,7 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
         revision().prop_map(Answer::Revision),
         volume_id().prop_map(Answer::Number),
         principals::answers(),
+        rules::answers(),
         (revision(), of(vec((revision(), changed), 0..5))).prop_map(|(at, changes)| Answer::Changes { at, changes }),
     ]
 }

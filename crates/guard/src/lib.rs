@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod acl;
+mod audit;
 mod book;
 mod cps;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -11,15 +12,20 @@ pub mod fuzzing;
 mod names;
 mod pts;
 mod rights;
+mod rules;
 mod table;
 mod token;
 
 pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
+pub use audit::{
+    AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
+};
 pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
 pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
+pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};
 pub use table::{Place, Row, Standing, row};
 pub use token::{
     Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX, Token, TokenError,

@@ -86,6 +86,16 @@ impl Network {
         Network::of(address, self.bits) == *self
     }
 
+    /// Its first address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits all its addresses have in common.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     fn bits_max(address: IpAddr) -> u8 {
         if address.is_ipv4() { 32 } else { 128 }
     }

@@ -4,7 +4,7 @@
 //! A row says what somebody has to be before anything else of the call is looked at. What a row leaves open (*file*, *record*) is decided where the file or
 //! the record is: by the access model of the volume, by owner and flags of the principal.
 
-use types::{AuthCall, Call, CellCall, Fid, Name, PartitionNo, PtsCall, VolumeCall, VolumeId};
+use types::{AuthCall, Call, CellCall, Fid, GuardCall, Name, PartitionNo, PtsCall, VolumeCall, VolumeId};
 
 /// Who may make a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub fn row(call: &Call) -> Row {
         Call::Pts { on_behalf: None, call } => row_of_pts(call),
         Call::Auth { behalf: Some(_), .. } => Row::Server,
         Call::Auth { behalf: None, call } => row_of_auth(call),
+        Call::Guard { behalf: Some(_), .. } => Row::Server,
+        Call::Guard { behalf: None, call } => row_of_guard(call),
     }
 }
 
@@ -135,10 +137,10 @@ fn volume_of(fid: Fid) -> Place {
 fn row_of_volume(call: &VolumeCall) -> Row {
     match call {
         VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => Row::Anybody,
-        // Its own number is the cell's to give.
-        VolumeCall::Create { id: Some(_), .. } => Row::Administrator,
-        VolumeCall::Create { id: None, partition, name, .. } => {
-            Row::Delegated(vec![Place::Named(name.clone()), Place::Partition(*partition)])
+        // The number is the cell's to give, so the cell may know whose it is.
+        VolumeCall::Create { id, partition, name, .. } => {
+            let places = [Place::Named(name.clone()), Place::Partition(*partition)];
+            Row::Delegated(id.map(Place::Group).into_iter().chain(places).collect())
         }
         VolumeCall::Remove { id } | VolumeCall::SetFields { id, .. } => Row::Delegated(vec![Place::Volume(*id)]),
         VolumeCall::Rename { id, name } => Row::Delegated(vec![Place::Volume(*id), Place::Named(name.clone())]),
@@ -149,7 +151,9 @@ fn row_of_volume(call: &VolumeCall) -> Row {
         VolumeCall::Apply { partition, .. } | VolumeCall::Finish { partition, .. } => {
             Row::Delegated(vec![Place::Partition(Some(*partition)), Place::Server])
         }
-        VolumeCall::Pull(_) | VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![Place::Server]),
+        // Whose what comes is at the other server, is asked when that has said what it is called.
+        VolumeCall::Pull(pull) => Row::Delegated(vec![Place::Server, Place::Group(pull.tree)]),
+        VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![Place::Server]),
     }
 }
 
@@ -167,6 +171,18 @@ fn row_of_cell(call: &CellCall) -> Row {
         CellCall::TakeNumbers { .. } => Row::Delegated(Vec::new()),
         CellCall::PutServer { .. } | CellCall::RemoveServer { .. } => Row::Administrator,
         CellCall::Principal { .. } | CellCall::Subdomain { .. } | CellCall::Watch { .. } => Row::Server,
+    }
+}
+
+/// Who administers a part of the cell appoints nobody, and fences nobody off.
+fn row_of_guard(call: &GuardCall) -> Row {
+    match call {
+        GuardCall::Fences { .. }
+        | GuardCall::AddFence { .. }
+        | GuardCall::RemoveFence { .. }
+        | GuardCall::Mandates { .. }
+        | GuardCall::AddMandate { .. }
+        | GuardCall::RemoveMandate { .. } => Row::Administrator,
     }
 }
 

@@ -152,7 +152,8 @@ impl Tree {
             | Call::Volume(_)
             | Call::Cell(_)
             | Call::Pts { .. }
-            | Call::Auth { .. } => Err(Fault::Unsupported),
+            | Call::Auth { .. }
+            | Call::Guard { .. } => Err(Fault::Unsupported),
         }
     }
 

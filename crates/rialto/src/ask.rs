@@ -26,9 +26,14 @@ impl Asking {
 
     /// Connects to the server at `endpoint`, with these options.
     pub fn reach(endpoint: Endpoint, options: Options) -> Result<Asking, Failure> {
+        Self::within(endpoint, options, PATIENCE)
+    }
+
+    /// Likewise, where an answer may take this long.
+    pub fn within(endpoint: Endpoint, options: Options, patience: Duration) -> Result<Asking, Failure> {
         let config = SessionConfig {
             attach_within: Some(PATIENCE),
-            call_within: Some(PATIENCE),
+            call_within: Some(patience),
             options,
             display: format!("rialto, process {}", std::process::id()),
             ..SessionConfig::new(endpoint.clone(), Identity::fleeting())

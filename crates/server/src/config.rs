@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub kerberos: Option<Arc<Service>>,
     /// Hosts that may say who asks, also without TLS: whoever has such an address is believed.
     pub trusted: Vec<Network>,
+    /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
+    pub audit: Option<PathBuf>,
     /// What the cell is called, for people.
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
@@ -90,6 +92,7 @@ impl ServerConfig {
             mint: None,
             kerberos: None,
             trusted: Vec::new(),
+            audit: None,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

@@ -8,10 +8,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dafs::showing::{Hash, Shown};
-use guard::{Binding, Network, Token, TokenError};
+use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::Mint;
 use types::{Caller, Fault, Level, PrincipalId, Timestamp, Who};
+use vice::Witness;
 
+use crate::audit::Audit;
 use crate::link::Security;
 use crate::loopback::wall;
 
@@ -23,6 +25,8 @@ const NOBODY_ID: u32 = 65534;
 pub(crate) struct Porter {
     /// Who looks at tokens; none: this server takes none.
     pub mint: Option<Arc<Mint>>,
+    /// Who writes down what is refused.
+    pub audit: Option<Arc<Audit>>,
     /// Hosts whose word counts.
     pub trusted: Vec<Network>,
 }
@@ -34,6 +38,23 @@ pub(crate) struct Door {
     security: Security,
     host: Option<IpAddr>,
     challenge: Hash,
+}
+
+impl Porter {
+    /// Somebody was turned away before he had a session.
+    pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
+        let Some(audit) = &self.audit else { return };
+        let now = wall();
+        audit.saw(AuditEvent {
+            time: now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000)),
+            kind: "authentication".to_owned(),
+            level: "nobody".to_owned(),
+            host: host.map(|host| host.to_string()),
+            request: request.to_owned(),
+            result: why.to_owned(),
+            ..AuditEvent::default()
+        });
+    }
 }
 
 impl Door {
@@ -95,10 +116,12 @@ impl dafs::showing::Door for Door {
     fn shown(&self, shown: &Shown) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
             tracing::info!(host = ?self.host, "a token in clear text is refused");
+            self.porter.tell("door.token", self.host, "token in clear text");
             return Err(Fault::TokenRefused);
         }
         let token = self.take(shown, wall()).map_err(|error| {
             tracing::info!(host = ?self.host, %error, "a token is refused");
+            self.porter.tell("door.token", self.host, &error.to_string());
             if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
         })?;
         let who = Who {

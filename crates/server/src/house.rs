@@ -21,6 +21,7 @@ use types::{Answer, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionI
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
+use crate::audit::Audit;
 use crate::door::Porter;
 use crate::link::Link;
 use crate::loopback::wall;
@@ -99,13 +100,18 @@ fn asks_elsewhere(call: &Call) -> bool {
     match call {
         // Who waits in the office may wait for this one.
         Call::Cell(CellCall::Watch { .. }) => false,
-        Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } => true,
+        Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. } => true,
         call => matches!(call, Call::Volume(VolumeCall::Create { .. } | VolumeCall::Clone { .. })),
     }
 }
 
 impl House {
-    pub fn new(vice: Arc<Vice>, [pool, door, office]: [Pool; 3], config: &ServerConfig) -> Self {
+    pub fn new(
+        vice: Arc<Vice>,
+        [pool, door, office]: [Pool; 3],
+        audit: Option<Arc<Audit>>,
+        config: &ServerConfig,
+    ) -> Self {
         House {
             vice,
             pool,
@@ -117,7 +123,7 @@ impl House {
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter: Arc::new(Porter { mint: config.mint.clone(), trusted: config.trusted.clone() }),
+            porter: Arc::new(Porter { mint: config.mint.clone(), audit, trusted: config.trusted.clone() }),
             options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),

@@ -7,6 +7,7 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod audit;
 mod cell;
 mod config;
 mod door;

@@ -15,8 +15,10 @@ use types::{
 };
 
 mod principals;
+mod rules;
 mod told;
 
+use rules::Ruled;
 use told::Told;
 
 type Result<T> = std::result::Result<T, CellError>;
@@ -34,6 +36,8 @@ pub struct RemoteCell {
     options: Options,
     line: Mutex<Line>,
     told: Told,
+    ruled: Ruled,
+    caller: Caller,
 }
 
 /// The way to that server.
@@ -46,7 +50,20 @@ struct Line {
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
     pub fn at(endpoint: Endpoint, options: Options) -> Self {
-        RemoteCell { endpoint, options, line: Mutex::default(), told: Told::default() }
+        RemoteCell {
+            endpoint,
+            options,
+            line: Mutex::default(),
+            told: Told::default(),
+            ruled: Ruled::default(),
+            caller: Caller::ROOT,
+        }
+    }
+
+    /// Asks as this one, and not as the superuser.
+    pub fn asking_as(mut self, caller: Caller) -> Self {
+        self.caller = caller;
+        self
     }
 
     /// Who finds another at it waits for that one's luck.
@@ -74,7 +91,7 @@ impl RemoteCell {
     }
 
     fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
-        match self.session()?.call(&Caller::ROOT, call, None) {
+        match self.session()?.call(&self.caller, call, None) {
             Ok(reply) => Ok(reply.answer),
             Err(CallError::Fault(fault)) => Err(fault),
             Err(error) => Err(self.failed(&mut self.line.lock(), &error)),

@@ -19,6 +19,7 @@ use store::{OpenError, Partition, StoreError};
 use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
+use crate::audit::Audit;
 use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
 use crate::loopback::wall;
@@ -83,6 +84,8 @@ pub struct Server {
     others: Vec<JoinHandle<()>>,
     stop: Arc<Stop>,
     endpoints: Vec<Endpoint>,
+    /// Who writes down what happens; the last that ends.
+    audit: Option<(Arc<Audit>, JoinHandle<()>)>,
 }
 
 /// Tells the threads beside the workers to end.
@@ -110,7 +113,14 @@ impl Server {
         let pool = Pool::start("pool", config.pool_threads)?;
         let door = Pool::start("door", DOOR_THREADS)?;
         let office = Pool::start("office", OFFICE_THREADS)?;
-        let house = Arc::new(House::new(vice, [pool, door, office], config));
+        let (audit, writing) = match &config.audit {
+            Some(dir) => Audit::start(dir).map(|(audit, thread)| (Some(audit), Some(thread)))?,
+            None => (None, None),
+        };
+        let house = Arc::new(House::new(vice, [pool, door, office], audit.clone(), config));
+        if let Some(audit) = &audit {
+            house.vice.has_witness(Arc::clone(audit) as Arc<dyn vice::Witness>);
+        }
         let puller = Puller::start()?;
         puller.works_for(&house);
         house.vice.has_errands(Arc::new(Pulls(Arc::clone(&puller))));
@@ -128,6 +138,7 @@ impl Server {
             others: Vec::new(),
             stop: Arc::new(stop),
             endpoints,
+            audit: audit.zip(writing),
         };
         server.start_threads(config, &house, listeners)?;
         if let Some((joining, pause)) = joining {
@@ -206,6 +217,10 @@ impl Server {
         self.scrubber.stop();
         self.puller.stop();
         self.others.drain(..).for_each(join);
+        if let Some((audit, writing)) = self.audit.take() {
+            audit.stop();
+            join(writing);
+        }
         for seat in house.seats() {
             for link in seat.clear() {
                 link.cut();
@@ -258,7 +273,7 @@ fn listen_for_news(house: &Arc<House>, stop: &Stop) {
     while !*stopping {
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
             let mut agenda = Agenda::default();
-            house.vice.hear_news(clock::now(), &mut agenda.effects);
+            house.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
             house.settle_and_send(&mut agenda);
         });
         if !*stopping {

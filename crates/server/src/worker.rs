@@ -490,6 +490,7 @@ impl Guest {
                 (Some(_), tls) => {
                     if tls.is_some() && !house.clear {
                         house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
+                        house.porter.tell("door.clear", None, "clear text is not heard");
                         arrival.greeting.refuse(Refusal::NeedsTls);
                     }
                     Entry::In

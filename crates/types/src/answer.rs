@@ -5,9 +5,9 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fid, IncomingTree, Kind, LockConflict, Name, PackedRun, PartitionInfo, Principal,
-    PrincipalId, Revision, Seen, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId,
-    VolumeInfo,
+    BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo,
+    Principal, PrincipalId, Revision, Seen, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
+    VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -129,6 +129,12 @@ pub enum Answer {
     Names { names: Vec<(PrincipalId, String)>, end: bool },
     /// What a principal is beside itself, as of a revision.
     Subdomain { at: Revision, groups: Vec<PrincipalId> },
+    /// Fences; `end`: no more behind the last.
+    Fences { fences: Vec<Fence>, end: bool },
+    /// Who administers what.
+    Mandates { mandates: Vec<Mandate>, end: bool },
+    /// The rule with this number is in force, or is so no more, at every server of the cell but those that did not say so.
+    Enforced { number: u64, missing: Vec<ServerId> },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Bytes),
     /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that took it.

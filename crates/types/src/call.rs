@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
-    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, MountPoint,
+    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, GuardCall, Kind, LockFamily, LockMode, LockOwner, MountPoint,
     MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
 };
 
@@ -308,6 +308,9 @@ pub enum Call {
     /// Who somebody is. `behalf`: of whom a server asks that has no database. Answers: see [`AuthCall`].
     Auth { behalf: Option<Behalf>, call: Box<AuthCall> },
 
+    /// Fences, and who administers what. `behalf`: of whom a server asks that has no database; [`PrincipalId::NONE`]: of its superuser. Answers: see [`GuardCall`].
+    Guard { behalf: Option<PrincipalId>, call: Box<GuardCall> },
+
     /// What the server is doing, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
     /// Check every checksum of the partition in the background (`start`), or ask how far it is. Answer: `Report` (JSON).
@@ -335,7 +338,7 @@ impl Call {
             | Call::AdoptBody { .. } => true,
             Call::Volume(call) => call.changes(),
             // What it changes is no partition's, so no partition has a record of it: its records have revisions instead.
-            Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } => false,
+            Call::Cell(_) | Call::Pts { .. } | Call::Auth { .. } | Call::Guard { .. } => false,
             Call::Root { .. }
             | Call::Lookup { .. }
             | Call::ReadDir { .. }
@@ -431,7 +434,8 @@ impl Call {
             | Call::Volume(_)
             | Call::Cell(_)
             | Call::Pts { .. }
-            | Call::Auth { .. } => Vec::new(),
+            | Call::Auth { .. }
+            | Call::Guard { .. } => Vec::new(),
         }
     }
 }

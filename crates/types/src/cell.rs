@@ -13,7 +13,7 @@ use crate::{Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 pub struct Revision(pub u64);
 
 /// A record, and the revision of its last change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen<T> {
     /// What it says.
     pub record: T,
@@ -165,6 +165,8 @@ pub enum Changed {
     Principal(PrincipalId),
     /// What everybody is, for ought that anybody knows.
     Principals,
+    /// Fences, or who administers what.
+    Rules,
 }
 
 /// What is asked of the cell's database, which one server of the cell has. Changes are the superuser's; a change says which revision of the record it

@@ -21,6 +21,7 @@ mod name;
 mod packed;
 mod principal;
 mod pts;
+mod rules;
 mod session;
 mod status;
 mod time;
@@ -46,6 +47,7 @@ pub use principal::{Level, PrincipalId, Who};
 pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
 };
+pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{BootVerifier, BreakId, BreakItem, BreakReason, ClientId, Origin, SessionId};
 pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};

@@ -26,6 +26,10 @@ pub const KERBEROS_BYTES_MAX: usize = 48_000;
 pub const PASSWORD_BYTES_MIN: usize = 8;
 /// A sentence, and no work for who hashes it.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
+/// Fences of a cell, and delegations of its administration: every server has all of them in memory.
+pub const RULES_MAX: usize = 4096;
+/// Bytes of the reason for a fence.
+pub const WHY_BYTES_MAX: usize = 255;
 /// Principals in one call or answer.
 pub const PRINCIPALS_MAX: usize = 1000;
 /// Bytes in what a task says of itself.

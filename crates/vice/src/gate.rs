@@ -1,19 +1,26 @@
 //! The one place where it is asked whether somebody may make a call at all (AC-4): before anything of it is looked at, each time that it is executed.
 
 use guard::{Place, Row, Standing, row};
-use types::{Call, Caller, Fault, Timestamp};
+use types::{Call, Caller, Fault, SessionId, Timestamp};
 
 use crate::Vice;
 
 impl Vice {
-    /// Nothing has ended what showed who asks, and the table lets him make this call.
+    /// Nothing has ended what showed who asks, no fence stops him, and the table lets him make this call.
     ///
     /// # Errors
-    /// `TokenExpired`; `NotPermitted`; `CellAway`.
-    pub(crate) fn need_row(&self, wall: Timestamp, caller: &Caller, call: &Call) -> Result<(), Fault> {
+    /// `TokenExpired`; `Fenced`; `NotPermitted`; `CellAway`.
+    pub(crate) fn need_row(
+        &self,
+        wall: Timestamp,
+        caller: &Caller,
+        session: SessionId,
+        call: &Call,
+    ) -> Result<(), Fault> {
         if caller.who.ends.is_some_and(|ends| ends <= wall) {
             return Err(Fault::TokenExpired);
         }
+        self.need_unfenced(wall, caller, session)?;
         let row = row(call);
         if row.is_open() || self.stands_for(caller, &row)? { Ok(()) } else { Err(Fault::NotPermitted) }
     }
@@ -33,7 +40,13 @@ impl Vice {
         if *row == Row::Server {
             return Ok(false);
         }
-        standing.administrator = self.cps(caller)?.is_administrator();
-        Ok(row.allows(&standing))
+        let cps = self.cps(caller)?;
+        standing.administrator = cps.is_administrator();
+        if row.allows(&standing) || !matches!(row, Row::Delegated(_)) {
+            return Ok(row.allows(&standing));
+        }
+        let realms = self.realms(&cps);
+        let covers = |place: Option<&Place>| self.covers(&realms, place);
+        Ok(row.allows(&Standing { covers: &covers, ..standing }))
     }
 }

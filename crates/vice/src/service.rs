@@ -27,11 +27,13 @@ use crate::access::{Asker, Principals};
 use crate::calls::auth::Desk;
 use crate::calls::{Blanks, Counters, Lends};
 use crate::parked::ParkedCalls;
+use crate::rules::Ruled;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
 use crate::volumes::{Known, Moves, ViceVolume};
 use crate::waiting::{Queue, Waiting};
 use crate::whose::Whose;
+use crate::witness::{Refusals, Witness};
 use crate::{Effect, Errands, Partitions, ViceConfig};
 
 /// What a client learns when it attaches or resumes.
@@ -74,6 +76,9 @@ pub struct Vice {
     /// Held by who gives names and numbers to volumes.
     pub(crate) naming: Mutex<()>,
     pub(crate) whose: Whose,
+    pub(crate) ruled: Ruled,
+    pub(crate) witness: OnceLock<Arc<dyn Witness>>,
+    pub(crate) refusals: Refusals,
     attaching: Mutex<()>,
     pub(crate) marking: Mutex<()>,
 }
@@ -206,6 +211,9 @@ impl Vice {
             holds_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
             whose: Whose::default(),
+            ruled: Ruled::default(),
+            witness: OnceLock::new(),
+            refusals: Refusals::default(),
             attaching: Mutex::new(()),
             marking: Mutex::new(()),
             config,
@@ -389,6 +397,7 @@ impl Vice {
     ) {
         self.counters.count(&call);
         let mut core = self.core.lock();
+        core.slots.note(origin.session, caller);
         let begun = core.slots.begin(origin);
         let settled = may_run(&core, origin, &call);
         match begun {
@@ -440,7 +449,8 @@ impl Vice {
             | Call::Volume(_)
             | Call::Cell(_)
             | Call::Pts { .. }
-            | Call::Auth { .. } => true,
+            | Call::Auth { .. }
+            | Call::Guard { .. } => true,
             Call::Write { stable, data, .. } => *stable || data.len() > BULK_BYTES,
             Call::Read { length, .. } | Call::ReadPacked { length, .. } => *length as usize > BULK_BYTES,
             Call::ReadSums { count, .. } => *count > FEW_SUMS,

@@ -31,7 +31,10 @@ impl Vice {
     ) {
         let settled = match self.settled(caller) {
             Ok(settled) => settled,
-            Err(fault) => return self.finish(origin, call.changes(), Err(fault), None, out),
+            Err(fault) => {
+                self.tell(wall, caller, origin, call, Some(fault));
+                return self.finish(origin, call.changes(), Err(fault), None, out);
+            }
         };
         let caller = &*settled;
         let (result, body) = loop {
@@ -39,7 +42,10 @@ impl Vice {
             let principals = self.principals.get().map_or(self as &dyn Principals, |known| &**known);
             let mut ask = Ask { now, wall, caller, principals, origin, events, delegated: None, waits };
             let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
-            let outcome = self.need_row(wall, caller, call).and_then(|()| self.execute(&mut ask, call));
+            let flight = self.take_off(call);
+            let outcome = self.need_row(wall, caller, origin.session, call);
+            let outcome = outcome.and_then(|()| self.execute(&mut ask, call));
+            drop(flight);
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
                 if self.holds_ended.load(Ordering::SeqCst) != ended {
@@ -65,6 +71,7 @@ impl Vice {
                 Err(fault) => (Some(Err(fault)), None),
             };
         };
+        self.tell(wall, caller, origin, call, result.as_ref().and_then(|result| result.as_ref().err().copied()));
         if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
             tracing::error!(%fault, ?call, "refused");
         }

@@ -7,7 +7,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use types::{Answer, Fault, Origin, SessionId};
+use types::{Answer, Caller, Fault, Origin, SessionId};
+
+/// Those who are told apart in one session.
+const ACTORS_MAX: usize = 16;
 
 /// What came of a slot's last request.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
     sessions: HashMap<SessionId, HashMap<u32, Slot>>,
+    /// Who asked something through each session.
+    actors: HashMap<SessionId, Vec<Caller>>,
     slots_max: u32,
 }
 
@@ -52,11 +57,12 @@ pub(crate) enum Begin {
 
 impl SlotTable {
     pub fn new(slots_max: u32) -> Self {
-        SlotTable { sessions: HashMap::new(), slots_max }
+        SlotTable { slots_max, ..SlotTable::default() }
     }
 
     pub fn add_session(&mut self, session: SessionId) {
         self.sessions.entry(session).or_default();
+        self.actors.entry(session).or_default();
     }
 
     /// Puts a reply record of an earlier life in its place.
@@ -67,6 +73,7 @@ impl SlotTable {
 
     pub fn remove_session(&mut self, session: SessionId) {
         self.sessions.remove(&session);
+        self.actors.remove(&session);
     }
 
     /// Slot and request number of every reply of a changing call that is remembered, in order.
@@ -81,6 +88,21 @@ impl SlotTable {
             slots.filter(|(_, slot)| remembered(slot)).map(|(number, slot)| (*number, slot.request)).collect();
         list.sort_unstable();
         list
+    }
+
+    /// Somebody asks something through the session. Past [`ACTORS_MAX`] they are not told apart any more: nothing is then ended that others may use.
+    pub fn note(&mut self, session: SessionId, caller: &Caller) {
+        let Some(actors) = self.actors.get_mut(&session) else { return };
+        let is_known = |known: &Caller| known.uid == caller.uid && known.who == caller.who;
+        if actors.len() < ACTORS_MAX && !actors.iter().any(is_known) {
+            actors.push(Caller { groups: None, ..*caller });
+        }
+    }
+
+    /// All sessions, and who asked something through them.
+    pub fn actors(&self) -> Vec<(SessionId, Vec<Caller>)> {
+        let of = |session: &SessionId| self.actors.get(session).cloned().unwrap_or_default();
+        self.sessions.keys().map(|session| (*session, of(session))).collect()
     }
 
     pub fn begin(&mut self, origin: Origin) -> Begin {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
-use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, WhichPrincipal};
+use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
 
 use crate::{Effect, Vice};
 
@@ -80,7 +80,7 @@ impl Remembered {
         let mut whom = Vec::new();
         for (_, changed) in changes {
             match changed {
-                Changed::Group(_) | Changed::Server(_) => {}
+                Changed::Group(_) | Changed::Server(_) | Changed::Rules => {}
                 Changed::Principal(id) => whom.push(*id),
                 Changed::Principals => return self.forget_all(),
             }
@@ -168,21 +168,31 @@ impl Whose {
 impl Vice {
     /// Asks whether anybody's groups have changed, where another server knows. Several times a second, in a thread that may wait. To ask is to say that all that was
     /// heard before is in force: so nothing is asked before every client that was told what it may do has heard that this is another.
-    pub fn hear_news(&self, now: Time, out: &mut Vec<Effect>) {
+    pub fn hear_news(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
         let Ok(Some(db)) = self.cell() else { return };
-        if self.core.lock().rights_ticket.is_some() {
-            return;
+        // What was new is in force after one more turn, and who waits for it hears it at once.
+        while self.has_enforced(now, wall, out) && self.core.lock().rights_ticket.is_none() {
+            let before = db.access().latest();
+            db.access().listen(self.me().id);
+            if db.access().latest() == before {
+                return;
+            }
+            let nothing = |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
+            if !db.access().news(before).is_ok_and(nothing) {
+                let mut events = Vec::new();
+                let mut core = self.core.lock();
+                core.rights_ticket = core.break_rights(now, &mut events);
+                drop(core);
+                self.settle(now, events, out);
+            }
         }
-        let before = db.access().latest();
-        db.access().listen(self.me().id);
-        let nothing = |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
-        if db.access().latest() != before && !db.access().news(before).is_ok_and(nothing) {
-            let mut events = Vec::new();
-            let mut core = self.core.lock();
-            core.rights_ticket = core.break_rights(now, &mut events);
-            drop(core);
-            self.settle(now, events, out);
-        }
+    }
+
+    fn has_enforced(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+        let mut events = Vec::new();
+        let enforced = self.enforce(now, wall, &mut events);
+        self.settle(now, events, out);
+        enforced
     }
 
     /// Who comes with a token is, to mode bits, the user and group that his principal's record says. Others are who they are.

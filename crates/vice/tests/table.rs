@@ -13,8 +13,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
 use types::{
-    Answer, Call, Caller, ClientId, Fault, Level, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall,
-    Time, Timestamp, Who,
+    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, Level, Name, NewPrincipal, Origin, PrincipalId,
+    PrincipalKind, PtsCall, Realm, Time, Timestamp, Who, Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -35,7 +35,12 @@ enum May {
 fn may(call: &Call) -> May {
     use Procedure as P;
     match (call, Procedure::of(call)) {
-        (Call::Pts { on_behalf: Some(_), .. } | Call::Auth { behalf: Some(_), .. }, _)
+        (
+            Call::Pts { on_behalf: Some(_), .. }
+            | Call::Auth { behalf: Some(_), .. }
+            | Call::Guard { behalf: Some(_), .. },
+            _,
+        )
         | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch) => May::Servers,
         (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
         (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
@@ -60,7 +65,13 @@ fn may(call: &Call) -> May {
             | P::CellTakeNumbers
             | P::CellPutServer
             | P::CellRemoveServer
-            | P::PtsSetMax,
+            | P::PtsSetMax
+            | P::GuardFences
+            | P::GuardAddFence
+            | P::GuardRemoveFence
+            | P::GuardMandates
+            | P::GuardAddMandate
+            | P::GuardRemoveMandate,
         ) => May::Administrators,
         (
             _,
@@ -94,6 +105,7 @@ fn callers(
     member: PrincipalId,
     foreign: PrincipalId,
     chief: PrincipalId,
+    [fenced, delegate]: [PrincipalId; 2],
 ) -> Vec<(&'static str, Caller)> {
     let with = |who| Caller { uid: 4711, gid: 4711, groups: None, who };
     let proved = |principal| with(Who { principal, level: Level::Password, ..Who::NOBODY });
@@ -108,6 +120,10 @@ fn callers(
         ("user of a trusted host", with(Who::NAMED)),
         ("superuser of a trusted host", Caller::ROOT),
         ("superuser of another host", Caller { uid: 0, ..with(Who::NOBODY) }),
+        ("delegate", proved(delegate)),
+        ("fenced", proved(fenced)),
+        ("user of a fenced host", with(Who { host: Some([10, 9, 8, 7].into()), ..proved(joe).who })),
+        ("holder of a fenced token", with(Who { token: 77, ..proved(joe).who })),
         ("server", with(Who { level: Level::Server, ..Who::NOBODY })),
     ]
 }
@@ -149,13 +165,20 @@ impl House {
                 other => panic!("{other:?}"),
             }
         };
-        let [joe, member, foreign, chief] =
-            ["joe", "member", "eve@example.org", "chief"].map(|name| make(PrincipalKind::User, name));
+        let [joe, member, foreign, chief, fenced, delegate] =
+            ["joe", "member", "eve@example.org", "chief", "fenced", "delegate"]
+                .map(|name| make(PrincipalKind::User, name));
         let staff = make(PrincipalKind::Group, "staff");
         pts(PtsCall::Join { group: staff, member });
         pts(PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: chief });
+        let rule = |call| db.access().guard(vice.me().id, PrincipalId::NONE, 500, &call).unwrap();
+        for whom in [Whom::User(fenced), Whom::Hosts { address: [10, 9, 0, 0].into(), prefix: 16 }, Whom::Token(77)] {
+            rule(GuardCall::AddFence { whom, seconds: 0, why: String::new() });
+        }
+        // The one of a name that no call has.
+        rule(GuardCall::AddMandate { principal: delegate, realm: Realm::Volumes("nobody.has.this".into()) });
         vice.has_cell(db);
-        (House { vice, clients: 0, _dir: dir }, callers(joe, member, foreign, chief))
+        (House { vice, clients: 0, _dir: dir }, callers(joe, member, foreign, chief, [fenced, delegate]))
     }
 
     /// By a client of its own, so that nothing of earlier calls is in the way. `None`: it waits.
@@ -184,7 +207,10 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
         let call = dafs::strategies::call().new_tree(&mut runner).unwrap().current();
         let on_behalf = matches!(
             call,
-            Call::Pts { on_behalf: Some(_), .. } | Call::Auth { behalf: Some(_), .. } | Call::Scrub { start: true }
+            Call::Pts { on_behalf: Some(_), .. }
+                | Call::Auth { behalf: Some(_), .. }
+                | Call::Guard { behalf: Some(_), .. }
+                | Call::Scrub { start: true }
         );
         let known = calls.entry((Procedure::of(&call), on_behalf)).or_default();
         if known.len() < TRIED {
@@ -209,9 +235,19 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
             let may = may(&call);
             if who.contains("expired") {
                 assert_eq!(result, Some(Err(Fault::TokenExpired)), "{who}: {call:?}");
+            } else if who.contains("fenced") {
+                assert_eq!(result, Some(Err(Fault::Fenced)), "{who}: {call:?}");
+            } else if *who == "delegate" && matches!(Procedure::of(&call), Procedure::CellTakeNumbers) {
+                // Who administers anything.
+                assert!(!refused, "{who}: {call:?}");
+            } else if *who == "delegate"
+                && matches!(Procedure::of(&call), Procedure::CellPutGroup | Procedure::CellRemoveGroup)
+            {
+                // The name decides, and there is no such group.
+                assert!(refused || matches!(call, Call::Cell(CellCall::RemoveGroup { .. })), "{who}: {call:?}");
             } else if !allowed(may, who) {
                 assert!(refused, "{who} got {result:?} for {call:?}");
-            } else if may != May::Depends && !matches!(call, Call::Pts { .. }) {
+            } else if may != May::Depends && !matches!(call, Call::Pts { .. } | Call::Guard { behalf: Some(_), .. }) {
                 assert!(!refused, "{who} was refused {call:?}");
             }
             checked += 1;

@@ -24,13 +24,20 @@ pub struct Reach {
     known: Mutex<HashMap<ServerId, ServerInfo>>,
     sessions: Mutex<HashMap<ServerId, Arc<Session>>>,
     options: Options,
+    caller: Caller,
 }
 
 impl Reach {
     /// Through the database `db`; `near` are servers whose sockets are known. The others are reached with these options.
     pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>, options: Options) -> Self {
         let near = near.into_iter().collect();
-        Reach { db, near, known: Mutex::default(), sessions: Mutex::default(), options }
+        Reach { db, near, known: Mutex::default(), sessions: Mutex::default(), options, caller: Caller::ROOT }
+    }
+
+    /// Asks as this one, and not as the superuser.
+    pub fn asking_as(mut self, caller: Caller) -> Self {
+        self.caller = caller;
+        self
     }
 
     /// What the database says of a server.
@@ -69,12 +76,12 @@ impl Reach {
         Err(Error::Away { server: self.name(server), why })
     }
 
-    /// A call of the superuser about files.
+    /// A call about files.
     ///
     /// # Errors
     /// `Away`, `Refused`.
     pub fn send(&self, server: ServerId, call: Call) -> Result<Answer, Error> {
-        match self.session(server)?.call(&Caller::ROOT, call, None) {
+        match self.session(server)?.call(&self.caller, call, None) {
             Ok(reply) => Ok(reply.answer),
             Err(CallError::Fault(fault)) => Err(Error::Refused { server: self.name(server), fault }),
             Err(error) => {

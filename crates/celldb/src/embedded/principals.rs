@@ -1,10 +1,14 @@
 //! Principals in the database: a record for each, its name and uid as pointers, and the links between them in both directions.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use guard::{Asker, Book, Edit, Highest, Link, Write};
+use guard::{Asker, Book, Edit, Highest, Link, Rules, Write};
 use rocksdb::WriteBatch;
-use types::{Answer, AuthCall, Behalf, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId, WhichPrincipal};
+use types::{
+    Answer, AuthCall, Behalf, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
+    WhichPrincipal,
+};
 
 use super::{Embedded, Result};
 use crate::access::News;
@@ -198,6 +202,18 @@ impl Access for Embedded {
 
     fn auth_elsewhere(&self, _: Option<Behalf>, _: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
         None
+    }
+
+    fn rules_at(&self) -> Revision {
+        Revision(self.rules_at.load(std::sync::atomic::Ordering::Acquire))
+    }
+
+    fn rules(&self) -> Arc<Seen<Rules>> {
+        Arc::clone(&self.rules.read())
+    }
+
+    fn guard(&self, me: ServerId, by: PrincipalId, now: i64, call: &GuardCall) -> std::result::Result<Answer, Fault> {
+        if call.changes() { self.change_rules(me, by, now, call) } else { Ok(self.list_rules(call)) }
     }
 
     fn latest(&self) -> Revision {

@@ -15,6 +15,7 @@ use super::auth::{get_ticket, put_ticket};
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
 use super::choice::lock_mode;
 use super::pts::{get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain};
+use super::rules::{get_enforced, get_fences, get_mandates, put_enforced, put_fences, put_mandates};
 use super::status::{STATUS_BYTES, get_status, put_status};
 use super::transfer::{get_cursor, get_incoming, get_tasks, put_cursor, put_incoming, put_tasks};
 use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
@@ -137,6 +138,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Principals { principals, end } => put_principals(to, principals, *end),
         Answer::Names { names, end } => put_names(to, names, *end),
         Answer::Subdomain { at, groups } => put_subdomain(to, *at, groups),
+        Answer::Fences { fences, end } => put_fences(to, fences, *end),
+        Answer::Mandates { mandates, end } => put_mandates(to, mandates, *end),
+        Answer::Enforced { number, missing } => put_enforced(to, *number, missing),
         Answer::Token(token) => {
             to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
         }
@@ -286,6 +290,9 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Principals => get_principals(from)?,
         AnswerKind::Names => get_names(from)?,
         AnswerKind::Subdomain => get_subdomain(from)?,
+        AnswerKind::Fences => get_fences(from)?,
+        AnswerKind::Mandates => get_mandates(from)?,
+        AnswerKind::Enforced => get_enforced(from)?,
         AnswerKind::Token => {
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
             Answer::Token(from.owned(length)?)

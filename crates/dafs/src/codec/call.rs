@@ -12,6 +12,7 @@ use super::auth::{get_auth_call, put_auth_call};
 use super::cell::{get_cell_call, put_cell_call};
 use super::choice::{allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode};
 use super::pts::{get_pts_call, put_pts_call};
+use super::rules::{get_guard_call, put_guard_call};
 use super::transfer::get_apply;
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
@@ -141,6 +142,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             put_auth_call(to, *behalf, call);
             to
         }
+        Call::Guard { behalf, call } => put_guard_call(to, *behalf, call),
         // Nor is it taken: there is no number for one inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
@@ -282,6 +284,12 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::AuthKerberos
         | Procedure::AuthRenew
         | Procedure::AuthSetPassword => get_auth_call(from, procedure)?,
+        Procedure::GuardFences
+        | Procedure::GuardAddFence
+        | Procedure::GuardRemoveFence
+        | Procedure::GuardMandates
+        | Procedure::GuardAddMandate
+        | Procedure::GuardRemoveMandate => get_guard_call(from, procedure)?,
     })
 }
 
@@ -561,7 +569,8 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
         | Call::Volume(_)
         | Call::Cell(_)
         | Call::Pts { .. }
-        | Call::Auth { .. } => [None, None],
+        | Call::Auth { .. }
+        | Call::Guard { .. } => [None, None],
     }
 }
 

@@ -31,6 +31,7 @@ const CHANGED_GROUP: u8 = 1;
 const CHANGED_SERVER: u8 = 2;
 const CHANGED_PRINCIPAL: u8 = 3;
 const CHANGED_PRINCIPALS: u8 = 4;
+const CHANGED_RULES: u8 = 5;
 
 pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut Writer {
     match call {
@@ -240,6 +241,7 @@ pub(super) fn put_changes(to: &mut Writer, at: Revision, changes: Option<&Vec<(R
             Changed::Server(id) => to.u128(id.0).u8(CHANGED_SERVER),
             Changed::Principal(id) => to.u128(id.0.cast_unsigned().into()).u8(CHANGED_PRINCIPAL),
             Changed::Principals => to.u128(0).u8(CHANGED_PRINCIPALS),
+            Changed::Rules => to.u128(0).u8(CHANGED_RULES),
         };
     }
 }
@@ -259,6 +261,7 @@ pub(super) fn get_changes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
                 Changed::Principal(PrincipalId((number as u32).cast_signed()))
             }
             (CHANGED_PRINCIPALS, Ok(0)) => Changed::Principals,
+            (CHANGED_RULES, Ok(0)) => Changed::Rules,
             (kind, _) => return Err(WireError::BadValue { what: "kind of change", value: kind.into() }),
         };
         Ok((revision, changed))

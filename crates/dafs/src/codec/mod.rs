@@ -10,6 +10,7 @@ mod cell;
 pub(crate) mod choice;
 mod procedure;
 mod pts;
+mod rules;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The numbers of calls and of kinds of answers. Wire values: never renumber.
 
-use types::{Answer, AuthCall, Call, CellCall, PtsCall, VolumeCall};
+use types::{Answer, AuthCall, Call, CellCall, GuardCall, PtsCall, VolumeCall};
 
 /// Declares an enum of wire values with its way back from the wire.
 macro_rules! wire_numbers {
@@ -121,6 +121,12 @@ wire_numbers! {
         AuthRenew = 98,
         AuthSetPassword = 99,
         AuthKerberos = 100,
+        GuardFences = 104,
+        GuardAddFence = 105,
+        GuardRemoveFence = 106,
+        GuardMandates = 107,
+        GuardAddMandate = 108,
+        GuardRemoveMandate = 109,
     }
 }
 
@@ -168,6 +174,9 @@ wire_numbers! {
         Ticket = 60,
         Subdomain = 39,
         Packed = 41,
+        Fences = 48,
+        Mandates = 49,
+        Enforced = 50,
     }
 }
 
@@ -226,6 +235,18 @@ impl Procedure {
             Call::Cell(call) => Procedure::of_cell(call),
             Call::Pts { call, .. } => Procedure::of_pts(call),
             Call::Auth { call, .. } => Procedure::of_auth(call),
+            Call::Guard { call, .. } => Procedure::of_guard(call),
+        }
+    }
+
+    const fn of_guard(call: &GuardCall) -> Procedure {
+        match call {
+            GuardCall::Fences { .. } => Procedure::GuardFences,
+            GuardCall::AddFence { .. } => Procedure::GuardAddFence,
+            GuardCall::RemoveFence { .. } => Procedure::GuardRemoveFence,
+            GuardCall::Mandates { .. } => Procedure::GuardMandates,
+            GuardCall::AddMandate { .. } => Procedure::GuardAddMandate,
+            GuardCall::RemoveMandate { .. } => Procedure::GuardRemoveMandate,
         }
     }
 
@@ -379,6 +400,12 @@ impl Procedure {
             | Procedure::PtsMembership
             | Procedure::PtsOwned
             | Procedure::PtsMax => AnswerKind::Names,
+            Procedure::GuardFences => AnswerKind::Fences,
+            Procedure::GuardMandates => AnswerKind::Mandates,
+            Procedure::GuardAddFence
+            | Procedure::GuardRemoveFence
+            | Procedure::GuardAddMandate
+            | Procedure::GuardRemoveMandate => AnswerKind::Enforced,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }
@@ -429,6 +456,9 @@ impl AnswerKind {
             Answer::Subdomain { .. } => AnswerKind::Subdomain,
             Answer::Token(_) => AnswerKind::Token,
             Answer::Ticket { .. } => AnswerKind::Ticket,
+            Answer::Fences { .. } => AnswerKind::Fences,
+            Answer::Mandates { .. } => AnswerKind::Mandates,
+            Answer::Enforced { .. } => AnswerKind::Enforced,
         }
     }
 
@@ -474,7 +504,10 @@ impl AnswerKind {
             | AnswerKind::Changes
             | AnswerKind::Principals
             | AnswerKind::Names
-            | AnswerKind::Subdomain => false,
+            | AnswerKind::Subdomain
+            | AnswerKind::Fences
+            | AnswerKind::Mandates
+            | AnswerKind::Enforced => false,
         }
     }
 }

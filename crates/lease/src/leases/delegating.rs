@@ -96,6 +96,12 @@ impl Leases {
         }
     }
 
+    /// Calls back all that the session has to itself.
+    pub fn recall_session(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
+        let all = self.delegations.of_session(session);
+        self.recall(now, &all, out);
+    }
+
     /// Whether the session has the file to itself.
     pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
         self.delegations.cover(fid).is_some_and(|(owner, _)| owner == session)

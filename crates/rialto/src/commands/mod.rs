@@ -1,5 +1,6 @@
 //! The commands, one a file. Each has `run`, which returns the exit code or a [`Failure`] that `main` prints.
 
+mod audit;
 mod bench;
 mod completions;
 mod doctor;
@@ -12,6 +13,7 @@ mod logins;
 mod man;
 mod mount;
 mod pts;
+mod rules;
 mod server;
 mod status;
 mod typed;
@@ -71,6 +73,9 @@ pub enum Command {
     Vos(vos::Vos),
     Fs(fs::Fs),
     Pts(pts::Pts),
+    Fence(rules::Fence),
+    Admin(rules::Admin),
+    Audit(audit::Audit),
     Login(logins::Login),
     Logout(logins::Logout),
     Tokens(logins::Tokens),
@@ -97,6 +102,9 @@ impl Command {
             Command::Vos(_) => "vos",
             Command::Fs(_) => "fs",
             Command::Pts(_) => "pts",
+            Command::Fence(_) => "fence",
+            Command::Admin(_) => "admin",
+            Command::Audit(_) => "audit",
             Command::Login(_) => "login",
             Command::Logout(_) => "logout",
             Command::Tokens(_) => "tokens",
@@ -122,6 +130,9 @@ impl Command {
             Command::Vos(vos) => vos.run(),
             Command::Fs(fs) => fs.run(),
             Command::Pts(pts) => pts.run(),
+            Command::Fence(fence) => fence.run(),
+            Command::Admin(admin) => admin.run(),
+            Command::Audit(audit) => audit.run(),
             Command::Login(login) => login.run(),
             Command::Logout(logout) => logout.run(),
             Command::Tokens(tokens) => tokens.run(),

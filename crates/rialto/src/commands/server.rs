@@ -121,6 +121,7 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
     config.trusted = cell.config.trusted.clone();
+    config.audit = Some(cell.dir().join("audit"));
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper(cell));

@@ -1,12 +1,13 @@
 //! Users and groups, when another server has the database.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use celldb::{Access, CellError, News};
-use guard::Asker;
+use guard::{Asker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, Principal, PrincipalId, PtsCall, Revision, ServerId,
-    WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen,
+    ServerId, WhichPrincipal,
 };
 
 use super::{RemoteCell, Result};
@@ -50,6 +51,18 @@ impl Access for RemoteCell {
         Some(self.call(Call::Auth { behalf, call: Box::new(call.clone()) }))
     }
 
+    fn rules_at(&self) -> Revision {
+        self.ruled.at()
+    }
+
+    fn rules(&self) -> Arc<Seen<Rules>> {
+        self.ruled.rules()
+    }
+
+    fn guard(&self, _me: ServerId, by: PrincipalId, _now: i64, call: &GuardCall) -> std::result::Result<Answer, Fault> {
+        self.call(Call::Guard { behalf: Some(by), call: Box::new(call.clone()) })
+    }
+
     fn latest(&self) -> Revision {
         self.told.at()
     }
@@ -72,11 +85,15 @@ impl Access for RemoteCell {
             let Ok((at, changes)) = self.watch(me, since, CHANGES_MAX as usize) else { return };
             let last =
                 changes.as_ref().filter(|changes| changes.len() == CHANGES_MAX as usize).and_then(|all| all.last());
+            let more = last.is_some();
             // Of more than one answer holds, what comes behind it is asked for next.
             let at = last.map_or(at, |(revision, _)| *revision);
+            // To ask on is to say that this is in force, so rules are here before they are heard of.
+            if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
+                return;
+            }
             self.told.hear(at, changes);
-            // What was new is in force now, and who waits for it hears it at once.
-            if at == since {
+            if !more {
                 return;
             }
         }

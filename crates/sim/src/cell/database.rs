@@ -158,6 +158,21 @@ impl Access for Nobody {
     fn pts(&self, _asker: &Asker, _call: &PtsCall) -> std::result::Result<Answer, Fault> {
         Err(Fault::Unsupported)
     }
+    fn rules_at(&self) -> Revision {
+        Revision(0)
+    }
+    fn rules(&self) -> Arc<Seen<guard::Rules>> {
+        Arc::default()
+    }
+    fn guard(
+        &self,
+        _me: ServerId,
+        _by: PrincipalId,
+        _now: i64,
+        _call: &types::GuardCall,
+    ) -> std::result::Result<Answer, Fault> {
+        Err(Fault::Unsupported)
+    }
     fn latest(&self) -> Revision {
         Revision(0)
     }

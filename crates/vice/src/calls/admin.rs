@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use store::{Quota, VolumeInfo};
-use types::{Answer, Caller, Fault, Fid, VolumeId, VolumeStatus};
+use types::{Answer, Caller, Fault, Fid, Level, PrincipalId, SessionId, VolumeId, VolumeStatus};
 
 use super::Outcome;
 use crate::Vice;
@@ -12,6 +12,8 @@ use crate::volumes::ViceVolume;
 
 /// Volumes that a report shows at most: it is one message.
 const VOLUMES_REPORTED_MAX: usize = 100;
+/// Likewise sessions.
+const SESSIONS_REPORTED_MAX: usize = 200;
 
 impl Vice {
     pub(super) fn volume_status(&self, fid: Fid) -> Result<Outcome, Fault> {
@@ -51,7 +53,7 @@ impl Vice {
     }
 
     /// Sizes of tables and counts of calls, as JSON.
-    pub(super) fn report(&self, caller: &Caller) -> String {
+    pub(super) fn report(&self, ask: &Ask<'_>) -> Result<String, Fault> {
         let core = self.core.lock();
         let counts = core.leases.counts();
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
@@ -65,8 +67,8 @@ impl Vice {
         let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
-        let Caller { uid, gid, who, .. } = caller;
-        json!({
+        let Caller { uid, gid, who, .. } = ask.caller;
+        let mut report = json!({
             "you": { "uid": uid, "gid": gid, "level": format!("{:?}", who.level).to_lowercase() },
             "sessions": counts.sessions,
             "promises": counts.promises,
@@ -82,9 +84,41 @@ impl Vice {
             "grace": grace,
             "volumes": volumes,
             "calls": calls,
-        })
-        .to_string()
+            "refusals": self.refusals.report(),
+        });
+        // Who is here is for administrators alone.
+        let fields = report.as_object_mut().filter(|_| ask.caller.is_root() || self.is_chief(ask.caller));
+        if let Some(fields) = fields {
+            fields.insert("who".to_owned(), self.who_is_here());
+        }
+        Ok(report.to_string())
     }
+
+    fn is_chief(&self, caller: &Caller) -> bool {
+        caller.who.level.is_proved() && self.cps(caller).is_ok_and(|cps| cps.is_administrator())
+    }
+
+    /// Sessions, and who asked something through each.
+    fn who_is_here(&self) -> serde_json::Value {
+        let core = self.core.lock();
+        let mut sessions: Vec<_> = core.slots.actors();
+        sessions.sort_unstable_by_key(|(session, _)| *session);
+        let one = |(session, actors): &(SessionId, Vec<Caller>)| {
+            let client = core.leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
+            json!({ "session": session.0, "client": client, "users": actors.iter().map(user_report).collect::<Vec<_>>() })
+        };
+        sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()
+    }
+}
+
+fn user_report(caller: &Caller) -> serde_json::Value {
+    let who = caller.who;
+    let token = (who.token != 0).then(|| format!("{:032x}", who.token));
+    json!({
+        "uid": (who.level != Level::Nobody && who.token == 0).then_some(caller.uid),
+        "principal": (who.principal != PrincipalId::ANONYMOUS).then_some(who.principal.0),
+        "level": format!("{:?}", who.level).to_lowercase(), "host": who.host, "token": token,
+    })
 }
 
 fn volume_report(volume: &VolumeInfo) -> serde_json::Value {

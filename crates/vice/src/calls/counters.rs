@@ -65,6 +65,7 @@ call_names! {
     Cell => "cell",
     Pts => "pts",
     Auth => "auth",
+    Guard => "guard",
 }
 
 /// Calls begun, by kind; repetitions count too.

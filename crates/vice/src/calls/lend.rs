@@ -149,6 +149,10 @@ impl Vice {
 
     /// Settles all lent bodies, and ends the lends that are over; whether any ended. To be called each second.
     pub fn tend(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+        // Where something was in the way when a rule came, it comes into force here.
+        let mut events = Vec::new();
+        self.enforce(now, wall, &mut events);
+        self.settle(now, events, out);
         if !self.core.lock().leases.may_change() {
             // Whoever borrowed from the earlier life may yet borrow again.
             return false;

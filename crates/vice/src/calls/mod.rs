@@ -94,8 +94,9 @@ impl Vice {
             Call::Volume(call) => self.administer(ask, call),
             Call::Cell(call) => self.ask_cell(call),
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
+            Call::Guard { behalf, call } => self.ask_guard(ask, *behalf, call),
             Call::Auth { behalf, call } => self.ask_auth(ask, *behalf, call),
-            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report(ask.caller)))),
+            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report(ask)?))),
             Call::Scrub { start } => self.scrub_report(*start),
         }
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use store::{IncomingInfo, PART_BYTES_MIN, Partition, StoreError, StreamPart};
 use types::limits::{PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
 use types::{
-    Answer, Fault, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp, VolumeCall, VolumeId,
+    Answer, Fault, Name, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState, Time, Timestamp, VolumeCall, VolumeId,
     VolumeInfo, WhichVolume,
 };
 
@@ -53,6 +53,8 @@ pub struct Fetch {
     pull: Pull,
     task: TaskInfo,
     stage: Stage,
+    /// What the volume is called at the other server.
+    named: Option<Name>,
     /// Since when something is in the way.
     blocked: Option<Time>,
     /// A question is under way.
@@ -121,7 +123,7 @@ impl Fetch {
     /// A pull that nothing was done for; `task`: what it is called.
     pub fn new(pull: Pull, task: TaskInfo) -> Self {
         let part_bytes = PAYLOAD_BYTES_MAX as u32;
-        Fetch { pull, task, stage: Stage::Look, blocked: None, asked: false, part_bytes, packed: true }
+        Fetch { pull, task, stage: Stage::Look, named: None, blocked: None, asked: false, part_bytes, packed: true }
     }
 
     /// Whether the other server knows parts with packed bodies; if nothing is said, it does.
@@ -186,6 +188,7 @@ impl Fetch {
                     _ => None,
                 };
                 let volume = volume.ok_or_else(strange)?;
+                self.named = Some(volume.name.clone());
                 self.task.epoch = volume.epoch;
                 self.stage = Stage::Place(Box::new(volume));
             }
@@ -234,7 +237,12 @@ impl Fetch {
         self.stage = match &mut self.stage {
             Stage::Look | Stage::First { .. } => return Ok(Work::Waits),
             Stage::Over => return Ok(Work::Over),
-            Stage::Place(volume) => place(vice, &self.pull, volume)?,
+            Stage::Place(volume) => {
+                if !self.named.as_ref().is_some_and(|name| vice.may_pull(tree, name)) {
+                    return Err(Failure("who asks for it does not administer that volume".to_owned()));
+                }
+                place(vice, &self.pull, volume)?
+            }
             Stage::Begin { place, first } => {
                 let head = StreamPart::open(first)?.head;
                 let cursor = match place.partition.begin_incoming(tree, &head) {

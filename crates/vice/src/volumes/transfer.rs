@@ -56,7 +56,10 @@ impl Vice {
                     None => Ok(Outcome::Answer(answer)),
                 };
             }
-            VolumeCall::Pull(pull) => Answer::Tasks(vec![errands()?.pull(pull)?]),
+            VolumeCall::Pull(pull) => {
+                self.note_puller(ask.caller, pull.tree)?;
+                Answer::Tasks(vec![errands()?.pull(pull)?])
+            }
             _ => Answer::Tasks(errands()?.tasks()),
         }))
     }

@@ -32,6 +32,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Failure;
 
 pub use create::quota;
+pub use show::iso;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -84,6 +85,9 @@ pub struct Common {
     /// Say more.
     #[arg(long, global = true)]
     verbose: bool,
+    /// Ask as the user with this uid, as somebody who has the server's socket and keys may, and not as the superuser.
+    #[arg(long, value_name = "UID", global = true)]
+    as_uid: Option<u32>,
     /// Taken for OpenAFS's sake: the server's socket says who asks.
     #[arg(long, global = true, hide = true)]
     localauth: bool,

@@ -13,8 +13,8 @@ use celldb::{CellDb, CellError};
 use client::Endpoint;
 use server::RemoteCell;
 use types::{
-    Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup,
-    VolumeId, VolumeInfo, WhichVolume,
+    Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall,
+    VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Error, Job, Reach, Servers, Told, Who};
 
@@ -81,10 +81,14 @@ impl Office {
             let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
             return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
         }
+        let caller = match common.as_uid {
+            Some(uid) => Caller { uid, gid: uid, groups: None, who: types::Who::NAMED },
+            None => Caller::ROOT,
+        };
         let endpoint = Endpoint::Unix(cell.socket());
         let me = Asking::connect(endpoint.clone())?.me()?;
         let options = security::as_server(cell.dir(), &cell.config.name, security::clear_by_environment())?;
-        let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()));
+        let db: Arc<dyn CellDb> = Arc::new(RemoteCell::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
         let servers = match db.servers() {
             Ok(servers) if servers.iter().any(|seen| seen.record.id == me.id) => {
                 servers.into_iter().map(|seen| seen.record).collect()
@@ -95,7 +99,7 @@ impl Office {
                 vec![me.clone()]
             }
         };
-        let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)], options);
+        let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
         Ok(Office { common, cell, me, servers, db, reach, partitions: RefCell::default() })
     }
 

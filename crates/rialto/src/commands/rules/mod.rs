@@ -1,0 +1,8 @@
+//! The cell's rules: `rialto fence` and `rialto admin` (`docs/access.md`).
+
+mod admin;
+mod desk;
+mod fence;
+
+pub use admin::Admin;
+pub use fence::{Fence, seconds};

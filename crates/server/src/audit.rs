@@ -1,0 +1,345 @@
+//! The audit log's writer: a thread of its own behind a bounded queue (`docs/access.md`, *Audit*; its form is `guard/audit.rs`).
+//!
+//! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and the log says so. Files are `audit-N.jsonl` in the audit
+//! directory, readable by the server's user alone. Each life of the server begins a new one.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use guard::{AuditBody, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_hash};
+use parking_lot::{Condvar, Mutex};
+use types::Fid;
+use vice::Witness;
+
+/// Events that wait to be written: some MB.
+const QUEUE_MAX: usize = 8192;
+/// A file ends with the line that makes it as long.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+const DAY_MILLIS: i64 = 86_400_000;
+/// Of refusals of one who asks, at one directory, one is written down in so long.
+const WINDOW_MILLIS: i64 = 60_000;
+/// Pairs of who and directory that are told apart.
+const PAIRS_MAX: usize = 4096;
+/// How often the thread looks for windows that are over.
+const LOOK: Duration = Duration::from_secs(5);
+const HEAD: &str = "head.json";
+
+/// Who was refused where.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pair {
+    principal: Option<i32>,
+    uid: Option<u32>,
+    host: Option<String>,
+    dir: Fid,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<AuditEvent>,
+    lost: u64,
+    /// The latest that was not written down, and since when.
+    windows: HashMap<Pair, (i64, AuditEvent)>,
+    stopping: bool,
+}
+
+impl Queue {
+    fn push(&mut self, event: AuditEvent) {
+        if self.events.len() < QUEUE_MAX { self.events.push_back(event) } else { self.lost += 1 }
+    }
+
+    /// Windows that began before `until` are over: what they counted is told.
+    fn close_windows(&mut self, until: i64) {
+        let mut over = Vec::new();
+        self.windows.retain(|_, (began, last)| {
+            let stays = *began >= until;
+            if !stays && last.more > 0 {
+                over.push(last.clone());
+            }
+            stays
+        });
+        over.into_iter().for_each(|event| self.push(event));
+    }
+}
+
+/// Takes in what is to be written down.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+impl Audit {
+    /// Begins a new file below `dir`, and the thread that writes it.
+    ///
+    /// # Errors
+    /// If the directory or the file cannot be made.
+    pub fn start(dir: &Path) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
+        let log = Log::open(dir)?;
+        let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new() });
+        let writing = Arc::clone(&audit);
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writing.write_all(log))?;
+        Ok((audit, thread))
+    }
+
+    /// What is in the queue is written, and then nothing more.
+    pub fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.more.notify_all();
+    }
+
+    fn write_all(&self, mut log: Log) {
+        loop {
+            let mut queue = self.queue.lock();
+            if queue.events.is_empty() && queue.lost == 0 && !queue.stopping {
+                self.more.wait_for(&mut queue, LOOK);
+            }
+            let until = if queue.stopping { i64::MAX } else { now_millis().saturating_sub(WINDOW_MILLIS) };
+            queue.close_windows(until);
+            let (events, lost, stopping) =
+                (std::mem::take(&mut queue.events), std::mem::take(&mut queue.lost), queue.stopping);
+            drop(queue);
+            let count = events.len() as u64;
+            if let Err(error) = log.write(events, lost, stopping) {
+                tracing::error!(%error, dir = %log.dir.display(), events = count, "the audit log cannot be written");
+                self.queue.lock().lost += count + lost;
+                if !stopping {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            }
+            if stopping {
+                return;
+            }
+        }
+    }
+}
+
+impl Witness for Audit {
+    fn saw(&self, event: AuditEvent) {
+        self.queue.lock().push(event);
+        self.more.notify_one();
+    }
+
+    fn saw_refusal(&self, dir: Fid, mut event: AuditEvent) {
+        let pair = Pair { principal: event.principal, uid: event.uid, host: event.host.clone(), dir };
+        let mut queue = self.queue.lock();
+        if let Some((_, last)) = queue.windows.get_mut(&pair) {
+            event.more = last.more + 1;
+            *last = event;
+            return;
+        }
+        if queue.windows.len() >= PAIRS_MAX {
+            queue.lost += 1;
+            return;
+        }
+        queue.windows.insert(pair, (event.time, event.clone()));
+        queue.push(event);
+        drop(queue);
+        self.more.notify_one();
+    }
+}
+
+fn now_millis() -> i64 {
+    let now = crate::loopback::wall();
+    now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000))
+}
+
+/// The file that is written.
+struct Log {
+    dir: PathBuf,
+    file: Option<File>,
+    number: u64,
+    lines: u64,
+    bytes: u64,
+    day: i64,
+    before: String,
+}
+
+impl Log {
+    fn open(dir: &Path) -> io::Result<Log> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let dir = dir.to_owned();
+        let before = NO_HASH.to_owned();
+        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before };
+        log.begin()?;
+        Ok(log)
+    }
+
+    /// A new file, behind the last one that is there.
+    fn begin(&mut self) -> io::Result<()> {
+        self.file = None;
+        let (mut number, mut before, mut torn) = (0, NO_HASH.to_owned(), 0);
+        if let Some((last, path)) = files(&self.dir)?.pop() {
+            let bytes = std::fs::read(path)?;
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let (lines, rest) = bytes.split_at(whole);
+            number = last;
+            torn = rest.len() as u64;
+            let line = lines.strip_suffix(b"\n").and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
+            before = line.map_or(before, audit_hash);
+        }
+        let path = self.dir.join(file_name(number + 1));
+        let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
+        (self.number, self.before, self.lines, self.bytes) = (number + 1, before, 0, 0);
+        self.day = now_millis() / DAY_MILLIS;
+        self.file = Some(file);
+        self.append(vec![AuditBody::File { number: self.number, torn }])
+    }
+
+    fn write(&mut self, events: VecDeque<AuditEvent>, lost: u64, ends: bool) -> io::Result<()> {
+        if self.file.is_none() || self.bytes >= FILE_BYTES_MAX || now_millis() / DAY_MILLIS != self.day {
+            self.begin()?;
+        }
+        let lost = (lost > 0).then_some(AuditBody::Lost(lost));
+        let all: Vec<AuditBody> =
+            events.into_iter().map(AuditBody::Event).chain(lost).chain(ends.then_some(AuditBody::End)).collect();
+        if all.is_empty() { Ok(()) } else { self.append(all) }
+    }
+
+    /// After a failure a part of it may be there, so the next lines go into another file.
+    fn append(&mut self, bodies: Vec<AuditBody>) -> io::Result<()> {
+        let Some(mut file) = self.file.take() else { return Err(io::Error::other("no file is open")) };
+        let mut bytes = Vec::new();
+        for what in bodies {
+            let line = AuditLine { before: std::mem::take(&mut self.before), what }.text();
+            self.before = audit_hash(line.as_bytes());
+            self.lines += 1;
+            bytes.extend_from_slice(line.as_bytes());
+            bytes.push(b'\n');
+        }
+        file.write_all(&bytes)?;
+        file.sync_data()?;
+        self.bytes += bytes.len() as u64;
+        self.file = Some(file);
+        self.put_head()
+    }
+
+    fn put_head(&self) -> io::Result<()> {
+        let head = AuditHead { file: self.number, line: self.lines, hash: self.before.clone() };
+        let (new, path) = (self.dir.join("head.new"), self.dir.join(HEAD));
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&head).map_err(io::Error::other)?)?;
+        std::fs::rename(new, path)
+    }
+}
+
+fn file_name(number: u64) -> String {
+    format!("audit-{number:08}.jsonl")
+}
+
+/// The files of an audit log, in their order, each with its number.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn files(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_prefix("audit-").and_then(|name| name.strip_suffix(".jsonl"));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            found.push((number, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Which line of an audit log was written last; `None`: nobody knows.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn head(dir: &Path) -> io::Result<Option<AuditHead>> {
+    match std::fs::read(dir.join(HEAD)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guard::{AuditCheck, audit_check};
+
+    use super::*;
+
+    fn check(dir: &Path) -> AuditCheck {
+        let files: Vec<(u64, Vec<u8>)> =
+            files(dir).unwrap().into_iter().map(|(number, path)| (number, std::fs::read(path).unwrap())).collect();
+        let head = head(dir).unwrap();
+        audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref())
+    }
+
+    fn event(about: &str) -> AuditEvent {
+        AuditEvent { time: now_millis(), about: about.to_owned(), ..AuditEvent::default() }
+    }
+
+    fn text(dir: &Path) -> String {
+        files(dir)
+            .unwrap()
+            .into_iter()
+            .map(|(_, path)| String::from_utf8(std::fs::read(path).unwrap()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn several_lives_are_one_chain_torn_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for life in 0..3_u64 {
+            let (audit, thread) = Audit::start(dir.path()).unwrap();
+            (0..10).for_each(|number| audit.saw(event(&format!("{life}.{number}"))));
+            audit.stop();
+            thread.join().unwrap();
+            let found = check(dir.path());
+            assert_eq!((found.wrong.len(), found.behind, found.torn), (0, 0, life), "{found:?}");
+            // As a kill in the middle of a line leaves it.
+            let (_, last) = files(dir.path()).unwrap().pop().unwrap();
+            OpenOptions::new().append(true).open(last).unwrap().write_all(b"{\"before\":\"12").unwrap();
+        }
+        assert!(text(dir.path()).contains("2.9"));
+        std::fs::remove_file(files(dir.path()).unwrap().remove(1).1).unwrap();
+        assert!(!check(dir.path()).wrong.is_empty());
+    }
+
+    #[test]
+    fn of_many_refusals_one_is_written_and_the_others_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (audit, thread) = Audit::start(dir.path()).unwrap();
+        (0..100).for_each(|_| audit.saw_refusal(Fid::root(types::VolumeId(1)), event("one")));
+        audit.saw_refusal(Fid::root(types::VolumeId(2)), event("two"));
+        audit.stop();
+        thread.join().unwrap();
+        assert_eq!(text(dir.path()).matches("\"one\"").count(), 2);
+        assert!(text(dir.path()).contains("\"more\":99"));
+        assert_eq!(text(dir.path()).matches("\"two\"").count(), 1);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(dir.path()).unwrap();
+        let audit = Audit { queue: Mutex::default(), more: Condvar::new() };
+        (0..QUEUE_MAX + 5).for_each(|number| audit.saw(event(&number.to_string())));
+        audit.stop();
+        audit.write_all(log);
+        let found = check(dir.path());
+        assert_eq!((found.lost, found.lines as usize, found.wrong.len()), (5, QUEUE_MAX + 3, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_long_or_of_another_day_is_followed_by_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::open(dir.path()).unwrap();
+        log.bytes = FILE_BYTES_MAX;
+        log.write(VecDeque::from([event("a")]), 0, false).unwrap();
+        log.day -= 1;
+        log.write(VecDeque::from([event("b")]), 0, false).unwrap();
+        assert_eq!(files(dir.path()).unwrap().len(), 3);
+        assert_eq!(check(dir.path()).wrong, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,108 @@
+//! The cell's rules: who is fenced off, who administers what, and what can be asked about them (`docs/access.md`, *Fences*, *The table*).
+// The variants are documented as a whole; a field is named for what it is.
+#![allow(missing_docs)]
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::{ClientId, PrincipalId, ServerId, SessionId};
+
+/// Who is fenced off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whom {
+    /// Who asks as this user, however he shows it.
+    User(PrincipalId),
+    /// Who asks from an address whose first `prefix` bits are these.
+    Hosts { address: IpAddr, prefix: u8 },
+    /// Who shows the token with this number.
+    Token(u128),
+    /// Who asks through this client, in whatever session.
+    Client(ClientId),
+    /// The client of a session of the server that is asked. No fence is kept so: that server makes [`Whom::Client`] of it.
+    Session(SessionId),
+}
+
+/// A refusal of everything that somebody asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Given by the database, and not again.
+    pub number: u64,
+    pub whom: Whom,
+    /// Seconds since 1970.
+    pub since: i64,
+    /// Not in force from then on: seconds since 1970; 0: it does not end.
+    pub until: i64,
+    /// Who made it; [`PrincipalId::NONE`]: the superuser of a server.
+    pub by: PrincipalId,
+    /// For people; at most [`crate::limits::WHY_BYTES_MAX`] bytes.
+    pub why: String,
+}
+
+/// What somebody administers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Realm {
+    /// Volumes with this name; with all names that begin so, where the last letter is `*`. At most [`crate::limits::NAME_BYTES_MAX`] bytes.
+    Volumes(String),
+    /// A server, and all that it has.
+    Server(ServerId),
+    /// A partition of a server, as the server names it, and all that is on it.
+    Partition(ServerId, String),
+}
+
+/// Somebody administers a part of the cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mandate {
+    /// Given by the database, and not again.
+    pub number: u64,
+    /// A user, or a group whose members all do.
+    pub principal: PrincipalId,
+    pub realm: Realm,
+    /// Who gave it; [`PrincipalId::NONE`]: the superuser of a server.
+    pub by: PrincipalId,
+}
+
+/// What is asked about rules. Any server of the cell answers; who has no database asks who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuardCall {
+    /// Those with numbers above `after`, in their order, at most `max`. Answer: `Fences`.
+    Fences { after: u64, max: u32 },
+    /// `NoSpace`: there are [`crate::limits::RULES_MAX`] already. `seconds`: for how long; 0: until it is removed. Answer: `Enforced`.
+    AddFence { whom: Whom, seconds: u64, why: String },
+    /// `NotFound` if there is none. Answer: `Enforced`.
+    RemoveFence { number: u64 },
+    /// As `Fences`. Answer: `Mandates`.
+    Mandates { after: u64, max: u32 },
+    /// As `AddFence`; `Exists` if there is one that says the same. Answer: `Enforced`.
+    AddMandate { principal: PrincipalId, realm: Realm },
+    /// Answer: `Enforced`.
+    RemoveMandate { number: u64 },
+}
+
+impl GuardCall {
+    /// Whether success leaves something changed.
+    pub const fn changes(&self) -> bool {
+        !matches!(self, GuardCall::Fences { .. } | GuardCall::Mandates { .. })
+    }
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whom::User(id) => write!(f, "user {id}"),
+            Whom::Hosts { address, prefix } => write!(f, "host {address}/{prefix}"),
+            Whom::Token(number) => write!(f, "token {number:032x}"),
+            Whom::Client(ClientId(number)) => write!(f, "client {number:032x}"),
+            Whom::Session(SessionId(number)) => write!(f, "session {number}"),
+        }
+    }
+}
+
+impl fmt::Display for Realm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Realm::Volumes(pattern) => write!(f, "volume {pattern}"),
+            Realm::Server(server) => write!(f, "server {server}"),
+            Realm::Partition(server, name) => write!(f, "partition {server} {name}"),
+        }
+    }
+}

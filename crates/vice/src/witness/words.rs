@@ -1,0 +1,71 @@
+//! What calls are called in the audit log, and what each is about. No secret is in it: what shows who somebody is, and what files hold, is left out.
+
+use types::{AuthCall, Call, CellCall, Fid};
+
+/// Longer texts are cut: names in calls are short.
+const ABOUT_BYTES_MAX: usize = 512;
+
+/// The call's name, and what it is about.
+pub(super) fn about(call: &Call) -> (String, String) {
+    let (group, text) = match call {
+        Call::Auth { call, .. } => ("auth", of_auth(call)),
+        Call::Guard { call, .. } => ("guard", format!("{call:?}")),
+        Call::Pts { call, .. } => ("pts", format!("{call:?}")),
+        Call::Volume(types::VolumeCall::Apply { partition, tree, .. }) => {
+            ("volume", format!("Apply {{ partition: {}, tree: {} }}", partition.0, tree.0))
+        }
+        Call::Volume(call) => ("volume", format!("{call:?}")),
+        Call::Cell(CellCall::PutGroup { group, expected }) => {
+            let name = String::from_utf8_lossy(group.name.as_bytes()).into_owned();
+            (
+                "cell",
+                format!("PutGroup {{ name: {name:?}, read_write: {}, expected: {} }}", group.read_write.0, expected.0),
+            )
+        }
+        Call::Cell(call) => ("cell", format!("{call:?}")),
+        call => ("file", of_file(call)),
+    };
+    let end = text.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let mut cut = rest.trim().len().min(ABOUT_BYTES_MAX);
+    while !rest.trim().is_char_boundary(cut) {
+        cut -= 1;
+    }
+    (format!("{group}.{name}"), rest.trim().get(..cut).unwrap_or_default().to_owned())
+}
+
+fn of_auth(call: &AuthCall) -> String {
+    match call {
+        AuthCall::Password { name, .. } => format!("Password {{ name: {name:?} }}"),
+        AuthCall::SetPassword { name, old, .. } => {
+            let by = if old.is_some() { "itself" } else { "an administrator" };
+            format!("SetPassword {{ name: {name:?}, by: {by:?} }}")
+        }
+        AuthCall::Attest { .. } => "Attest".to_owned(),
+        AuthCall::Renew { .. } => "Renew".to_owned(),
+        AuthCall::Kerberos { .. } => "Kerberos".to_owned(),
+    }
+}
+
+/// Its name, and which files: not what is written.
+fn of_file(call: &Call) -> String {
+    match call {
+        Call::Write { fid, .. } => format!("Write {fid}"),
+        Call::XattrSet { fid, .. } => format!("XattrSet {fid}"),
+        Call::SetAcl { fid, list } => {
+            let entries = list.as_ref().and_then(|list| guard::Acl::decode(list).ok());
+            format!("SetAcl {fid} {}", entries.map_or_else(|| "none".to_owned(), |list| format!("{list:?}")))
+        }
+        Call::Delegated { call, .. } => of_file(call),
+        Call::Make { dir, name, .. } | Call::Remove { dir, name, .. } | Call::Lookup { dir, name } => {
+            let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+            format!("{call:?}").split([' ', '{']).next().unwrap_or_default().to_owned() + &format!(" {dir} {name:?}")
+        }
+        call => {
+            let fids: Vec<Fid> = call.clone().fids_mut().into_iter().map(|fid| *fid).take(4).collect();
+            let name = format!("{call:?}");
+            let name = name.split([' ', '{', '(']).next().unwrap_or_default();
+            format!("{name} {}", fids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        }
+    }
+}
