@@ -13,7 +13,7 @@ use crate::show;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto admin add joe --volume 'home.*'      all volumes with such names, wherever they are
+    rialto admin add joe --volume 'home.*'      all volumes with such names
     rialto admin add joe --partition one /vicepa
     rialto admin add ops --server two           a group: each of its members
     rialto admin list
