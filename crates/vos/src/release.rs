@@ -26,7 +26,9 @@ use crate::{Error, Job, Servers, examine};
 
 const OPERATION: &str = "release";
 /// What the name of a release ends with that is kept for sites that lag.
-const LAGGING: &str = ".lagging";
+pub(crate) const LAGGING: &str = ".lagging";
+/// And that of what is being released.
+pub(crate) const RELEASING: &str = ".releasing";
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while others could.
@@ -61,7 +63,7 @@ pub fn release(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<Released, Erro
         return Err(Error::Unfit("it has no read-only sites: 'vos addsite' adds them".to_owned()));
     }
     let mut claim = Claim::of(job, group, OPERATION)?;
-    let releasing = named(&claim.group.name, ".releasing")?;
+    let releasing = named(&claim.group.name, RELEASING)?;
     let left = if job.dry_run { None } else { have(job.servers, source.server, &releasing)? };
     if let Some(sealed) = left {
         job.note(format_args!("a release was begun before: it comes first ({})", sealed.id.0));
@@ -220,7 +222,7 @@ impl Round<'_> {
     /// One site fetches it; how many bytes.
     fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, Error> {
         let epoch = self.sealed.epoch;
-        let (read_only, releasing) = (named(&self.group.name, ".readonly")?, named(&self.group.name, ".releasing")?);
+        let (read_only, releasing) = (named(&self.group.name, ".readonly")?, named(&self.group.name, RELEASING)?);
         let shows = have(self.servers, site.server, &read_only)?.map_or(0, |volume| volume.epoch);
         if shows == epoch {
             return Ok(0);
@@ -402,7 +404,7 @@ fn show_all(
 
 /// `NAME.readonly` shows what `NAME.releasing` does, which goes.
 fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64) -> Result<(), Error> {
-    let (read_only, releasing) = (named(&group.name, ".readonly")?, named(&group.name, ".releasing")?);
+    let (read_only, releasing) = (named(&group.name, ".readonly")?, named(&group.name, RELEASING)?);
     let sealed = have(servers, server, &releasing)?;
     let shows = have(servers, server, &read_only)?.is_some_and(|shown| shown.epoch == epoch);
     match &sealed {

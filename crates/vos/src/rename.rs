@@ -1,11 +1,12 @@
 //! Another name for a group.
 //!
-//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim; the volumes at their servers; the claim goes. What the new
-//! name was asked for finds the claim under it.
+//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim; the volumes at their servers, also what a site that lags has of the last
+//! release; the claim goes. What the new name was asked for finds the claim under it.
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
+use crate::release::{LAGGING, RELEASING};
 use crate::{Error, Job, examine};
 
 /// Renames the group `from`, or goes on with that.
@@ -31,9 +32,9 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
     if let Err(error) = named {
         return Err(if error.is_refusal() { claim.give_up(error) } else { error });
     }
-    if let Err(error) = rename_volumes(job, &claim, to) {
+    if let Err(error) = rename_volumes(job, &claim, (from, to)) {
         if error.is_refusal() {
-            rename_volumes(job, &claim, from)?;
+            rename_volumes(job, &claim, (to, from))?;
             claim.done("the group has its old name", |group| group.name = from.clone())?;
         }
         return Err(error);
@@ -41,27 +42,13 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
     claim.done("all volumes have it", |_| {}).map(drop)
 }
 
-fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, to: &Name) -> Result<(), Error> {
+fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Name)) -> Result<(), Error> {
     let mut servers: Vec<ServerId> = claim.group.sites.iter().map(|site| site.server).collect();
     servers.sort_unstable();
     servers.dedup();
     for server in servers {
-        let known = claim.group.numbers().map(|number| examine(job.servers, server, WhichVolume::Id(number)));
-        let mut here: Vec<VolumeInfo> = Vec::new();
-        for found in known {
-            for one in found?.unwrap_or_default() {
-                if here.iter().all(|had| had.id != one.id) {
-                    here.push(one);
-                }
-            }
-        }
-        for volume in here {
-            let ending = match volume.kind {
-                VolumeKind::ReadWrite => "",
-                VolumeKind::ReadOnly => ".readonly",
-                VolumeKind::Backup => ".backup",
-                VolumeKind::Snapshot => continue,
-            };
+        for volume in all_at(job, claim, server, from)? {
+            let Some(ending) = ending_of(&volume, from) else { continue };
             let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice())
                 .map_err(|_| Error::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
             if volume.name != name {
@@ -71,6 +58,32 @@ fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, to: &Name) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// What a server has of the group. A site that has shown nothing yet has what was to be released under that name alone.
+fn all_at(job: &Job<'_>, claim: &Claim<'_, '_>, server: ServerId, from: &Name) -> Result<Vec<VolumeInfo>, Error> {
+    let releasing = Name::new(&[from.as_bytes(), RELEASING.as_bytes()].concat()).ok();
+    let asked = claim.group.numbers().map(WhichVolume::Id).chain(releasing.map(WhichVolume::Name));
+    let mut here: Vec<VolumeInfo> = Vec::new();
+    for which in asked {
+        for one in examine(job.servers, server, which)?.unwrap_or_default() {
+            if one.tree == claim.group.read_write && here.iter().all(|had| had.id != one.id) {
+                here.push(one);
+            }
+        }
+    }
+    Ok(here)
+}
+
+/// What follows the group's name in that of a volume which is renamed with it; snapshots keep the names that they were given.
+fn ending_of(volume: &VolumeInfo, from: &Name) -> Option<&'static str> {
+    let is = |ending: &str| volume.name.as_bytes() == [from.as_bytes(), ending.as_bytes()].concat();
+    match volume.kind {
+        VolumeKind::ReadWrite => Some(""),
+        VolumeKind::ReadOnly => Some(".readonly"),
+        VolumeKind::Backup => Some(".backup"),
+        VolumeKind::Snapshot => [RELEASING, LAGGING].into_iter().find(|ending| is(ending)),
+    }
 }
 
 fn text(name: &Name) -> String {

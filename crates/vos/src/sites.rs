@@ -3,6 +3,8 @@
 use types::{Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 
 use crate::claim::Claim;
+use crate::release::{LAGGING, RELEASING, have, named};
+use crate::remove::remove_at;
 use crate::{Error, Job, partition_no};
 
 /// Adds a read-only site, which is empty until the next release; whether it was none before.
@@ -32,7 +34,7 @@ pub fn add_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId, parti
     Ok(true)
 }
 
-/// Takes a read-only site off the list; what it has stays there, and is nobody's. Whether it was one.
+/// Takes a read-only site off the list; the volume that it has stays there, and is nobody's. What only a release needs goes, if the server answers. Whether it was one.
 ///
 /// # Errors
 /// `Busy`; the database's.
@@ -42,6 +44,11 @@ pub fn remove_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId) ->
     }
     let is_last = group.record.sites.len() == 1;
     let claim = Claim::of(job, group, "remsite")?;
+    if claim.group.read_write_site().is_none_or(|site| site.server != server)
+        && let Err(error) = forget_releases(job, &claim.group, server)
+    {
+        job.note(format_args!("what it has of the last release stays: {error}"));
+    }
     if is_last {
         return claim.forget().map(|()| true);
     }
@@ -50,6 +57,16 @@ pub fn remove_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId) ->
         group.sites.retain(|site| (site.server, site.kind) != (server, kind));
     })?;
     Ok(true)
+}
+
+/// A site that lags keeps what it fetched for the next release, which will not be for it.
+fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), Error> {
+    for ending in [RELEASING, LAGGING] {
+        if let Some(left) = have(job.servers, server, &named(&group.name, ending)?)? {
+            remove_at(job, server, left.id)?;
+        }
+    }
+    Ok(())
 }
 
 /// A server has a group at one partition at most.

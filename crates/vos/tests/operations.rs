@@ -183,6 +183,38 @@ fn sites_come_and_go_in_the_database() {
     assert_eq!(cell.group("home").unwrap().record.sites.len(), 2);
 }
 
+/// A site that fetched what is released, and could not be told to show it.
+fn make_lagging(cell: &Cell, at: usize) {
+    cell.make_released("home");
+    lead(&cell.reach, |job| vos::release(job, cell.group("home").unwrap())).unwrap();
+    let of = vos::find(&cell.reach, &by_name("home.readonly"), Some(cell.ids[at])).unwrap().volume().id;
+    let (name, kind) = (name("home.releasing"), VolumeKind::Snapshot);
+    cell.reach.call(cell.ids[at], VolumeCall::Clone { id: None, of, name, kind, replace: false }).unwrap();
+    assert_eq!(cell.names(at), ["home.readonly", "home.releasing"]);
+}
+
+#[test]
+fn a_site_that_lags_and_is_taken_off_keeps_nothing_of_the_release() {
+    let mut cell = Cell::new(2);
+    make_lagging(&cell, 1);
+    let remove = |cell: &Cell| lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[1]));
+    assert_eq!(remove(&cell), Ok(true));
+    assert_eq!(cell.names(1), ["home.readonly"]);
+    // One that does not answer is taken off all the same.
+    lead(&cell.reach, |job| vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)).unwrap();
+    cell.crash(1);
+    assert_eq!(remove(&cell), Ok(true));
+    assert_eq!(cell.group("home").unwrap().record.busy, None);
+}
+
+#[test]
+fn what_a_site_that_lags_has_of_a_release_is_renamed_too() {
+    let cell = Cell::new(2);
+    make_lagging(&cell, 1);
+    lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap();
+    assert_eq!(cell.names(1), ["work.readonly", "work.releasing"]);
+}
+
 #[test]
 fn of_two_administrators_one_waits() {
     let cell = Cell::new(1);

@@ -136,10 +136,11 @@ impl World {
                 continue;
             }
             let name = there.info.name.as_bytes();
-            // What a site that lags kept for a release has the name that its group had then.
-            let base = groups.get(&there.info.tree).map(|group| group.name.as_bytes());
-            let is_groups = base.is_none_or(|base| name.starts_with(&[base, b"."].concat()));
-            if FLEETING.iter().any(|ending| name.ends_with(ending)) && is_groups || name.starts_with(b"copying.") {
+            // As the volume itself, what a site that lags had of a release stays where the site was taken off while its server did not answer.
+            let sites = groups.get(&there.info.tree).map_or(&[][..], |group| &group.sites);
+            let was_site = sites.iter().all(|site| site.server != self.houses[there.no].info.id);
+            let may_stay = was_site && name.ends_with(b".releasing");
+            if FLEETING.iter().any(|ending| name.ends_with(ending)) && !may_stay || name.starts_with(b"copying.") {
                 self.violate(format!("VO-3: {} is left over", there.name()));
             }
             let is_known = |group: &VolumeGroup| {
