@@ -391,6 +391,14 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         ("volume-hold", Call::Volume(VolumeCall::Hold { id: VolumeId(0x0102), millis: 10_000 })),
         ("volume-serve", Call::Volume(VolumeCall::Serve { id: VolumeId(0x0102) })),
+        (
+            "volume-beside",
+            Call::Volume(VolumeCall::Beside {
+                id: VolumeId(0x0102),
+                partition: PartitionNo(1),
+                what: types::Beside::Arrive,
+            }),
+        ),
         ("cell-group", Call::Cell(CellCall::Group { volume: WhichVolume::Name(name("home.a")) })),
         ("cell-groups", Call::Cell(CellCall::Groups { after: VolumeId(0x0102), max: 500 })),
         ("cell-put-group", Call::Cell(CellCall::PutGroup { group: Box::new(group()), expected: Revision(0x0304) })),

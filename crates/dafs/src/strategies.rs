@@ -7,12 +7,12 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Answer, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller, CellCall,
-    Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, Kind, Lending, LockConflict, LockFamily,
-    LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode,
-    Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status, StatusChange,
-    StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
-    VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
+    CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, Kind, Lending, LockConflict,
+    LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
+    RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
+    StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
+    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
@@ -228,6 +228,8 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         pull().prop_map(|pull| VolumeCall::Pull(Box::new(pull))),
         (volume_id(), any::<u32>()).prop_map(|(id, millis)| VolumeCall::Hold { id, millis }),
         volume_id().prop_map(|id| VolumeCall::Serve { id }),
+        (volume_id(), any::<u32>(), prop::sample::select(Beside::ALL.to_vec()))
+            .prop_map(|(id, partition, what)| { VolumeCall::Beside { id, partition: PartitionNo(partition), what } }),
     ]
     .prop_map(Call::Volume)
 }

@@ -151,6 +151,9 @@ fn row_of_volume(call: &VolumeCall) -> Row {
         VolumeCall::Apply { partition, .. } | VolumeCall::Finish { partition, .. } => {
             Row::Delegated(vec![Place::Partition(Some(*partition)), Place::Server])
         }
+        VolumeCall::Beside { id, partition, .. } => {
+            Row::Delegated(vec![Place::Volume(*id), Place::Partition(Some(*partition))])
+        }
         // Whose what comes is at the other server, is asked when that has said what it is called.
         VolumeCall::Pull(pull) => Row::Delegated(vec![Place::Server, Place::Group(pull.tree)]),
         VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![Place::Server]),

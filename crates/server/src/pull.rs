@@ -1,7 +1,7 @@
 //! Fetching volumes from other servers, in threads beside those that serve.
 //!
 //! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies what it answers, so that a part is on its way while the one before it
-//! goes to the disk.
+//! goes to the disk. One that reads from this very server has one, and asks nobody.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -55,6 +55,10 @@ impl Puller {
     fn run(&self, pull: &Pull, task: TaskInfo) {
         let Some(house) = self.house.lock().upgrade() else { return };
         let mut fetch = Fetch::new(pull.clone(), task);
+        if fetch.is_local() {
+            self.go_alone(&house, &mut fetch);
+            return self.tasks.lock().put(fetch.task());
+        }
         match connect(pull, &house.options) {
             Ok(source) => {
                 fetch = fetch.takes_packed(source.takes_packed());
@@ -85,6 +89,23 @@ impl Puller {
                 }
             }
         });
+    }
+
+    /// From one partition of this server to another: nobody else is asked.
+    fn go_alone(&self, house: &Arc<House>, fetch: &mut Fetch) {
+        loop {
+            if self.stopping.load(Ordering::Relaxed) {
+                return fetch.give_up("this server stops".to_owned());
+            }
+            if let Some(call) = fetch.question() {
+                fetch.answered(house.vice.answer_here(&call).map_err(Unanswered::Refused));
+            }
+            match self.work(house, fetch) {
+                Work::Did | Work::Waits => {}
+                Work::Pause(pause) => std::thread::sleep(pause),
+                Work::Over => return,
+            }
+        }
     }
 
     fn work(&self, house: &Arc<House>, fetch: &mut Fetch) -> Work {

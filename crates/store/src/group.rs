@@ -35,6 +35,23 @@ impl Partition {
         Ok(group)
     }
 
+    /// The first volume that shows a sealed epoch of the tree. Looks through all such volumes of the partition where there may be one.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn any_view(&self, tree: VolumeId) -> Result<Option<VolumeId>> {
+        let trunk = self.tree_of(tree)?;
+        if trunk.is_none_or(|trunk| trunk.header.lock().stored.sealed.is_empty()) {
+            return Ok(None);
+        }
+        let mut found = None;
+        self.each_header(kind::VIEW, 0, &mut |id, key, value| {
+            found = (ViewHeader::decode(key, value)?.tree == tree).then_some(id);
+            Ok(found.is_none())
+        })?;
+        Ok(found)
+    }
+
     /// A volume that shows this epoch of the tree. Looks through all volumes of sealed epochs until it finds one.
     ///
     /// # Errors

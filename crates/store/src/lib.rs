@@ -69,7 +69,7 @@ pub use reader::Reader;
 pub use room::Room;
 pub use scrub::{FINDINGS_MAX, Finding, ScrubProgress, ScrubReport};
 pub use sessions::{SessionRecord, StoredReply};
-pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, StreamHead, StreamPart};
+pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, Standing, StreamHead, StreamPart};
 pub use update::Update;
 pub use vnode::{DIRECTORY_BYTES, Entry, Place, Target, Vnode};
 pub use volume::{NewRoot, Quota, Usage, Volume};

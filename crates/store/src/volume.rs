@@ -12,7 +12,7 @@ use crate::engine::Batch;
 use crate::header::ViewHeader;
 use crate::tree::{Tree, entry};
 use crate::trunk::Trunk;
-use crate::{Entry, StoreError, Target, Update, Vnode, VolumeInfo, bucket, key, record};
+use crate::{Entry, Standing, StoreError, Target, Update, Vnode, VolumeInfo, bucket, key, record};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -206,6 +206,11 @@ impl Volume {
     /// Whether it came from elsewhere and serves nobody yet.
     pub fn is_arriving(&self) -> bool {
         self.is_writable() && self.trunk.header.lock().stored.arriving
+    }
+
+    /// How its tree stands on this partition.
+    pub fn standing(&self) -> Standing {
+        Standing::of(&self.trunk.header.lock().stored)
     }
 
     /// What it uses now, without I/O; of a sealed epoch, what the tree used when it was sealed.

@@ -53,6 +53,6 @@ pub use status::{Kind, Status};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use volume::{
-    PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
+    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
 };

@@ -39,7 +39,7 @@ pub struct IncomingTree {
 /// What a server is told to fetch from another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Where the other server is; each is tried. At most [`crate::limits::ADDRESSES_MAX`].
+    /// Where the other server is; each is tried. None: it is this one. At most [`crate::limits::ADDRESSES_MAX`].
     pub from: Vec<SocketAddr>,
     /// The volume there that shows the epoch.
     pub id: VolumeId,

@@ -62,6 +62,28 @@ impl VolumeState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionNo(pub u32);
 
+/// What is done with the copy of a tree on another partition of the server that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Beside {
+    /// A volume of a sealed epoch comes to be there too, with the same number and name.
+    Show = 1,
+    /// Likewise, and what it shows becomes the read-write volume there, which is arriving.
+    Arrive = 2,
+    /// What is there goes, one volume after the other; refused where the cell's database says that the group is.
+    Leave = 3,
+}
+
+impl Beside {
+    /// Every one.
+    pub const ALL: [Beside; 3] = [Beside::Show, Beside::Arrive, Beside::Leave];
+
+    /// The one with the given wire value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        Beside::ALL.into_iter().find(|what| *what as u8 == value)
+    }
+}
+
 /// How a volume is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhichVolume {
@@ -205,6 +227,9 @@ pub enum VolumeCall {
     Hold { id: VolumeId, millis: u32 },
     /// A volume that arrived serves from now on. Answer: `Done`.
     Serve { id: VolumeId },
+    /// Copies within the server: what a volume of a sealed epoch shows comes to another partition (no part of it goes over the network), or, with `Leave` and the number of a
+    /// tree, what that partition has of it goes. Answer: `Tasks`, with the one that copies; with `Leave`, one that runs as long as there is more to go.
+    Beside { id: VolumeId, partition: PartitionNo, what: Beside },
 }
 
 impl VolumeCall {
@@ -220,7 +245,8 @@ impl VolumeCall {
             | VolumeCall::Finish { .. }
             | VolumeCall::Pull(_)
             | VolumeCall::Hold { .. }
-            | VolumeCall::Serve { .. } => true,
+            | VolumeCall::Serve { .. }
+            | VolumeCall::Beside { .. } => true,
             VolumeCall::List { .. }
             | VolumeCall::Examine { .. }
             | VolumeCall::Partitions

@@ -60,6 +60,7 @@ fn may(call: &Call) -> May {
             | P::VolumeIncoming
             | P::VolumeHold
             | P::VolumeServe
+            | P::VolumeBeside
             | P::CellPutGroup
             | P::CellRemoveGroup
             | P::CellTakeNumbers

@@ -249,6 +249,7 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::Tasks
         | Procedure::VolumeHold
         | Procedure::VolumeServe
+        | Procedure::VolumeBeside
         | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, procedure)?),
         Procedure::VolumeApply => Call::Volume(get_apply(from, payload)?),
         Procedure::CellGroup

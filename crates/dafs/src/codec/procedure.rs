@@ -87,6 +87,7 @@ wire_numbers! {
         GetAcl = 56,
         SetAcl = 57,
         Rights = 58,
+        VolumeBeside = 59,
         ReadPacked = 60,
         CellGroup = 64,
         CellGroups = 65,
@@ -277,6 +278,7 @@ impl Procedure {
             VolumeCall::Tasks => Procedure::Tasks,
             VolumeCall::Hold { .. } => Procedure::VolumeHold,
             VolumeCall::Serve { .. } => Procedure::VolumeServe,
+            VolumeCall::Beside { .. } => Procedure::VolumeBeside,
             VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
         }
     }
@@ -378,7 +380,7 @@ impl Procedure {
             | Procedure::VolumeFinish => AnswerKind::Volumes,
             Procedure::VolumeChanges => AnswerKind::Part,
             Procedure::VolumeApply => AnswerKind::Cursor,
-            Procedure::VolumePull | Procedure::Tasks => AnswerKind::Tasks,
+            Procedure::VolumePull | Procedure::VolumeBeside | Procedure::Tasks => AnswerKind::Tasks,
             Procedure::VolumeIncoming => AnswerKind::Incoming,
             Procedure::Partitions => AnswerKind::Partitions,
             Procedure::CellGroup | Procedure::CellGroups => AnswerKind::Groups,

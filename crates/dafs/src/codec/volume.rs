@@ -2,8 +2,8 @@
 
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use types::{
-    Answer, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
-    WhichVolume,
+    Answer, Beside, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume,
 };
 
 use super::Procedure;
@@ -62,6 +62,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
         VolumeCall::Pull(pull) => put_pull(to, pull),
         VolumeCall::Hold { id, millis } => to.u64(id.0).u32(*millis),
         VolumeCall::Serve { id } => to.u64(id.0),
+        VolumeCall::Beside { id, partition, what } => to.u64(id.0).u32(partition.0).u8(*what as u8),
         VolumeCall::Incoming { tree } => to.u64(number(*tree)),
     }
 }
@@ -117,6 +118,10 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
         Procedure::Tasks => VolumeCall::Tasks,
         Procedure::VolumeHold => VolumeCall::Hold { id: id(from.u64()?), millis: from.u32()? },
         Procedure::VolumeServe => VolumeCall::Serve { id: id(from.u64()?) },
+        Procedure::VolumeBeside => {
+            let (id, partition) = (id(from.u64()?), PartitionNo(from.u32()?));
+            VolumeCall::Beside { id, partition, what: from.choice("what is done beside", Beside::from_wire)? }
+        }
         Procedure::VolumeIncoming => VolumeCall::Incoming { tree: get_number(from)? },
         other => return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 }),
     })

@@ -68,6 +68,10 @@ impl World {
 
     fn ask_source(&mut self, no: usize, life: u64, task: u64, call: &Call) -> Result<Answer, Unanswered> {
         let lost = || Unanswered::Lost("it does not answer".to_owned());
+        let is_local = self.pulls.get(&(no, life, task)).is_some_and(|pull| pull.from.is_empty());
+        if let (true, Some((vice, _)), Call::Volume(call)) = (is_local, self.service(no), call) {
+            return vice.answer_here(call).map_err(Unanswered::Refused);
+        }
         let from = self.pulls.get(&(no, life, task)).and_then(|pull| pull.from.first().copied()).ok_or_else(lost)?;
         let source = self.houses.iter().position(|house| house.info.addresses.contains(&from)).ok_or_else(lost)?;
         let fate = self.wires.fate(source);

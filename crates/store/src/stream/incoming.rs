@@ -66,6 +66,27 @@ pub struct IncomingInfo {
     pub over: bool,
 }
 
+/// How a tree stands on a partition. A tree that is on two partitions of a server is asked for where it stands first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Its read-write volume serves, or did before it was held or taken off.
+    Serves,
+    /// Volumes of sealed epochs, at most.
+    Views,
+    /// A copy that is not asked yet.
+    Arrives,
+}
+
+impl Standing {
+    pub(crate) fn of(header: &TreeHeader) -> Standing {
+        match header {
+            TreeHeader { arriving: true, .. } => Standing::Arrives,
+            TreeHeader { headless: true, .. } => Standing::Views,
+            _ => Standing::Serves,
+        }
+    }
+}
+
 /// A tree that comes in, while this process knows of it.
 pub(crate) struct Incoming {
     pub(super) volume: Arc<Volume>,
@@ -337,6 +358,30 @@ impl Partition {
     /// `Damaged`, `Medium`.
     pub fn has_tree(&self, tree: VolumeId) -> Result<bool> {
         Ok(self.tree_of(tree)?.is_some())
+    }
+
+    /// How the tree stands here; `None` where it is not.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn tree_standing(&self, tree: VolumeId) -> Result<Option<Standing>> {
+        Ok(self.tree_of(tree)?.map(|trunk| Standing::of(&trunk.header.lock().stored)))
+    }
+
+    /// The tree is a copy of one on another partition, which goes before it, or is no longer; stable when it returns.
+    ///
+    /// # Errors
+    /// `NoVolume`; `Medium`.
+    pub fn tree_arrives(&self, tree: VolumeId, arriving: bool) -> Result<()> {
+        let catalog = self.0.catalog.lock();
+        let trunk = self.tree_of(tree)?.ok_or(StoreError::NoVolume(tree))?;
+        let mut header = trunk.header.lock();
+        if header.stored.arriving != arriving {
+            let new = TreeHeader { arriving, ..header.stored.clone() };
+            trunk.change(&mut header, new, Batch::default())?;
+        }
+        drop((header, catalog));
+        self.0.media.sync()
     }
 
     /// All that come in, also those that nobody goes on with.

@@ -49,6 +49,7 @@ impl Vice {
             | VolumeCall::Tasks => return self.transfer(ask, call),
             VolumeCall::Hold { id, millis } => return self.hold_volume(ask, *id, *millis),
             VolumeCall::Serve { id } => return self.serve_volume(ask, *id),
+            VolumeCall::Beside { id, partition, what } => return self.beside(ask, *id, *partition, *what),
         };
         Ok(Outcome::Answer(answer))
     }
@@ -173,7 +174,7 @@ impl Vice {
         Ok(Answer::Volumes { volumes: found.into_iter().map(|volume| info(on, volume)).collect(), end })
     }
 
-    fn examine(&self, which: &WhichVolume) -> Result<Answer, Fault> {
+    pub(super) fn examine(&self, which: &WhichVolume) -> Result<Answer, Fault> {
         let id = match which {
             WhichVolume::Id(id) => *id,
             WhichVolume::Name(name) => self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?,

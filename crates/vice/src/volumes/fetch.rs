@@ -85,7 +85,7 @@ enum Stage {
     },
     /// `shown`: nothing came in, since this view shows the epoch already.
     Finish {
-        no: PartitionNo,
+        place: Place,
         shown: Option<VolumeId>,
     },
     Over,
@@ -95,6 +95,8 @@ enum Stage {
 struct Place {
     no: PartitionNo,
     partition: Partition,
+    /// Another partition of this server has the tree (`beside.rs`).
+    beside: bool,
 }
 
 /// Why a pull ended without.
@@ -136,6 +138,11 @@ impl Fetch {
     pub fn in_small_parts(mut self) -> Self {
         self.part_bytes = PART_BYTES_MIN as u32;
         self
+    }
+
+    /// Whether this very server is asked.
+    pub fn is_local(&self) -> bool {
+        self.pull.from.is_empty()
     }
 
     /// How far it is.
@@ -249,6 +256,9 @@ impl Fetch {
                     Err(StoreError::Busy(_)) => return Ok(Work::Pause(PAUSE)),
                     begun => begun?,
                 };
+                if place.beside {
+                    place.partition.tree_arrives(tree, true)?;
+                }
                 let (next, fetched) = if cursor == StreamCursor::START {
                     (behind(first)?, VecDeque::from([first.clone()]))
                 } else {
@@ -256,7 +266,7 @@ impl Fetch {
                 };
                 let (place, since) = (place.clone(), head.since);
                 if next.is_none() && fetched.is_empty() {
-                    Stage::Finish { no: place.no, shown: None }
+                    Stage::Finish { place, shown: None }
                 } else {
                     Stage::Parts { place, since, next, fetched }
                 }
@@ -271,13 +281,18 @@ impl Fetch {
                 if cursor != StreamCursor::END {
                     return Ok(Work::Did);
                 }
-                Stage::Finish { no: place.no, shown: None }
+                Stage::Finish { place: place.clone(), shown: None }
             }
-            Stage::Finish { no, shown } => {
-                match vice.finish_incoming((now, wall), (*no, tree), &self.pull.finish, *shown, out) {
+            Stage::Finish { place, shown } => {
+                let finished = if place.beside {
+                    vice.finish_beside(&self.pull, *shown, wall)
+                } else {
+                    vice.finish_incoming((now, wall), (place.no, tree), &self.pull.finish, *shown, out).map(drop)
+                };
+                match finished {
                     Err(Fault::Busy) => return Ok(Work::Pause(PAUSE)),
                     finished => finished.map_err(here("making the volume"))?,
-                };
+                }
                 self.task.state = TaskState::Done;
                 Stage::Over
             }
@@ -288,20 +303,26 @@ impl Fetch {
 
 /// Where it comes in, and what is missing there.
 fn place(vice: &Vice, pull: &Pull, volume: &VolumeInfo) -> Result<Stage> {
-    let (no, partition, epochs) = vice.place_of_pull(pull).map_err(here("looking for the tree"))?;
+    let beside = pull.from.is_empty() && volume.tree == pull.tree;
+    let found = match pull.partition.filter(|_| beside) {
+        Some(no) => vice.place_beside(pull.tree, no),
+        None => vice.place_of_pull(pull),
+    };
+    let (no, partition, epochs) = found.map_err(here("looking for the tree"))?;
     let shown = if epochs.contains(&volume.epoch) { partition.view_of(pull.tree, volume.epoch)? } else { None };
+    let place = Place { no, partition, beside };
     if shown.is_some() {
-        return Ok(Stage::Finish { no, shown });
+        return Ok(Stage::Finish { place, shown });
     }
     // A stream that starts from an epoch says what changed since, as far as its source knows: what came and went in between, in epochs that the source never had,
     // it does not. So the head must be as that epoch is: the newest one here, with nothing on top but what came in of the very epoch that is wanted.
     let newest = epochs.first().copied();
     let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
-    if newest.is_some() && partition.incomings()?.iter().any(other) {
-        partition.abandon_incoming(pull.tree)?;
+    if newest.is_some() && place.partition.incomings()?.iter().any(other) {
+        place.partition.abandon_incoming(pull.tree)?;
     }
     let since = newest.into_iter().filter(|epoch| *epoch < volume.epoch).collect();
-    Ok(Stage::First { place: Place { no, partition }, since, used_bytes: volume.used_bytes })
+    Ok(Stage::First { place, since, used_bytes: volume.used_bytes })
 }
 
 fn part(answer: std::result::Result<Answer, Unanswered>) -> Result<Bytes> {

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lease::Output;
-use types::{Answer, Call, Fault, Fid, SiteKind, Time, Timestamp, VolumeId};
+use types::{Answer, Call, Fault, Fid, SiteKind, Time, Timestamp, VolumeGroup, VolumeId};
 
 use super::ViceVolume;
 use crate::calls::Outcome;
@@ -62,6 +62,8 @@ impl Moves {
 enum Whose {
     Ours,
     Others,
+    /// Ours, on another partition, which has it too.
+    Beside,
     Nobodys,
 }
 
@@ -124,6 +126,11 @@ impl Vice {
 
     pub(super) fn serve_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<Outcome, Fault> {
         let volume = self.any_volume(id)?;
+        if !volume.store.is_writable() {
+            // A read-only site that came from another partition.
+            volume.partition.tree_arrives(volume.store.tree_id(), false)?;
+            return Ok(Outcome::Answer(Answer::Done));
+        }
         volume.need_writable()?;
         if volume.store.is_arriving() {
             self.arrive(ask.now, ask.wall, &volume)?;
@@ -231,21 +238,38 @@ impl Vice {
             }
             volume => volume?,
         };
-        let whose = self.whose(id)?;
-        if !volume.store.is_arriving() {
-            // What nobody claims is ours: the database may have forgotten it, and it was here.
-            if matches!(whose, Whose::Others) {
-                return Ok(());
+        let whose = self.whose(&volume)?;
+        let is_alone = now.since(since) >= HOLD_MAX + self.config.lease.lease + MARGIN;
+        match whose {
+            Whose::Ours if volume.store.is_arriving() && is_alone => {
+                tracing::warn!(volume = id.0, "a volume that arrived was not told to serve, and is here; it serves");
+                self.arrive(now, wall, &volume)
             }
-            self.keep(id)?;
-            return self.let_go(&volume, events);
+            Whose::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            // What nobody claims is ours: the database may have forgotten it, and it was here.
+            Whose::Ours | Whose::Nobodys if !volume.store.is_arriving() => {
+                self.keep(&volume)?;
+                self.let_go(&volume, events)
+            }
+            Whose::Ours | Whose::Others | Whose::Beside | Whose::Nobodys => Ok(()),
         }
-        let alone_after = HOLD_MAX + self.config.lease.lease + MARGIN;
-        if matches!(whose, Whose::Ours) && now.since(since) >= alone_after {
-            tracing::warn!(volume = id.0, "a volume that arrived was not told to serve, and is here; it serves");
-            self.arrive(now, wall, &volume)?;
-        }
-        Ok(())
+    }
+
+    /// The one that arrived on another partition takes the place of this one. Nobody trusts anything of it any more.
+    fn serve_beside(
+        &self,
+        now: Time,
+        wall: Timestamp,
+        volume: &ViceVolume,
+        events: &mut Vec<Output>,
+    ) -> Result<(), Fault> {
+        let id = volume.store.id();
+        tracing::warn!(volume = id.0, "a volume is on another partition now, and was not told so; it serves there");
+        volume.partition.remove_volume(id)?;
+        self.volumes.forget(id);
+        self.end_hold(id, events);
+        let _ = self.core.lock().leases.break_volume(now, id, events);
+        self.arrive(now, wall, &*self.any_volume(id)?)
     }
 
     /// Before a volume serves again after a hold that nobody ended, its record is written once more: whoever leads the move read it before, and
@@ -253,25 +277,34 @@ impl Vice {
     ///
     /// # Errors
     /// `Conflict`, `CellAway`: the database is asked again.
-    fn keep(&self, id: VolumeId) -> Result<(), Fault> {
+    fn keep(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let Some(db) = self.cell()? else { return Ok(()) };
-        let Some(group) = db.group_of(id)? else { return Ok(()) };
-        let is_here = group.record.read_write_site().is_none_or(|site| site.server == self.me().id);
+        let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
+        let is_here = matches!(self.whose_in(&group.record, volume)?, Whose::Ours | Whose::Nobodys);
         if is_here { Ok(db.put_group(&group.record, group.revision).map(drop)?) } else { Err(Fault::Conflict) }
     }
 
     /// # Errors
     /// `CellAway`.
-    fn whose(&self, id: VolumeId) -> Result<Whose, Fault> {
+    fn whose(&self, volume: &ViceVolume) -> Result<Whose, Fault> {
         let Some(db) = self.cell()? else { return Ok(Whose::Ours) };
-        let Some(group) = db.group_of(id)? else { return Ok(Whose::Nobodys) };
-        let mut written = group.record.sites.iter().filter(|site| site.kind == SiteKind::ReadWrite);
-        let me = self.me().id;
-        Ok(match written.next() {
-            Some(site) if site.server == me => Whose::Ours,
-            Some(_) => Whose::Others,
-            None => Whose::Nobodys,
-        })
+        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Whose::Nobodys) };
+        self.whose_in(&group.record, volume)
+    }
+
+    /// As this record says.
+    fn whose_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Whose, Fault> {
+        let Some(site) = group.sites.iter().find(|site| site.kind == SiteKind::ReadWrite) else {
+            return Ok(Whose::Nobodys);
+        };
+        if site.server != self.me().id {
+            return Ok(Whose::Others);
+        }
+        let Some(no) = self.partitions.called(&site.partition).filter(|no| *no != volume.no) else {
+            return Ok(Whose::Ours);
+        };
+        let is_there = self.partitions.get(no)?.volume(volume.store.id())?.is_some();
+        Ok(if is_there { Whose::Beside } else { Whose::Ours })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Volumes: the partitions that they are on, which of them are in use, and what administrators do with them (`docs/volumes.md`).
 
 mod admin;
+mod beside;
 mod cell;
 mod fetch;
 mod hold;

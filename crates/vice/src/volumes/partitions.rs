@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::{Partition, StoreError, StoredReply};
+use store::{Partition, Standing, StoreError, StoredReply};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to the same ones.
@@ -61,6 +61,11 @@ impl Partitions {
         self.0.get(no.0 as usize).map(|named| named.name.as_str())
     }
 
+    /// The one that is called so.
+    pub(crate) fn called(&self, name: &str) -> Option<PartitionNo> {
+        (0..).zip(self.0.iter()).find(|(_, named)| named.name == name).map(|(no, _)| PartitionNo(no))
+    }
+
     /// What they are called, and their room.
     pub(crate) fn infos(&self) -> Result<Vec<PartitionInfo>, Fault> {
         let info = |(no, named): (u32, &Named)| {
@@ -80,24 +85,26 @@ impl Partitions {
         Ok(best.expect("a server has a partition").no)
     }
 
-    /// The volume with this number, and where it is.
+    /// The volume with this number, and where it is: of twins, the one whose tree is asked (`beside.rs`).
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Option<(PartitionNo, Arc<store::Volume>)>, Fault> {
+        let mut best: Option<(PartitionNo, Arc<store::Volume>)> = None;
         for (no, partition) in self.numbered() {
-            if let Some(volume) = partition.volume(id)? {
-                return Ok(Some((no, volume)));
+            let Some(volume) = partition.volume(id)? else { continue };
+            if best.as_ref().is_none_or(|(_, known)| volume.standing() < known.standing()) {
+                best = Some((no, volume));
             }
         }
-        Ok(None)
+        Ok(best)
     }
 
-    /// Where a tree is, or comes in.
+    /// Where a tree is, or comes in; of two places, the one where it is asked.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
+        let mut best: Option<(Standing, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
-            if partition.has_tree(tree)? {
-                return Ok(Some(no));
-            }
+            let standing = partition.tree_standing(tree)?.map(|standing| (standing, no));
+            best = [best, standing].into_iter().flatten().min();
         }
-        Ok(None)
+        Ok(best.map(|(_, no)| no))
     }
 
     /// The number of the volume with this name.

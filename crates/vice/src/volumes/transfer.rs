@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, StreamHead, StreamPart};
+use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, Standing, StreamHead, StreamPart};
 use types::{
     Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall,
     VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
@@ -64,7 +64,7 @@ impl Vice {
         }))
     }
 
-    fn changes_part(
+    pub(super) fn changes_part(
         &self,
         id: VolumeId,
         since: u64,
@@ -158,7 +158,12 @@ impl Vice {
     /// # Errors
     /// `Exists` if another partition has the tree; `Invalid` if there is no such partition.
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
-        let no = match (pull.partition, self.partitions.of_tree(pull.tree)?) {
+        let there = match self.partitions.of_tree(pull.tree)? {
+            // Nobody asks that one: it was to come from another partition, and was forgotten.
+            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(Standing::Arrives) => None,
+            there => there,
+        };
+        let no = match (pull.partition, there) {
             (Some(wanted), Some(there)) if wanted != there => return Err(Fault::Exists),
             (Some(no), _) | (None, Some(no)) => no,
             (None, None) => self.partitions.roomiest()?,

@@ -1,0 +1,231 @@
+//! A tree on two partitions of one server: while a volume goes from one to the other.
+//!
+//! Model. The copy comes in under the same number of the tree, and each of its volumes is a *twin* of one that it was read from: the same number, name and epoch. Its tree
+//! is marked as arriving from its first part on, so numbers and names mean the volumes of the other partition as long as these are there ([`store::Standing`]), and nobody is
+//! served from the copy. Which of the two goes is for the cell's database to say: what it says that a group is on never leaves. When the read-write volume has left, its number
+//! means the one that arrived, which is told to serve, or finds out that it is to (`hold.rs`).
+//!
+//! It is read as a stream is that comes from another server, part by part; only nothing of it goes over a network, and nobody is asked.
+
+use store::{FinishAs, NewClone, Partition, Quota, Standing};
+use types::{
+    Answer, Beside, Fault, Finish, Name, PartitionNo, Pull, SiteKind, TaskInfo, TaskState, Timestamp, VolumeCall,
+    VolumeId, VolumeKind,
+};
+
+use crate::Vice;
+use crate::calls::Outcome;
+use crate::service::Ask;
+
+/// The twin of a volume that shows a sealed epoch.
+struct Twin<'t> {
+    tree: VolumeId,
+    id: VolumeId,
+    name: &'t Name,
+    kind: VolumeKind,
+    epoch: u64,
+}
+
+impl Vice {
+    pub(super) fn beside(
+        &self,
+        ask: &mut Ask<'_>,
+        id: VolumeId,
+        no: PartitionNo,
+        what: Beside,
+    ) -> Result<Outcome, Fault> {
+        match what {
+            Beside::Show | Beside::Arrive => self.copy_beside(id, no, what == Beside::Arrive),
+            Beside::Leave => self.leave_beside(ask, id, no),
+        }
+    }
+
+    /// Begins to copy, or finds that it goes on.
+    fn copy_beside(&self, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<Outcome, Fault> {
+        let errands = self.errands.get().ok_or(Fault::Unsupported)?;
+        self.partitions.get(no)?;
+        let volume = self.any_volume(id)?;
+        if volume.store.is_writable() || volume.no == no {
+            return Err(Fault::Invalid);
+        }
+        let tree = volume.store.tree_id();
+        let finish = if arrives {
+            let head = self.any_volume(tree)?.store.info();
+            let (quota_bytes, quota_files) = (head.quota.bytes, head.quota.files);
+            Finish::ReadWrite { name: head.name, quota_bytes, quota_files, created: head.created, arriving: true }
+        } else {
+            let (name, kind) = (volume.store.name(), volume.store.kind());
+            Finish::View { id: Some(id), name, kind, replace: true }
+        };
+        let task = errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
+        Ok(Outcome::Answer(Answer::Tasks(vec![task])))
+    }
+
+    /// What a pull asks that reads from this very server.
+    ///
+    /// # Errors
+    /// As these calls.
+    pub fn answer_here(&self, call: &VolumeCall) -> Result<Answer, Fault> {
+        match call {
+            VolumeCall::Examine { volume } => self.examine(volume),
+            VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
+                self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))
+            }
+            _ => Err(Fault::Unsupported),
+        }
+    }
+
+    /// Where the copy comes in, with the epochs of the tree that are there, newest first. What arrived at an attempt that was stopped is not what it would be now.
+    pub(super) fn place_beside(
+        &self,
+        tree: VolumeId,
+        no: PartitionNo,
+    ) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
+        let partition = self.partitions.get(no)?.clone();
+        if let Some(head) = partition.volume(tree)? {
+            if head.standing() != Standing::Arrives {
+                return Err(Fault::Exists);
+            }
+            partition.remove_volume(tree)?;
+            mark(&partition, tree, true)?;
+        }
+        let mut epochs = partition.sealed_epochs(tree)?;
+        epochs.reverse();
+        Ok((no, partition, epochs))
+    }
+
+    /// What came in becomes the twin of the volume that it was read from, or the volume that arrives. `shown`: nothing came in, since this view there shows it.
+    ///
+    /// # Errors
+    /// As `Finish`.
+    pub(super) fn finish_beside(&self, pull: &Pull, shown: Option<VolumeId>, wall: Timestamp) -> Result<(), Fault> {
+        let no = pull.partition.ok_or(Fault::Invalid)?;
+        let partition = self.partitions.get(no)?;
+        let source = self.any_volume(pull.id)?;
+        if source.no == no {
+            return Err(Fault::Exists);
+        }
+        let (name, kind, epoch) = (source.store.name(), source.store.kind(), source.store.epoch());
+        let twin = Twin { tree: pull.tree, id: pull.id, name: &name, kind, epoch };
+        let _naming = self.naming.lock();
+        let Finish::ReadWrite { name, quota_bytes, quota_files, created, .. } = &pull.finish else {
+            return make_twin(partition, &twin, shown, wall);
+        };
+        let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+        let (name, created) = (name.clone(), *created);
+        let arrives = FinishAs::ReadWrite { name, quota, created, now: wall, arriving: true };
+        partition.finish_incoming(pull.tree, &arrives)?;
+        // What is written there belongs to an epoch that was never written here.
+        make_twin(partition, &twin, Some(pull.tree), wall)
+    }
+
+    fn leave_beside(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<Outcome, Fault> {
+        let partition = self.partitions.get(no)?;
+        if partition.tree_standing(tree)?.is_none() {
+            return Ok(Outcome::Answer(Answer::Tasks(Vec::new())));
+        }
+        self.need_elsewhere(tree, no)?;
+        if partition.volume(tree)?.is_some() {
+            self.leave_head(ask, tree, no)?;
+            return Ok(self.break_volume(ask, tree, more(tree)));
+        }
+        match partition.abandon_incoming(tree) {
+            Ok(()) | Err(store::StoreError::NoVolume(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(view) = partition.any_view(tree)? else {
+            // Clones may hold what is left of it.
+            mark(partition, tree, false)?;
+            return Ok(Outcome::Answer(Answer::Tasks(Vec::new())));
+        };
+        partition.remove_volume(view)?;
+        self.volumes.forget(view);
+        // Whoever knows a twin knows the other.
+        match self.any_volume(view) {
+            Ok(_) => Ok(Outcome::Answer(more(tree))),
+            Err(Fault::NoVolume) => Ok(self.break_volume(ask, view, more(tree))),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn leave_head(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<(), Fault> {
+        let volume = self.any_volume(tree)?;
+        let partition = self.partitions.get(no)?;
+        if volume.no == no {
+            self.bring_in(ask, &volume)?;
+        }
+        partition.remove_volume(tree)?;
+        self.volumes.forget(tree);
+        self.end_hold(tree, &mut ask.events);
+        // The one that arrived is looked at from now on, whoever was to tell it to serve.
+        match self.any_volume(tree) {
+            Ok(_) | Err(Fault::NoVolume) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The cell's database says that the group is not on this partition, and what it says that is on another one of this server is there.
+    ///
+    /// # Errors
+    /// `Conflict`; `CellAway`.
+    fn need_elsewhere(&self, tree: VolumeId, no: PartitionNo) -> Result<(), Fault> {
+        let db = self.cell()?.ok_or(Fault::Unsupported)?;
+        let group = db.group_of(tree)?.ok_or(Fault::Conflict)?.record;
+        let me = self.me().id;
+        for site in group.sites.iter().filter(|site| site.server == me) {
+            let there = self.partitions.called(&site.partition).filter(|there| *there != no).ok_or(Fault::Conflict)?;
+            let partition = self.partitions.get(there)?;
+            let is_there = match site.kind {
+                SiteKind::ReadWrite => partition.volume(tree)?.is_some(),
+                SiteKind::ReadOnly => site.epoch == 0 || partition.tree_standing(tree)?.is_some(),
+            };
+            if !is_there {
+                return Err(Fault::Conflict);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `of`: what it is sealed of, or shows it already; none: what came in.
+fn make_twin(partition: &Partition, twin: &Twin<'_>, of: Option<VolumeId>, wall: Timestamp) -> Result<(), Fault> {
+    let known = partition.volume_named(twin.name.as_bytes())?;
+    if let Some(known) = &known {
+        let same = (known.id(), known.tree_id(), known.kind()) == (twin.id, twin.tree, twin.kind);
+        if !same {
+            return Err(Fault::Exists);
+        }
+        if known.epoch() == twin.epoch {
+            return Ok(());
+        }
+    }
+    let replaces = known.map(|known| known.id());
+    let new = NewClone { id: Some(twin.id), name: twin.name.clone(), kind: twin.kind, now: wall, replaces };
+    match of {
+        Some(of) => partition.clone_volume(of, &new)?,
+        None => partition.finish_incoming(twin.tree, &FinishAs::View(new))?,
+    };
+    Ok(())
+}
+
+/// What is left of the tree is a copy that nobody asks, or is no longer.
+fn mark(partition: &Partition, tree: VolumeId, arriving: bool) -> Result<(), Fault> {
+    if partition.tree_standing(tree)?.is_some() {
+        partition.tree_arrives(tree, arriving)?;
+    }
+    Ok(())
+}
+
+/// There is more of it to go.
+fn more(tree: VolumeId) -> Answer {
+    Answer::Tasks(vec![TaskInfo {
+        number: 0,
+        tree,
+        state: TaskState::Runs,
+        since: 0,
+        epoch: 0,
+        bytes: 0,
+        total_bytes: 0,
+        text: "it leaves".to_owned(),
+    }])
+}
