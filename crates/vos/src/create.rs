@@ -56,16 +56,23 @@ pub(crate) fn made(
     what: impl Display,
     call: VolumeCall,
 ) -> Result<Option<VolumeInfo>, Error> {
-    let which = WhichVolume::Id(claim.group.read_write);
-    let known = if job.dry_run { None } else { examine(job.servers, server, which)? };
-    let made = match known.and_then(|mut volumes| (!volumes.is_empty()).then(|| volumes.swap_remove(0))) {
+    let there = || -> Result<Option<VolumeInfo>, Error> {
+        let found = examine(job.servers, server, WhichVolume::Id(claim.group.read_write))?;
+        Ok(found.and_then(|volumes| volumes.into_iter().next()))
+    };
+    let known = if job.dry_run { None } else { there()? };
+    let made = match known {
         Some(made) => Some(made),
         None => match job.call_one(what, server, call) {
             Ok(made) => made,
-            Err(error) if error.is_refusal() => {
-                claim.forget()?;
-                return Err(error);
-            }
+            // A server that died before it answered is asked again, and may refuse for what it has done itself.
+            Err(error) if error.is_refusal() => match there()? {
+                Some(made) => Some(made),
+                None => {
+                    claim.forget()?;
+                    return Err(error);
+                }
+            },
             Err(error) => return Err(error),
         },
     };

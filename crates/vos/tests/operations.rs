@@ -43,6 +43,34 @@ fn create_that_is_stopped_is_finished_by_the_next() {
     );
 }
 
+/// A server that dies before it answers is asked again by the session; its next life carries the call out once more.
+struct Twice<'c>(&'c vos::Reach);
+
+impl Servers for Twice<'_> {
+    fn db(&self) -> &dyn celldb::CellDb {
+        self.0.db()
+    }
+
+    fn call(&self, server: types::ServerId, call: VolumeCall) -> Result<types::Answer, Error> {
+        if matches!(call, VolumeCall::Create { .. }) {
+            self.0.call(server, call.clone())?;
+        }
+        self.0.call(server, call)
+    }
+
+    fn name(&self, server: types::ServerId) -> String {
+        self.0.name(server)
+    }
+}
+
+#[test]
+fn a_server_that_is_asked_again_has_made_the_volume_already() {
+    let cell = Cell::new(2);
+    let made = lead(&Twice(&cell.reach), |job| vos::create(job, &cell.new_volume("home", 1))).unwrap().unwrap();
+    assert_eq!(made.id, cell.group("home").unwrap().record.read_write);
+    is_whole(&cell, "home", 1, "asked twice");
+}
+
 #[test]
 fn create_that_is_refused_leaves_nothing() {
     let cell = Cell::new(2);
