@@ -1,7 +1,7 @@
 //! One volume, wherever it is: what its cache manager calls.
 //!
 //! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two things end a place:
-//! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved. While it serves nowhere, it is on its way, and the question is
+//! - The server says that it has no such volume, or does not serve it. Then the database is asked where it is: it was moved, perhaps to another partition of that server. While it serves nowhere, it is on its way, and the question is
 //!   put again for a while.
 //! - Of a read-only volume, the server is gone (`line.rs`). Then another readable site is taken, the nearest that shows no older epoch than was seen here (VO-5).
 //! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site may. Where there is none the error stands.
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    BreakItem, BreakReason, Call, Caller, Fault, Name, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    VolumeState, WhichVolume,
+    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::cell::Cell;
@@ -65,6 +65,8 @@ struct Place {
     line: Arc<Line>,
     /// A thread looks for another one.
     searching: bool,
+    /// The partition of its server that it was on: one that is on another now was moved as if it were to another server.
+    partition: PartitionNo,
     /// The last search found that the volume is there.
     there: bool,
     /// Who hears, if somebody does; the session refers to it weakly.
@@ -79,7 +81,7 @@ impl Volume {
             name: info.name,
             kind: info.kind,
             local: AtomicBool::new(line.remote.passes_descriptors()),
-            place: Mutex::new(Place { line, searching: false, there: true, ear: None }),
+            place: Mutex::new(Place { line, searching: false, partition: info.partition, there: true, ear: None }),
             settled: Condvar::new(),
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
@@ -168,9 +170,14 @@ impl Volume {
         let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
-            let to = if this.has_copies() { this.next_site(&from, refused, avoided) } else { this.next_server() };
+            let to = if this.has_copies() {
+                let on = this.place.lock().partition;
+                this.next_site(&from, refused, avoided).map(|line| (line, on))
+            } else {
+                this.next_server()
+            };
             let there = to.is_some();
-            if let Some(to) = to.filter(|to| !Arc::ptr_eq(to, &from)) {
+            if let Some(to) = to.filter(|to| !this.is_at(&from, to)) {
                 this.move_to(&from, to);
             }
             let mut place = this.place.lock();
@@ -181,8 +188,13 @@ impl Volume {
         spawned.map(drop).map_err(|error| CallError::Refused(format!("no thread to find a volume with: {error}")))
     }
 
+    /// Whether that is where it was.
+    fn is_at(&self, from: &Arc<Line>, (to, on): &(Arc<Line>, PartitionNo)) -> bool {
+        Arc::ptr_eq(to, from) && self.place.lock().partition == *on
+    }
+
     /// Where a volume serves that is written, or whose only place is beside that; none: nowhere. One that is on its way is waited for.
-    fn next_server(&self) -> Option<Arc<Line>> {
+    fn next_server(&self) -> Option<(Arc<Line>, PartitionNo)> {
         let began = Instant::now();
         loop {
             let mut patience = NOWHERE;
@@ -192,9 +204,9 @@ impl Volume {
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
                     let line = self.cell.line(server, None);
-                    let found = line.and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?.state, line)));
-                    match found {
-                        Ok((VolumeState::Online, line)) => return Some(line),
+                    let found = line.and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?, line)));
+                    match found.map(|(info, line)| (info.state, (line, info.partition))) {
+                        Ok((VolumeState::Online, place)) => return Some(place),
                         Ok((VolumeState::Offline, _)) => return None,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
                         _ => {}
@@ -276,10 +288,11 @@ impl Volume {
         let line = self.here();
         let asking = Arc::clone(&self);
         let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
-            let found = line.examine(WhichVolume::Id(asking.id), None);
-            if matches!(found, Err(CallError::Fault(Fault::NoVolume)))
-                && let Some(to) = asking.next_server()
-            {
+            let left = match line.examine(WhichVolume::Id(asking.id), None) {
+                Ok(info) => info.partition != asking.place.lock().partition,
+                Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
+            };
+            if left && let Some(to) = asking.next_server() {
                 asking.follow(&line, to);
             }
             asking.asking.store(false, Ordering::Release);
@@ -292,9 +305,10 @@ impl Volume {
     }
 
     /// The volume is there now, unless somebody was quicker.
-    fn follow(&self, from: &Arc<Line>, to: Arc<Line>) {
+    fn follow(&self, from: &Arc<Line>, to: (Arc<Line>, PartitionNo)) {
         let mut place = self.place.lock();
-        if place.searching || !Arc::ptr_eq(&place.line, from) || Arc::ptr_eq(&to, from) {
+        let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
+        if place.searching || !Arc::ptr_eq(&place.line, from) || is_there {
             return;
         }
         place.searching = true;
@@ -306,14 +320,22 @@ impl Volume {
         self.settled.notify_all();
     }
 
-    fn move_to(&self, from: &Arc<Line>, to: Arc<Line>) {
+    fn move_to(&self, from: &Arc<Line>, (to, on): (Arc<Line>, PartitionNo)) {
         tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
-        let ear = self.place.lock().ear.clone();
+        let ear = {
+            let mut place = self.place.lock();
+            place.partition = on;
+            place.ear.clone()
+        };
         let Some(ear) = ear else {
             self.place.lock().line = to;
             return;
         };
+        if Arc::ptr_eq(from, &to) {
+            // To another partition: the session is the same, and so is what it hears.
+            return ear.inner.on_moved(&*to.remote);
+        }
         ear.end();
         from.ears.leave(&(Arc::clone(&ear) as Arc<dyn Events>));
         let next = Arc::new(Ear::new(&self.this, &ear.inner));

@@ -1,14 +1,16 @@
-//! A read-only site goes to another server, as it is: nothing is released.
+//! A read-only site goes to another server, or to another partition of its server, as it is: nothing is released.
 //!
 //! Steps: the group is claimed; the new server fetches what the old one shows; the database says that the site is there; the old server's volume goes, unless the read-write
 //! volume is there too, which needs the last release. Readers see the same at both.
 
-use types::{Finish, Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeKind};
+use types::{Beside, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind};
 
+use crate::beside;
 use crate::claim::Claim;
 use crate::pulling::{Order, pull};
 use crate::release::{have, named};
 use crate::remove::remove_at;
+use crate::sites::need_one_partition;
 use crate::{Error, Job, partition_no};
 
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
@@ -32,9 +34,13 @@ pub fn move_site(
     if old.is_none() && !resumed {
         return Err(Error::Unfit(format!("{} is no read-only site of it", job.servers.name(from))));
     }
-    if !resumed && (from == to || is_at(&group.record, to).is_some()) {
+    if from == to {
+        return move_beside(job, group, to, partition, no);
+    }
+    if !resumed && is_at(&group.record, to).is_some() {
         return Err(Error::Unfit(format!("{} is a read-only site of it already", job.servers.name(to))));
     }
+    need_one_partition(job.servers, &group.record, to, partition)?;
     let mut claim = Claim::of(job, group, &operation)?;
     let name = named(&claim.group.name, ".readonly")?;
     if let Some(old) = old {
@@ -56,11 +62,47 @@ pub fn move_site(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-fn fetch(
+/// To another partition of the server. With the read-write volume beside it, it goes with that alone.
+fn move_beside(
     job: &Job<'_>,
-    group: &VolumeGroup,
-    (from, to, no): (ServerId, ServerId, types::PartitionNo),
+    group: Seen<VolumeGroup>,
+    server: ServerId,
+    partition: &str,
+    no: PartitionNo,
 ) -> Result<(), Error> {
+    if group.record.read_write_site().is_some_and(|site| site.server == server) {
+        return Err(Error::Unfit("its read-write volume is at that server: move that, and it goes along".to_owned()));
+    }
+    let tree = group.record.read_write;
+    let mut claim = Claim::of(job, group, &format!("move site {server} {server}"))?;
+    let name = named(&claim.group.name, ".readonly")?;
+    if let Some(there) = have(job.servers, server, &name)?.filter(|there| there.partition != no) {
+        let what = format!("{}: it comes to {partition}", job.servers.name(server));
+        match job.step(what, || beside::copy(job, server, there.id, no, Beside::Show)) {
+            Err(error) if error.is_refusal() => {
+                beside::leave(job.servers, server, tree, no)?;
+                return Err(claim.give_up(error));
+            }
+            copied => drop(copied?),
+        }
+    }
+    claim.change("the site is there from now on", |group| {
+        for site in group.sites.iter_mut().filter(|site| site.server == server) {
+            partition.clone_into(&mut site.partition);
+        }
+    })?;
+    if !job.dry_run {
+        for other in beside::partitions_but(job.servers, server, no)? {
+            beside::leave(job.servers, server, tree, other)?;
+        }
+        if let Some(there) = have(job.servers, server, &name)? {
+            job.call("serve it", server, VolumeCall::Serve { id: there.id })?;
+        }
+    }
+    claim.done("the site is moved", |_| {}).map(drop)
+}
+
+fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId, PartitionNo)) -> Result<(), Error> {
     let name = named(&group.name, ".readonly")?;
     let Some(released) = have(job.servers, from, &name)? else { return Ok(()) };
     if have(job.servers, to, &name)?.is_some_and(|there| there.epoch == released.epoch) {

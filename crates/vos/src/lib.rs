@@ -17,6 +17,7 @@
 mod abandon;
 mod away;
 mod backup;
+mod beside;
 mod claim;
 mod clone;
 mod copy;

@@ -1,4 +1,4 @@
-//! A volume goes to another server while people use it.
+//! A volume goes to another server, or to another partition of its server, while people use it.
 //!
 //! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there is one, with the group also backup volume and snapshots, and then snapshots of A, each since the one before, until
 //! little is left; (3) A *holds* the volume: clients hand in, changes wait; the last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what arrived; (5)
@@ -7,21 +7,26 @@
 //! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the next attempt begins with what B has. Whoever is
 //! stopped behind it finds that the database says B, and does step 6. A volume that arrives serves nobody before the database says that it
 //! is there, and one that is held asks it; so there is never more than one that takes changes.
+//!
+//! Between two partitions of one server the steps are the same. The server copies by itself what it would fetch (`vice/volumes/beside.rs`): each volume gets a *twin* with the same
+//! number, which nobody asks before the other one left. Read-only sites of that server go along, since a server has a tree on one partition.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Fault, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    Beside, Fault, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, VolumeState, WhichVolume,
 };
 
+use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
 use crate::pulling::{Order, pull, wait_idle};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
+use crate::sites::need_one_partition;
 use crate::{Error, Job, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
@@ -74,22 +79,26 @@ fn move_with(
     let from = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
     let operation = format!("move to {to} {partition}");
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
-    if from.server == to && !resumed {
-        let why = if from.partition == partition { "it is there" } else { "it cannot be moved within its server yet" };
-        return Err(Error::Unfit(why.to_owned()));
+    let is_there = from.server == to && from.partition == partition;
+    if is_there && !resumed {
+        return Err(Error::Unfit("it is there".to_owned()));
+    }
+    if from.server != to {
+        need_one_partition(job.servers, &group.record, to, partition)?;
     }
     let mut claim = Claim::of(job, group, &operation)?;
-    if from.server == to {
-        return arrive(job, claim, None, to, &|| {}).map(|()| Moved::default());
+    if is_there {
+        return arrive(job, claim, None, (to, no), &|| {}).map(|()| Moved::default());
     }
     if !with_group {
         tell_what_stays(job, &claim.group, from.server)?;
     }
-    let way = Way { job, group: claim.group.clone(), from: from.server, to, no, with_group };
+    let site = Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
+    let way = Way { job, group: claim.group.clone(), from: from.server, to, site, no, with_group };
     let served = Cell::new(Duration::ZERO);
-    match way.go(&mut claim, partition) {
+    match way.go(&mut claim) {
         Ok((moved, since)) => {
-            arrive(job, claim, Some(from.server), to, &|| served.set(since.elapsed()))?;
+            arrive(job, claim, Some(from.server), (to, no), &|| served.set(since.elapsed()))?;
             Ok(Moved { held: served.get(), ..moved })
         }
         Err(error) => Err(way.back(claim, error)),
@@ -114,18 +123,31 @@ struct Way<'j, 'a> {
     group: VolumeGroup,
     from: ServerId,
     to: ServerId,
+    /// What the database is to say.
+    site: Site,
     no: PartitionNo,
     with_group: bool,
 }
 
 impl Way<'_, '_> {
+    /// Between partitions of one server.
+    fn is_beside(&self) -> bool {
+        self.from == self.to
+    }
+
     /// Steps 2 to 5.
-    fn go(&self, claim: &mut Claim<'_, '_>, partition: &str) -> Result<(Moved, Instant), Error> {
+    fn go(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), Error> {
         let (job, id) = (self.job, self.group.read_write);
         if !job.dry_run {
             // What arrived at an attempt that was stopped is not what it would be now.
             wait_idle(job.servers, self.to, id)?;
-            remove_arriving(job, self.to, id)?;
+            if !self.is_beside() {
+                remove_arriving(job, self.to, id)?;
+                // What a move between its partitions left there whose claim was taken off.
+                for other in beside::partitions_but(job.servers, self.to, self.no)? {
+                    beside::leave(job.servers, self.to, id, other)?;
+                }
+            }
         }
         let mut moved = Moved { bytes: self.fetch_others()?, ..Moved::default() };
         loop {
@@ -141,18 +163,19 @@ impl Way<'_, '_> {
         job.call("hold it", self.from, VolumeCall::Hold { id, millis })?;
         moved.held_bytes = self.fetch_last(moved.rounds)?;
         self.seal_arrived(moved.rounds)?;
-        let site = Site { server: self.to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
         let says = claim.switch("it is there from now on", |group| {
             group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
-            group.sites.insert(0, site.clone());
+            group.sites.insert(0, self.site.clone());
+            for beside in group.sites.iter_mut().filter(|site| self.is_beside() && site.server == self.to) {
+                beside.partition.clone_from(&self.site.partition);
+            }
             group.backup = group.backup.filter(|_| self.with_group);
         });
         match says {
             // Whether it was written is for the database to say.
             Err(error) if !error.is_refusal() => {
                 let seen = job.servers.db().group_of(id)?;
-                let there =
-                    seen.is_some_and(|seen| seen.record.read_write_site().map(|site| site.server) == Some(self.to));
+                let there = seen.is_some_and(|seen| seen.record.read_write_site() == Some(&self.site));
                 if there { Ok((moved, since)) } else { Err(error) }
             }
             says => says.map(|()| (moved, since)),
@@ -166,7 +189,8 @@ impl Way<'_, '_> {
         others.sort_by_key(|volume| volume.epoch);
         let mut bytes = 0;
         for volume in others {
-            if have(self.job.servers, self.to, &volume.name)?.is_some_and(|there| there.epoch == volume.epoch) {
+            let there = if self.is_beside() { None } else { have(self.job.servers, self.to, &volume.name)? };
+            if there.is_some_and(|there| there.epoch == volume.epoch) {
                 continue;
             }
             let VolumeInfo { id, name, kind, .. } = volume;
@@ -220,6 +244,10 @@ impl Way<'_, '_> {
     /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before anybody can write to it. Otherwise A's last snapshot, if it is
     /// left there, and B's next one would have one number and hold different things.
     fn seal_arrived(&self, round: u32) -> Result<(), Error> {
+        if self.is_beside() {
+            // The server has done that.
+            return Ok(());
+        }
         let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
         let (of, name) = (self.group.read_write, named(&self.group.name, ending)?);
         let call = VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
@@ -240,6 +268,12 @@ impl Way<'_, '_> {
 
     fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, Error> {
         let Way { job, from, to, no, .. } = *self;
+        if self.is_beside() {
+            let arrives = matches!(finish, Finish::ReadWrite { .. });
+            let how = if arrives { Beside::Arrive } else { Beside::Show };
+            let what = format!("{}: {what} to {}", job.servers.name(to), self.site.partition);
+            return Ok(job.step(what, || beside::copy(job, to, id, no, how))?.unwrap_or(0));
+        }
         let order = Order { by: to, partition: Some(no), from, id, tree: self.group.read_write, finish };
         let task = job.step(format_args!("{}: {what}", job.servers.name(to)), || pull(job.servers, order, job.tell))?;
         Ok(task.map_or(0, |task| task.bytes))
@@ -249,14 +283,13 @@ impl Way<'_, '_> {
     fn back(&self, claim: Claim<'_, '_>, error: Error) -> Error {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
-        let is_here =
-            |seen: &Seen<VolumeGroup>| seen.record.read_write_site().map(|site| site.server) == Some(self.from);
+        let is_here = |seen: &Seen<VolumeGroup>| seen.record.read_write_site() == self.group.read_write_site();
         // Who does not know does nothing: the hold ends by itself, and nobody serves what arrived.
         if !matches!(&seen, Ok(Some(seen)) if is_here(seen)) {
             return error;
         }
         let undone = wait_idle(job.servers, self.to, id)
-            .and_then(|()| remove_arriving(job, self.to, id))
+            .and_then(|()| self.remove_arrived())
             .and_then(|()| self.let_go())
             .and_then(|()| remove_snapshots(job, &self.group, self.from));
         match undone {
@@ -266,6 +299,14 @@ impl Way<'_, '_> {
                 error
             }
         }
+    }
+
+    fn remove_arrived(&self) -> Result<(), Error> {
+        let id = self.group.read_write;
+        if self.is_beside() {
+            return beside::leave(self.job.servers, self.to, id, self.no);
+        }
+        remove_arriving(self.job, self.to, id)
     }
 
     /// A volume that is not there, whatever the database says, holds nobody up.
@@ -283,12 +324,14 @@ fn arrive(
     job: &Job<'_>,
     claim: Claim<'_, '_>,
     from: Option<ServerId>,
-    to: ServerId,
+    (to, no): (ServerId, PartitionNo),
     serves: &dyn Fn(),
 ) -> Result<(), Error> {
     let (id, group) = (claim.group.read_write, claim.group.clone());
+    let beside =
+        if from.is_none_or(|from| from == to) { beside::partitions_but(job.servers, to, no)? } else { Vec::new() };
     let behind = match from {
-        Some(from) => vec![from],
+        Some(from) => Vec::from_iter(Some(from).filter(|from| *from != to)),
         // Who it came from is not recorded: every other server is asked.
         None => job.servers.db().servers()?.into_iter().map(|seen| seen.record.id).filter(|one| *one != to).collect(),
     };
@@ -300,8 +343,15 @@ fn arrive(
     for (server, _) in left.iter().filter(|(_, volumes)| has_it(volumes)) {
         remove_at(job, *server, id)?;
     }
+    for partition in &beside {
+        let what = format!("{}: what another partition has of it leaves", job.servers.name(to));
+        job.step(what, || beside::leave_first(job.servers, to, id, *partition))?;
+    }
     job.call("serve it", to, VolumeCall::Serve { id })?;
     serves();
+    for partition in beside.into_iter().filter(|_| !job.dry_run) {
+        beside::leave(job.servers, to, id, partition)?;
+    }
     // Nobody waits for the rest.
     for (server, volumes) in left {
         let is_site = group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);

@@ -30,10 +30,23 @@ pub(crate) struct Order {
 /// # Errors
 /// The servers'; `Unfit` with the reason that the puller gives.
 pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<TaskInfo, Error> {
-    let from = addresses(servers, order.from)?;
+    // A server needs nobody to read what it has.
+    let from = if order.from == order.by { Vec::new() } else { addresses(servers, order.from)? };
     let Order { by, partition, id, tree, finish, .. } = order;
-    let call = VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish }));
-    let mut task = one_task(servers, by, begin(servers, by, &call)?, None)?;
+    finished(servers, by, &VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish })), tell)
+}
+
+/// Begins a task at a server, and waits until it is done.
+///
+/// # Errors
+/// As [`pull`].
+pub(crate) fn finished(
+    servers: &dyn Servers,
+    by: ServerId,
+    call: &VolumeCall,
+    tell: &(dyn Fn(Told<'_>) + Sync),
+) -> Result<TaskInfo, Error> {
+    let mut task = one_task(servers, by, begin(servers, by, call)?, None)?;
     let name = servers.name(by);
     let (mut pause, mut silent) = (LOOK, Duration::ZERO);
     loop {

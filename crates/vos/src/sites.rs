@@ -5,7 +5,7 @@ use types::{Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING, have, named};
 use crate::remove::remove_at;
-use crate::{Error, Job, partition_no};
+use crate::{Error, Job, Servers, partition_no};
 
 /// Adds a read-only site, which is empty until the next release; whether it was none before.
 ///
@@ -18,6 +18,7 @@ pub fn add_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId, parti
         let why = || format!("{} has it on {} already", job.servers.name(server), known.partition);
         return if same { Ok(false) } else { Err(Error::Unfit(why())) };
     }
+    need_one_partition(job.servers, &group.record, server, partition)?;
     let number = match group.record.read_only {
         Some(number) => number,
         None => {
@@ -57,6 +58,25 @@ pub fn remove_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId) ->
         group.sites.retain(|site| (site.server, site.kind) != (server, kind));
     })?;
     Ok(true)
+}
+
+/// A server has a group on one partition: what else of it is to be there goes there too.
+///
+/// # Errors
+/// `Unfit`.
+pub(crate) fn need_one_partition(
+    servers: &dyn Servers,
+    group: &VolumeGroup,
+    server: ServerId,
+    partition: &str,
+) -> Result<(), Error> {
+    match group.sites.iter().find(|site| site.server == server && site.partition != partition) {
+        None => Ok(()),
+        Some(known) => {
+            let (name, known) = (servers.name(server), &known.partition);
+            Err(Error::Unfit(format!("{name} has the group on {known}, and has it on one partition: name that one")))
+        }
+    }
 }
 
 /// A site that lags keeps what it fetched for the next release, which will not be for it.

@@ -57,6 +57,20 @@ pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -
     Ok(mended)
 }
 
+/// Whether its number means a volume on another partition of the server, as the database says: one that is being moved from there, or was.
+fn is_twin(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    volume: &VolumeInfo,
+    (server, partition): (ServerId, &str),
+) -> Result<bool, Error> {
+    if !group.sites.iter().any(|site| site.server == server && site.partition != partition) {
+        return Ok(false);
+    }
+    let asked = examine(job.servers, server, WhichVolume::Id(volume.id))?.unwrap_or_default();
+    Ok(asked.first().is_some_and(|asked| asked.partition != volume.partition))
+}
+
 /// Whether something had to be changed.
 fn enter(
     job: &Job<'_>,
@@ -70,6 +84,10 @@ fn enter(
     let mut group = match &before {
         Some(seen) if seen.record.busy.is_some() => {
             job.note(format_args!("{} is locked, and left alone", text(&seen.record.name)));
+            return Ok(false);
+        }
+        Some(seen) if is_twin(job, &seen.record, volume, (server, &partition.name))? => {
+            job.note(format_args!("{} is a copy on {} that is not asked", text(&volume.name), partition.name));
             return Ok(false);
         }
         Some(seen) => seen.record.clone(),

@@ -1,4 +1,4 @@
-//! A volume moves to another server while people work in it (docs/volumes.md, *Move*; here step by step, as `vos move` leads it).
+//! A volume moves to another server, or another partition of its server, while people work in it (docs/volumes.md, *Move*; here step by step, as `vos move` leads it).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use types::{
-    Answer, ByteRange, Call, Fid, Finish, LockFamily, LockMode, LockOwner, PartitionNo, Pull, SiteKind, TaskState,
-    VolumeCall, VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Beside, ByteRange, Call, Fid, Finish, LockFamily, LockMode, LockOwner, PartitionNo, Pull, SiteKind,
+    TaskState, VolumeCall, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::cell::eventually;
-use crate::fleet::{Fleet, name};
+use crate::fleet::{Fleet, Traveller, name};
 
 impl Fleet {
     fn seal(&self, on: usize, volume: &VolumeInfo, label: &str) -> VolumeInfo {
@@ -31,16 +31,40 @@ impl Fleet {
             tree: snapshot.tree,
             finish,
         };
-        let tasks = |call| match self.hosts[to].ask(Call::Volume(call)).unwrap() {
+        self.finish(to, VolumeCall::Pull(Box::new(pull)));
+    }
+
+    /// A task begins, and ends well.
+    fn finish(&self, on: usize, call: VolumeCall) {
+        let tasks = |call| match self.hosts[on].ask(Call::Volume(call)).unwrap() {
             Answer::Tasks(tasks) => tasks,
             other => panic!("{other:?}"),
         };
-        let number = tasks(VolumeCall::Pull(Box::new(pull)))[0].number;
-        eventually("it was pulled", || {
+        let number = tasks(call)[0].number;
+        eventually("it was done", || {
             let task = tasks(VolumeCall::Tasks).into_iter().find(|task| task.number == number).unwrap();
             assert_ne!(task.state, TaskState::Failed, "{}", task.text);
             task.state == TaskState::Done
         });
+    }
+
+    /// Moves a volume to another partition of its server; how long it was held.
+    fn move_beside(&self, on: usize, volume: &VolumeInfo, (from, to): (u32, u32)) -> Duration {
+        let ask = |call| self.hosts[on].ask(Call::Volume(call)).unwrap();
+        let beside = |id, no, what| VolumeCall::Beside { id, partition: PartitionNo(no), what };
+        let first = self.seal(on, volume, "data.moving.1");
+        self.finish(on, beside(first.id, to, Beside::Show));
+        let began = Instant::now();
+        ask(VolumeCall::Hold { id: volume.id, millis: 10_000 });
+        let last = self.seal(on, volume, "data.moving.2");
+        self.finish(on, beside(last.id, to, Beside::Arrive));
+        self.change("data", |group| group.sites[0].partition = ["/vicepa", "/vicepb"][to as usize].into());
+        ask(beside(volume.id, from, Beside::Leave));
+        ask(VolumeCall::Serve { id: volume.id });
+        let held = began.elapsed();
+        eventually("the rest is gone", || ask(beside(volume.id, from, Beside::Leave)) == Answer::Tasks(Vec::new()));
+        [&first, &last].iter().for_each(|snapshot| drop(ask(VolumeCall::Remove { id: snapshot.id })));
+        held
     }
 
     /// Moves a volume; how long it was held.
@@ -151,6 +175,33 @@ fn who_only_holds_a_lock_claims_it_where_the_volume_is() {
 fn a_build_runs_on_while_its_volume_moves() {
     let Some(fleet) = Fleet::start(3) else { return };
     let volume = fleet.create(1, "data");
+    let moved = |path: (usize, usize), client: &Traveller| {
+        let held = fleet.move_volume(path, &volume);
+        let there = Some(fleet.hosts[path.1].id());
+        eventually("it is asked for there", || client.server_of(&volume) == there);
+        held
+    };
+    build_while_it_moves(&fleet, [&|client| moved((1, 2), client), &|client| moved((2, 0), client)]);
+}
+
+#[test]
+fn a_build_runs_on_while_its_volume_moves_within_its_server() {
+    let Some(fleet) = Fleet::start(3) else { return };
+    let volume = fleet.create(0, "data");
+    let on = |no: u32| {
+        let found = fleet.hosts[0].volume(VolumeCall::Examine { volume: WhichVolume::Id(volume.id) });
+        assert_eq!((found.partition, found.state), (PartitionNo(no), VolumeState::Online));
+    };
+    let moved = |path: (u32, u32)| {
+        let held = fleet.move_beside(0, &volume, path);
+        on(path.1);
+        held
+    };
+    build_while_it_moves(&fleet, [&|_| moved((1, 0)), &|_| moved((0, 1))]);
+}
+
+/// Two moves, each of which says how long the volume was held.
+fn build_while_it_moves(fleet: &Fleet, moves: [&dyn Fn(&Traveller) -> Duration; 2]) {
     let client = fleet.mount(0, "data", &[]);
     fs::write(client.at("source"), "source").unwrap();
     let locked = File::create(client.at("lock")).unwrap();
@@ -171,14 +222,13 @@ fn a_build_runs_on_while_its_volume_moves() {
             })
             .collect();
         let stopping = Stop(&stop);
-        for path in [(1, 2), (2, 0)] {
+        for one in moves {
             let then = count();
             eventually("they work", || count() > then + 10);
-            let held = fleet.move_volume(path, &volume);
+            let held = one(&client);
             println!("held for {held:?}");
             let then = count();
             eventually("they go on", || count() > then + 10);
-            assert_eq!(client.server_of(&volume), Some(fleet.hosts[path.1].id()));
         }
         drop(stopping);
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()

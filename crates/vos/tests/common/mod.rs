@@ -26,6 +26,11 @@ pub struct Cell {
 
 impl Cell {
     pub fn new(count: usize) -> Cell {
+        Cell::with_partitions(count, 1)
+    }
+
+    /// Each server has so many partitions.
+    pub fn with_partitions(count: usize, partitions: usize) -> Cell {
         let mut servers: Vec<(TempDir, ServerConfig, Option<Server>)> = Vec::new();
         let mut database = None;
         for number in 0..count {
@@ -33,6 +38,11 @@ impl Cell {
             let path = dir.path().join("vicepa");
             make_partition(&path);
             let mut config = ServerConfig::new(&path);
+            for other in ["vicepb", "vicepc"].iter().take(partitions - 1) {
+                let path = dir.path().join(other);
+                make_partition(&path);
+                config.partitions.push((format!("/{other}"), path));
+            }
             config.unix_socket = Some(dir.path().join("socket"));
             config.tcp_listen = Some("127.0.0.1:0".into());
             config.trust_this_machine();
@@ -74,7 +84,18 @@ impl Cell {
 
     /// All volumes of a server.
     pub fn volumes(&self, number: usize) -> Vec<VolumeInfo> {
-        vos::list(&self.reach, self.ids[number], types::PartitionNo(0)).unwrap()
+        let count = self.servers[number].1.partitions.len() as u32;
+        (0..count).flat_map(|no| self.volumes_on(number, no)).collect()
+    }
+
+    /// Those of one partition.
+    pub fn volumes_on(&self, number: usize, partition: u32) -> Vec<VolumeInfo> {
+        vos::list(&self.reach, self.ids[number], types::PartitionNo(partition)).unwrap()
+    }
+
+    /// What they are called.
+    pub fn names_on(&self, number: usize, partition: u32) -> Vec<String> {
+        self.volumes_on(number, partition).iter().map(|volume| text(&volume.name)).collect()
     }
 
     pub fn names(&self, number: usize) -> Vec<String> {
@@ -227,9 +248,19 @@ pub fn stop_everywhere(
     act: impl Fn(&Cell, &dyn Servers) -> Result<(), Error>,
     then: impl Fn(&mut Cell, &str),
 ) {
+    stop_everywhere_in(&|| Cell::new(count), prepare, act, then);
+}
+
+/// The same in cells that are made so.
+pub fn stop_everywhere_in(
+    make: &dyn Fn() -> Cell,
+    prepare: impl Fn(&mut Cell),
+    act: impl Fn(&Cell, &dyn Servers) -> Result<(), Error>,
+    then: impl Fn(&mut Cell, &str),
+) {
     for answer_lost in [false, true] {
         for after in 0.. {
-            let mut cell = Cell::new(count);
+            let mut cell = make();
             prepare(&mut cell);
             let stopped = Stopped::new(&cell.reach, after, answer_lost);
             let result = act(&cell, &stopped);

@@ -1,0 +1,61 @@
+//! Copies between two partitions of one server, and their end.
+
+use types::{Answer, Beside, PartitionNo, ServerId, VolumeCall, VolumeId};
+
+use crate::pulling::finished;
+use crate::{Error, Job, Servers};
+
+/// Volumes of one group that a server may have: one that names more than so many does not let them go.
+const VOLUMES_MAX: usize = 10_000;
+
+/// One volume of a sealed epoch comes to another partition of its server; how many bytes.
+pub(crate) fn copy(
+    job: &Job<'_>,
+    server: ServerId,
+    id: VolumeId,
+    partition: PartitionNo,
+    what: Beside,
+) -> Result<u64, Error> {
+    let call = VolumeCall::Beside { id, partition, what };
+    finished(job.servers, server, &call, job.tell).map(|task| task.bytes)
+}
+
+/// The first of what the partition has of the tree goes: its read-write volume, if there is one. Whether there is more.
+pub(crate) fn leave_first(
+    servers: &dyn Servers,
+    server: ServerId,
+    tree: VolumeId,
+    partition: PartitionNo,
+) -> Result<bool, Error> {
+    match servers.call(server, VolumeCall::Beside { id: tree, partition, what: Beside::Leave })? {
+        Answer::Tasks(tasks) => Ok(!tasks.is_empty()),
+        _ => Err(Error::Odd(servers.name(server))),
+    }
+}
+
+/// All of it goes.
+pub(crate) fn leave(
+    servers: &dyn Servers,
+    server: ServerId,
+    tree: VolumeId,
+    partition: PartitionNo,
+) -> Result<(), Error> {
+    for _ in 0..VOLUMES_MAX {
+        if !leave_first(servers, server, tree, partition)? {
+            return Ok(());
+        }
+    }
+    Err(Error::Odd(servers.name(server)))
+}
+
+/// The other partitions of a server.
+pub(crate) fn partitions_but(
+    servers: &dyn Servers,
+    server: ServerId,
+    partition: PartitionNo,
+) -> Result<Vec<PartitionNo>, Error> {
+    match servers.call(server, VolumeCall::Partitions)? {
+        Answer::Partitions(all) => Ok(all.into_iter().map(|one| one.no).filter(|no| *no != partition).collect()),
+        _ => Err(Error::Odd(servers.name(server))),
+    }
+}
