@@ -200,4 +200,56 @@ check "and nothing is left of them" test "$(vos listvol --json | grep -c real)" 
 check "other volumes never noticed" sh -c "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' && rm '$A/volumes-were-here'"
 umount_volume "$home" > /dev/null 2>&1
 umount_volume "$before" > /dev/null 2>&1
+
+# Two partitions of one server: a volume goes from one to the other and back while people use it, byte for byte, and one of them is emptied.
+two=$at/two
+trap 'within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$home" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; umount "$two/small" 2> /dev/null' EXIT
+two() { within 120 "$RIALTO" vos "$@" --dir "$two"; }
+check "a cell of its own" within 90 "$RIALTO" up --no-mount --dir "$two" --cell two.test
+check "stops" within 60 "$RIALTO" down --dir "$two"
+small=
+mkdir -p "$two/small" && mount -t tmpfs -o size=64m none "$two/small" 2> /dev/null && small=', "small/vicepc"'
+sed -i "s|^partition = .*|server = \"both\"\npartitions = [\"vicep\", \"vicepb\"$small]|" "$two/cell.toml"
+check "and has two partitions now" within 90 "$RIALTO" server --daemon --dir "$two"
+check "which are shown" test "$(two partinfo both --json | wc -l)" -ge 2
+check "a volume on the first" says "created on partition /vicep" 0 two create both vicep there
+check "it is mounted" within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume there "unix:$two/server.sock" "$home"
+check "a tree goes in" cp -a "$source" "$home/tree"
+head -c 20000000 /dev/urandom > "$home/large"
+sync -f "$home/large"
+picture "$home" > "$at/there"
+check "looking first moves nothing" says "would be done" 0 two move there -toserver both -topartition b -dryrun
+check "it goes to the second, with nothing said of which" says "moved to both /vicepb" 0 two move there -toserver both
+check "and is there alone" says "there " 0 two listvol both vicepb
+check "not on the first" refused sh -c "'$RIALTO' vos listvol both vicep --dir '$two' | grep -q '^there '"
+check "it is what it was, byte for byte" diff "$at/there" <(picture "$home")
+check "it takes changes" sh -c "echo more > '$home/more' && sync -f '$home/more' && rm '$home/more'"
+touch -r "$home/tree" "$home"; picture "$home" > "$at/there"
+check "it is there already" says "it is there" 1 two move there -toserver both -topartition b
+( while [ ! -e "$at/stop" ]; do echo line >> "$home/log" || echo failed >> "$at/failed"; done ) & writer=$!
+for round in 1 2 3; do
+    check "back, while somebody writes" says "moved to both /vicep:" 0 two move there -fromserver both -frompartition b -toserver both -topartition vicep
+    check "and there again" says "moved to both /vicepb" 0 two move there -toserver both -topartition b
+done
+touch "$at/stop"; wait "$writer"
+check "nobody's write failed" test ! -e "$at/failed"
+check "the log is whole" test "$(sort -u "$home/log")" = line
+rm "$home/log"; touch -r "$home/tree" "$home"
+check "and all is what it was, byte for byte" diff "$at/there" <(picture "$home")
+if [ -n "$small" ]; then
+    head -c 80000000 /dev/urandom > "$home/larger"; sync -f "$home/larger"; touch -r "$home/tree" "$home"; picture "$home" > "$at/full"
+    check "where there is no room it does not go" says "partition is full" 1 two move there -toserver both -topartition vicepc
+    check "and nothing of it is left there" refused sh -c "'$RIALTO' vos listvol both vicepc --dir '$two' | grep -q there"
+    check "everything is as it was" diff "$at/full" <(picture "$home")
+    check "nobody is at work on it" test "$(two listvldb -locked --json | wc -l)" = 0
+    rm "$home/larger"; touch -r "$home/tree" "$home"
+else
+    note "not run: a partition that is full, which needs root"
+fi
+check "a copy on the other partition" two copy there -toname copied -toserver both -topartition vicep
+check "the second is emptied" says "failed to move: 0" 0 two evacuate -server both -partition b
+check "nothing is left there" refused sh -c "'$RIALTO' vos listvol both vicepb --dir '$two' | grep -q '^there '"
+check "it is what it was, byte for byte" diff "$at/there" <(picture "$home")
+check "a scrub finds nothing" says "nothing is damaged" 0 within 120 "$RIALTO" doctor --scrub --json --dir "$two"
+check "who has it goes" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 finish

@@ -13,12 +13,14 @@ const MOVE_HELP: &str = "\
 EXAMPLES
     rialto vos move home.alice -toserver afs2
     rialto vos move -id home.alice -toserver afs2 -topartition a
+    rialto vos move home.alice -toserver afs1 -topartition b  to another partition of its server
     rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
     rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
 
 People go on using it: what they read and write waits for the time that the last of it takes.
 Its backup volume and its snapshots are removed unless they come along (-withgroup): the dry run says
-which there are. Stopped in the middle it is at one of the two servers, whole, and the same command finishes.";
+which there are. Stopped in the middle it is at one of the two places, whole, and the same command finishes.
+Read-only sites of a server go along to another of its partitions.";
 
 const EVACUATE_HELP: &str = "\
 EXAMPLES
@@ -29,11 +31,11 @@ EXAMPLES
 
 Moves all that is there away, one after the other, each to where most room is: read-write volumes
 while people use them, and read-only sites as they are (nothing is released), to servers that have
-none of the volume. One that fails does not keep the others from being moved; the exit code is 1
+none of the volume, or to other partitions of the same server. One that fails does not keep the others from being moved; the exit code is 1
 then. What is left is said, such as what the database does not know. Backup volumes and snapshots
 of what moves are removed, unless they come along (-withgroup).";
 
-/// Moves a volume to another server while people use it.
+/// Moves a volume to another server or partition while people use it.
 #[derive(Args, Debug)]
 #[command(after_help = MOVE_HELP)]
 pub struct Move {
@@ -84,7 +86,16 @@ impl Move {
         if self.fromserver.is_some() || self.frompartition.is_some() {
             office.found(&wanted, &Site { server: self.fromserver, partition: self.frompartition })?;
         }
-        let spot = office.roomiest(&Site { server: Some(self.toserver), partition: self.topartition })?;
+        let is_named = self.topartition.is_some();
+        let to = Site { server: Some(self.toserver), partition: self.topartition };
+        let is_there = |spot: &Spot| {
+            group.record.read_write_site().is_some_and(|site| is_at(site, spot.server, &spot.partition.name))
+        };
+        let spot = if is_named {
+            office.roomiest(&to)?
+        } else {
+            roomiest_but(office, &to, &|spot| !is_there(spot)).or_else(|_| office.roomiest(&to))?
+        };
         move_one(office, group, &spot, self.withgroup)
     }
 }
@@ -95,9 +106,7 @@ impl Evacuate {
             return Err(Failure::new("reading the command", "the server is missing").mend("name it with -server"));
         }
         let from = office.spots(&self.site)?;
-        let is_here = |site: &types::Site| {
-            from.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
-        };
+        let is_here = |site: &types::Site| from.iter().any(|spot| is_at(site, spot.server, &spot.partition.name));
         let mut groups = Vec::new();
         office.each_group(&mut |some| {
             groups.extend(some.into_iter().filter(|seen| seen.record.sites.iter().any(is_here)));
@@ -112,11 +121,18 @@ impl Evacuate {
                 failed += 1;
             }
         };
-        let away = |spot: &Spot| from.iter().all(|one| one.server != spot.server);
+        let place = |spot: &Spot| (spot.server, spot.partition.no);
+        let away = |spot: &Spot| from.iter().all(|one| place(one) != place(spot));
         for group in groups {
             let name = text(&group.record.name);
             if group.record.read_write_site().is_some_and(is_here) {
-                let spot = roomiest_but(office, &to, &away);
+                // A server has a group on one partition.
+                let sites = &group.record.sites;
+                let from = group.record.read_write_site().map(|site| site.server);
+                let has_room = |spot: &Spot| {
+                    away(spot) && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
+                };
+                let spot = roomiest_but(office, &to, &has_room);
                 count(spot.and_then(|spot| move_one(office, group, &spot, self.withgroup)));
             }
             // As the move left it.
@@ -124,8 +140,9 @@ impl Evacuate {
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site)) {
                 let has_none = |spot: &Spot| {
-                    let other = |one: &types::Site| one.server == spot.server && one.kind == SiteKind::ReadOnly;
-                    away(spot) && !sites.iter().any(other)
+                    let read_only = |one: &types::Site| one.server == spot.server && one.kind == SiteKind::ReadOnly;
+                    let same = spot.server == site.server;
+                    away(spot) && (same || !sites.iter().any(read_only) && sites.iter().all(|one| fits(one, spot)))
                 };
                 count(roomiest_but(office, &to, &has_none).and_then(|spot| move_site(office, &name, site, &spot)));
             }
@@ -139,6 +156,15 @@ impl Evacuate {
         let why = || format!("{failed} of {} volumes failed", moved + failed);
         if failed == 0 { Ok(()) } else { Err(Failure::new("evacuating", why()).mend("the lines above say why")) }
     }
+}
+
+fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
+    (site.server, &*site.partition) == (server, partition)
+}
+
+/// Whether the site does not keep others of its group from there: it is there, or at another server.
+fn fits(site: &types::Site, spot: &Spot) -> bool {
+    site.server != spot.server || site.partition == spot.partition.name
 }
 
 /// What is on the partitions still, and is not known to be moved.
@@ -175,8 +201,8 @@ fn move_site(office: &Office, name: &str, site: &types::Site, spot: &Spot) -> Re
 fn roomiest_but(office: &Office, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> Result<Spot, Failure> {
     let good = office.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
-        Failure::new("finding a partition", "no other server of the cell can take it")
-            .mend("add a server, or name one with -toserver")
+        Failure::new("finding a partition", "no other server or partition of the cell can take it")
+            .mend("add a server or a partition, or name one with -toserver")
     })
 }
 
