@@ -8,6 +8,7 @@ use celldb::CellDb;
 use store::{Finding, Partition, VolumeInfo};
 use types::{Name, SiteKind, VolumeGroup, VolumeId, VolumeKind};
 
+use super::house::partition_name;
 use super::reference::{Reference, Sealed, difference, shown};
 use super::world::World;
 
@@ -20,6 +21,8 @@ const CONTENT_ONE_IN: u32 = 6;
 /// A volume at a server.
 struct There {
     no: usize,
+    /// What its partition is called.
+    called: String,
     partition: Partition,
     info: VolumeInfo,
 }
@@ -44,10 +47,15 @@ impl World {
     fn volumes(&mut self) -> Vec<There> {
         let mut all = Vec::new();
         for no in 0..self.houses.len() {
-            for partition in self.partitions(no) {
+            for (at, partition) in self.partitions(no).into_iter().enumerate() {
                 match partition.list(VolumeId(0), usize::MAX) {
                     Ok(found) => {
-                        all.extend(found.into_iter().map(|info| There { no, partition: partition.clone(), info }));
+                        all.extend(found.into_iter().map(|info| There {
+                            no,
+                            called: partition_name(at),
+                            partition: partition.clone(),
+                            info,
+                        }));
                     }
                     Err(error) => self.violate(format!("server {no} cannot list its volumes: {error}")),
                 }
@@ -143,8 +151,9 @@ impl World {
             if FLEETING.iter().any(|ending| name.ends_with(ending)) && !may_stay || name.starts_with(b"copying.") {
                 self.violate(format!("VO-3: {} is left over", there.name()));
             }
+            let here = (self.houses[there.no].info.id, &there.called);
             let is_known = |group: &VolumeGroup| {
-                group.read_write_site().is_some_and(|site| site.server == self.houses[there.no].info.id)
+                group.read_write_site().is_some_and(|site| (site.server, &site.partition) == here)
             };
             if there.info.kind == VolumeKind::ReadWrite && !groups.get(&there.info.tree).is_some_and(is_known) {
                 self.violate(format!("VO-6: {} is nobody's", there.name()));
@@ -167,7 +176,8 @@ impl World {
         }
         for site in &group.sites {
             let no = self.number_of(site.server);
-            let here = |id: Option<VolumeId>| all.iter().find(move |there| there.no == no && Some(there.info.id) == id);
+            let is_there = |there: &&There| there.no == no && there.called == site.partition;
+            let here = |id: Option<VolumeId>| all.iter().filter(is_there).find(move |there| Some(there.info.id) == id);
             match site.kind {
                 SiteKind::ReadWrite => {
                     if !here(Some(group.read_write)).is_some_and(There::is_online) {

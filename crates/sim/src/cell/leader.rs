@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::{Access, CellDb, CellError};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use types::{
     Answer, Call, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
@@ -32,6 +32,61 @@ pub struct Leader<'w> {
     number: u64,
     line: Line,
     left: Mutex<Left>,
+    /// Of those who lead at the same time.
+    seat: Option<Seat<'w>>,
+}
+
+/// One of those who lead at the same time, each in a thread: one of them goes on at a time, and at each call of his anybody may be the next. So a seed replays.
+#[derive(Clone, Copy)]
+pub struct Seat<'w> {
+    /// They have this in common.
+    pub table: &'w Table,
+    /// His place at it.
+    pub at: usize,
+}
+
+/// See [`Seat`].
+pub struct Table {
+    /// Who goes on, and who is still there.
+    turn: Mutex<(usize, Vec<bool>)>,
+    comes: Condvar,
+}
+
+impl Table {
+    /// For so many; the first begins.
+    pub fn new(count: usize) -> Self {
+        Table { turn: Mutex::new((0, vec![true; count])), comes: Condvar::new() }
+    }
+}
+
+impl Seat<'_> {
+    /// Waits for his first turn.
+    pub fn wait(&self) {
+        let mut turn = self.table.turn.lock();
+        self.table.comes.wait_while(&mut turn, |turn| turn.0 != self.at);
+    }
+
+    /// Whoever is drawn goes on. Nothing of the world is locked by who calls.
+    pub fn pass_on(&self, world: &Mutex<World>) {
+        self.give(world);
+        self.wait();
+    }
+
+    /// He is through.
+    pub fn leave(&self, world: &Mutex<World>) {
+        self.table.turn.lock().1[self.at] = false;
+        self.give(world);
+    }
+
+    fn give(&self, world: &Mutex<World>) {
+        let mut turn = self.table.turn.lock();
+        let there: Vec<usize> = turn.1.iter().enumerate().filter(|(_, there)| **there).map(|(at, _)| at).collect();
+        if !there.is_empty() {
+            turn.0 = there[world.lock().rng.random_range(0..there.len())];
+        }
+        drop(turn);
+        self.table.comes.notify_all();
+    }
 }
 
 /// Calls before it is stopped.
@@ -55,21 +110,36 @@ enum Go {
 
 impl<'w> Leader<'w> {
     /// Somebody new.
-    pub fn new(world: &'w Mutex<World>, number: u64, left: Left) -> Self {
+    pub fn new(world: &'w Mutex<World>, left: Left, seat: Option<Seat<'w>>) -> Self {
         let mut at = world.lock();
+        at.leaders += 1;
+        let number = at.leaders;
         at.enter(Who::Leader(number));
         let line = Line { database: Arc::clone(&at.database), wires: at.wires.clone() };
-        Leader { world, number, line, left: Mutex::new(left) }
+        let leader = Leader { world, number, line, left: Mutex::new(left), seat };
+        at.leading.insert(leader.by());
+        leader
+    }
+
+    /// What claims call it.
+    pub fn by(&self) -> String {
+        format!("leader {}", self.number)
     }
 
     /// It leaves; whether it was stopped before.
     pub fn ends(self) -> bool {
         let stopped = *self.left.lock() == Left::None;
-        self.world.lock().leave(Who::Leader(self.number), !stopped);
+        let mut world = self.world.lock();
+        world.leading.remove(&self.by());
+        world.leave(Who::Leader(self.number), !stopped);
         stopped
     }
 
+    /// Before anything of the world is locked.
     fn go(&self) -> Go {
+        if let Some(seat) = &self.seat {
+            seat.pass_on(self.world);
+        }
         let mut left = self.left.lock();
         match *left {
             Left::All => Go::On,
@@ -167,7 +237,13 @@ impl<'w> Leader<'w> {
         let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else { return };
         for partition in world.partitions(no) {
             if let Ok(Some(volume)) = partition.volume(*of) {
-                world.sealed.insert((*of, volume.epoch()), Arc::clone(&sealed));
+                let known = world.sealed.entry((*of, volume.epoch()));
+                if volume.is_arriving() {
+                    // It holds what was sealed where it comes from, and that one may be changed again by now.
+                    known.or_insert(Arc::clone(&sealed));
+                } else {
+                    known.insert_entry(Arc::clone(&sealed));
+                }
             }
         }
         if *kind == VolumeKind::ReadWrite {
@@ -192,10 +268,10 @@ impl Servers for Leader<'_> {
     }
 
     fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+        let go = self.go();
         let world = &mut *self.world.lock();
         let no = world.number_of(server);
         let away = |why: &str| Err(Error::Away { server: format!("server{no}"), why: why.to_owned() });
-        let go = self.go();
         if go == Go::Stopped {
             return away("stopped");
         }
@@ -243,6 +319,9 @@ impl Servers for Leader<'_> {
     fn pause(&self, pause: Duration) {
         if *self.left.lock() != Left::None {
             self.world.lock().pass(pause);
+            if let Some(seat) = &self.seat {
+                seat.pass_on(self.world);
+            }
         }
     }
 

@@ -34,7 +34,7 @@ use vos::{Error, Job, Who};
 
 pub use mutation::Mutation;
 
-use leader::{Leader, Left};
+use leader::{Leader, Left, Seat, Table};
 use order::Order;
 use world::World;
 
@@ -97,7 +97,7 @@ pub fn run_broken(seed: u64, trace: bool, mutation: Option<Mutation>) -> Outcome
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
     let world = Mutex::new(world);
-    let mut run = Run { world: &world, tally: Tally::default(), left: Vec::new() };
+    let mut run = Run { world: &world, tally: Tally::default(), left: Vec::new(), seat: None };
     run.all();
     let mut world = world.lock();
     let tally = Tally { calls: world.calls, deaths: world.deaths, ..run.tally };
@@ -109,6 +109,8 @@ struct Run<'w> {
     tally: Tally,
     /// Operations that were begun and not ended.
     left: Vec<Order>,
+    /// Others lead at the same time.
+    seat: Option<Seat<'w>>,
 }
 
 impl Run<'_> {
@@ -123,13 +125,16 @@ impl Run<'_> {
         };
         for number in 0..orders {
             let order = Order::draw(&mut self.world.lock(), number);
-            // What is begun there ends first.
-            let names: Vec<Name> = order.names().into_iter().cloned().collect();
-            let before = self.left.iter().position(|one| one.names().into_iter().any(|name| names.contains(name)));
-            let order = before.map_or(order, |at| self.left.remove(at));
-            self.tally.ordered += 1;
-            if !self.through(&order, ATTEMPTS_MAX, true) && !self.unlocked(&order) {
-                self.left.push(order);
+            let order = self.what_is_begun_first(order);
+            if self.world.lock().one_in(4) {
+                let second = Order::draw(&mut self.world.lock(), orders + number);
+                let second = self.what_is_begun_first(second);
+                self.at_once(&[order, second]);
+            } else {
+                self.tally.ordered += 1;
+                if !self.through(&order, ATTEMPTS_MAX, true) && !self.unlocked(&order) {
+                    self.left.push(order);
+                }
             }
             let mut world = self.world.lock();
             let pause = world.upto(Duration::from_secs(8));
@@ -140,16 +145,42 @@ impl Run<'_> {
         }
         self.world.lock().heal();
         self.world.lock().pass(SETTLES);
-        for order in std::mem::take(&mut self.left) {
-            if !self.through(&order, HEALED_ATTEMPTS_MAX, false) {
-                self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
-            }
+        let mut left = std::mem::take(&mut self.left);
+        // Of two with one volume, one may wait for the other.
+        for _ in 0..left.len() {
+            left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
+        }
+        for order in left {
+            self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
         }
         self.mend();
         let mut world = self.world.lock();
         world.quiet = true;
         world.pass(SETTLES);
         world.judge_end();
+    }
+
+    /// What was begun with the same volumes.
+    fn what_is_begun_first(&mut self, order: Order) -> Order {
+        let names: Vec<Name> = order.names().into_iter().cloned().collect();
+        let before = self.left.iter().position(|one| one.names().into_iter().any(|name| names.contains(name)));
+        before.map_or(order, |at| self.left.remove(at))
+    }
+
+    /// Several administrators at once, with the same volumes or with others.
+    fn at_once(&mut self, orders: &[Order]) {
+        let (world, table) = (self.world, Table::new(orders.len()));
+        let done = std::thread::scope(|scope| {
+            let seats = (0..orders.len()).map(|at| Seat { table: &table, at });
+            let lead = |(order, seat)| scope.spawn(move || lead_beside_others(world, order, seat));
+            let all: Vec<_> = orders.iter().zip(seats).map(lead).collect();
+            all.into_iter().map(|one| one.join().expect("who leads does not panic")).collect::<Vec<_>>()
+        });
+        for (tally, left) in done {
+            self.tally.add(&tally);
+            self.tally.ordered += 1;
+            self.left.extend(left);
+        }
     }
 
     /// Now and then an administrator takes the claim of an operation that does not end off, and forgets the operation.
@@ -168,8 +199,22 @@ impl Run<'_> {
         };
         let unlocked = self.lead(Left::All, unlock).is_ok();
         self.world.lock().forced |= unlocked;
+        if let (true, Order::Remove(_)) = (unlocked, order) {
+            self.may_be_gone(&names);
+        }
         // A removal may have been through, and only its last answer lost.
         unlocked && self.done(order)
+    }
+
+    /// Whether a removal that nobody ends was done at its server is not known.
+    fn may_be_gone(&self, names: &[Name]) {
+        let mut world = self.world.lock();
+        let found = names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
+        let numbers: Vec<_> = found.map(|seen| seen.record.read_write).collect();
+        for number in numbers {
+            world.trees.remove(&number);
+            world.gone.insert(number);
+        }
     }
 
     /// What was left after claims were taken off is mended as administrators do it, and every site gets what is there now.
@@ -248,27 +293,50 @@ impl Run<'_> {
                 world.coming.entry(name.clone()).or_default().push(sealed);
             }
         };
-        let result = lead(world, &mut self.tally, left, |job| order.lead(job, &coming));
+        let result = lead(world, &mut self.tally, (left, self.seat), |job| order.lead(job, &coming));
         world.lock().note(|| format!("ORDER ends: {result:?}"));
         result
     }
 
     fn lead<T>(&mut self, left: Left, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        lead(self.world, &mut self.tally, left, act)
+        lead(self.world, &mut self.tally, (left, self.seat), act)
     }
 }
 
-/// Somebody new leads something; whoever led before is gone.
+/// What came of an order, and the order if it is not through.
+fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: Seat<'_>) -> (Tally, Vec<Order>) {
+    let mut run = Run { world, tally: Tally::default(), left: Vec::new(), seat: Some(seat) };
+    seat.wait();
+    let _leaves = Leaves { world, seat };
+    if !run.through(order, ATTEMPTS_MAX, true) {
+        run.left.push(order.clone());
+    }
+    (run.tally, run.left)
+}
+
+/// Gives his turn away, however he ends.
+struct Leaves<'w> {
+    world: &'w Mutex<World>,
+    seat: Seat<'w>,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.seat.leave(self.world);
+    }
+}
+
+/// Somebody new leads something; whoever led before is gone, but for those who lead at the same time.
 fn lead<T>(
     world: &Mutex<World>,
     tally: &mut Tally,
-    left: Left,
+    (left, seat): (Left, Option<Seat<'_>>),
     act: impl FnOnce(&Job<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     tally.attempts += 1;
-    let leader = Leader::new(world, tally.attempts, left);
-    let is_over = |_: &Busy| true;
-    let who = Who { by: format!("leader {}", tally.attempts), now_secs: &|| 7, is_over: &is_over };
+    let leader = Leader::new(world, left, seat);
+    let is_over = |busy: &Busy| !world.lock().leading.contains(&busy.by);
+    let who = Who { by: leader.by(), now_secs: &|| 7, is_over: &is_over };
     let result = act(&Job { servers: &leader, who, dry_run: false, tell: &|_| {} });
     tally.stopped += u64::from(leader.ends());
     result

@@ -13,25 +13,31 @@ use super::house::partition_name;
 use super::judge::text;
 use super::world::World;
 
+/// A server, and which of its partitions.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot(ServerId, usize);
+
 /// One operation.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// A new volume.
-    Create(Name, ServerId),
+    Create(Name, Spot),
     /// Yesterday's.
     Backup(Name),
     /// One more read-only site.
-    AddSite(Name, ServerId),
+    AddSite(Name, Spot),
     /// One less.
     RemoveSite(Name, ServerId),
     /// To all read-only sites.
     Release(Name),
-    /// To another server.
-    Move(Name, ServerId),
+    /// To another server, or another partition.
+    Move(Name, Spot),
+    /// A read-only site goes to another server, or another partition.
+    MoveSite(Name, ServerId, Spot),
     /// A new volume with what another holds.
-    Copy(Name, Name, ServerId),
+    Copy(Name, Name, Spot),
     /// A dump of one becomes another.
-    Restore(Name, Name, ServerId),
+    Restore(Name, Name, Spot),
     /// From one name to another.
     Rename(Name, Name),
     /// A writable clone.
@@ -42,12 +48,15 @@ pub enum Order {
     Remove(Name),
 }
 
-fn partition() -> String {
-    partition_name(0)
+impl Spot {
+    fn partition(self) -> String {
+        partition_name(self.1)
+    }
 }
 
-fn new_volume(name: &Name, server: ServerId) -> NewVolume {
-    NewVolume { name: name.clone(), id: None, server, partition: partition(), quota_bytes: 0, owner: (0, 0) }
+fn new_volume(name: &Name, spot: Spot) -> NewVolume {
+    let partition = spot.partition();
+    NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0) }
 }
 
 impl Order {
@@ -55,30 +64,32 @@ impl Order {
     pub fn draw(world: &mut World, number: u32) -> Order {
         let groups = world.database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
         let groups: Vec<VolumeGroup> = groups.into_iter().map(|seen| seen.record).collect();
-        let servers: Vec<ServerId> = world.houses.iter().map(|house| house.info.id).collect();
-        let server = servers[world.rng.random_range(0..servers.len())];
+        let no = world.rng.random_range(0..world.houses.len());
+        let partition = world.rng.random_range(0..world.houses[no].machines.len());
+        let spot = Spot(world.houses[no].info.id, partition);
         let new = Name::new(format!("v{number}").as_bytes()).expect("a name");
         if groups.is_empty() || groups.len() < 3 && world.one_in(5) {
-            return Order::Create(new, server);
+            return Order::Create(new, spot);
         }
         let group = &groups[world.rng.random_range(0..groups.len())];
         let name = group.name.clone();
         if group.read_write_site().is_none() {
-            return Order::Create(new, server);
+            return Order::Create(new, spot);
         }
         let read_only: Vec<ServerId> =
             group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).map(|site| site.server).collect();
-        match world.rng.random_range(0..22) {
+        match world.rng.random_range(0..23) {
             0 => Order::Backup(name),
-            1..4 => Order::AddSite(name, server),
+            1..4 => Order::AddSite(name, spot),
             4 if !read_only.is_empty() => Order::RemoveSite(name, read_only[0]),
             5..10 if !read_only.is_empty() => Order::Release(name),
-            10..15 => Order::Move(name, server),
-            15 => Order::Copy(name, new, server),
-            16 => Order::Restore(name, new, server),
+            10..15 => Order::Move(name, spot),
+            15 => Order::Copy(name, new, spot),
+            16 => Order::Restore(name, new, spot),
             17 => Order::Rename(name, new),
             18 => Order::Remove(name),
             19 | 20 => Order::Clone(name, new),
+            22 if !read_only.is_empty() => Order::MoveSite(name, read_only[0], spot),
             _ => Order::Snapshot(name),
         }
     }
@@ -92,6 +103,7 @@ impl Order {
             | Order::RemoveSite(name, _)
             | Order::Release(name)
             | Order::Move(name, _)
+            | Order::MoveSite(name, ..)
             | Order::Snapshot(name)
             | Order::Remove(name) => vec![name],
             Order::Copy(name, new, _)
@@ -108,14 +120,15 @@ impl Order {
     pub fn lead(&self, job: &Job<'_>, coming: &dyn Fn(&Name, &VolumeInfo)) -> Result<(), Error> {
         let group = |name: &Name| job.servers.db().group_named(name)?.ok_or(Error::NoVolume);
         match self {
-            Order::Create(name, server) => vos::create(job, &new_volume(name, *server)).map(drop),
+            Order::Create(name, spot) => vos::create(job, &new_volume(name, *spot)).map(drop),
             Order::Backup(name) => vos::backup(job, group(name)?).map(drop),
-            Order::AddSite(name, server) => vos::add_site(job, group(name)?, *server, &partition()).map(drop),
+            Order::AddSite(name, spot) => vos::add_site(job, group(name)?, spot.0, &spot.partition()).map(drop),
             Order::RemoveSite(name, server) => vos::remove_site(job, group(name)?, *server).map(drop),
             Order::Release(name) => vos::release(job, group(name)?).map(drop),
-            Order::Move(name, to) => vos::move_volume(job, group(name)?, *to, &partition()).map(drop),
-            Order::Copy(name, new, server) => vos::copy(job, &group(name)?, &new_volume(new, *server)).map(drop),
-            Order::Restore(name, new, server) => {
+            Order::Move(name, to) => vos::move_volume(job, group(name)?, to.0, &to.partition()).map(drop),
+            Order::MoveSite(name, from, to) => vos::move_site(job, group(name)?, *from, to.0, &to.partition()),
+            Order::Copy(name, new, spot) => vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop),
+            Order::Restore(name, new, spot) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
                 let mut parts = Parts { coming: &|volume| coming(new, volume), parts: Vec::new() };
                 vos::dump(job, found.server, found.volume(), 0, &mut parts)?;
@@ -128,7 +141,7 @@ impl Order {
                     created: None,
                     total_bytes: 0,
                 };
-                vos::restore(job, &new_volume(new, *server), &dump, &mut || Ok(parts.next())).map(drop)
+                vos::restore(job, &new_volume(new, *spot), &dump, &mut || Ok(parts.next())).map(drop)
             }
             Order::Clone(name, new) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;

@@ -49,6 +49,10 @@ pub struct World {
     pub coming: BTreeMap<Name, Vec<Arc<Sealed>>>,
     /// Read-write volumes that were removed.
     pub gone: BTreeSet<VolumeId>,
+    /// Who leads something now, as claims call them.
+    pub leading: BTreeSet<String>,
+    /// Leaders that there were.
+    pub leaders: u64,
     /// Somebody's claim was taken off: what that one had begun may be left.
     pub forced: bool,
     /// What whoever leads does wrongly.
@@ -97,6 +101,8 @@ impl World {
             sealed: BTreeMap::new(),
             coming: BTreeMap::new(),
             gone: BTreeSet::new(),
+            leading: BTreeSet::new(),
+            leaders: 0,
             forced: false,
             mutation: None,
             faults_left: 0,
@@ -120,7 +126,8 @@ impl World {
             rng,
         };
         for no in 0..servers {
-            let house = House::new(no, 1, &mut world.rng);
+            let partitions = world.rng.random_range(1..=2);
+            let house = House::new(no, partitions, &mut world.rng);
             world.database.put_server(&house.info, Revision(0)).expect("a new server");
             world.houses.push(house);
             world.start(no);
