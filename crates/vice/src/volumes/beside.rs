@@ -35,13 +35,13 @@ impl Vice {
         what: Beside,
     ) -> Result<Outcome, Fault> {
         match what {
-            Beside::Show | Beside::Arrive => self.copy_beside(id, no, what == Beside::Arrive),
+            Beside::Show | Beside::Arrive => self.copy_beside(ask, id, no, what == Beside::Arrive),
             Beside::Leave => self.leave_beside(ask, id, no),
         }
     }
 
     /// Begins to copy, or finds that it goes on.
-    fn copy_beside(&self, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<Outcome, Fault> {
+    fn copy_beside(&self, ask: &Ask<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<Outcome, Fault> {
         let errands = self.errands.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;
@@ -57,6 +57,7 @@ impl Vice {
             let (name, kind) = (volume.store.name(), volume.store.kind());
             Finish::View { id: Some(id), name, kind, replace: true }
         };
+        self.note_puller(ask.caller, tree)?;
         let task = errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
         Ok(Outcome::Answer(Answer::Tasks(vec![task])))
     }
