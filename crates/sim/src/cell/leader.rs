@@ -237,12 +237,12 @@ impl<'w> Leader<'w> {
         let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else { return };
         for partition in world.partitions(no) {
             if let Ok(Some(volume)) = partition.volume(*of) {
-                let known = world.sealed.entry((*of, volume.epoch()));
+                let key = (*of, volume.epoch());
                 if volume.is_arriving() {
                     // It holds what was sealed where it comes from, and that one may be changed again by now.
-                    known.or_insert(Arc::clone(&sealed));
+                    world.sealed.entry(key).or_insert_with(|| Arc::clone(&sealed));
                 } else {
-                    known.insert_entry(Arc::clone(&sealed));
+                    world.sealed.insert(key, Arc::clone(&sealed));
                 }
             }
         }
