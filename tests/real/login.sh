@@ -52,6 +52,15 @@ before=$(shown)
 renewed() { for _ in $(seq 300); do [ "$(shown)" != "$before" ] && [ -n "$(shown)" ] && return 0; sleep 0.1; done; return 1; }
 check "is shown without a restart" renewed
 check "and disturbs nobody" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
+# Groups of the cell that have a gid are what their members are in.
+check "a group with a gid" sh -c "'$RIALTO' pts creategroup staff --dir '$cell' && '$RIALTO' pts setfields staff -gid 5000 --dir '$cell'"
+check "has a directory" sh -c "mkdir '$at/staff' && chgrp 5000 '$at/staff' && chmod 770 '$at/staff'"
+staff() { setpriv --reuid 4711 --regid 4711 --groups 5000 "$@"; }
+check "who is not in it stays out" says "Permission denied" 2 staff sh -c "exec 2>&1; echo in > '$far/staff/file'"
+check "joe comes in" within 30 "$RIALTO" pts adduser joe staff --dir "$cell"
+check "and writes" staff sh -c "echo in > '$far/staff/file' && cat '$far/staff/file'"
+check "joe goes" within 30 "$RIALTO" pts removeuser joe staff --dir "$cell"
+check "and makes nothing more" says "Permission denied" 2 staff sh -c "exec 2>&1; echo in > '$far/staff/other'"
 # The numbers of that machine are its own: somebody whose number there is the cell's jim, and nobody who is joe.
 check "jim is a user" sh -c "'$RIALTO' pts createuser jim -uid 4713 --dir '$cell' && printf 'xyzzy plover\n' | '$RIALTO' passwd jim --new-only --password-stdin --path '$at'"
 check "he has a directory" sh -c "mkdir '$at/jim' && chown 4713:4713 '$at/jim' && chmod 700 '$at/jim'"

@@ -38,6 +38,6 @@ pub use identity::{Identity, IdentityError};
 pub use options::Options;
 pub use remote::{CallError, Events, Heard, Remote, Reply};
 pub use session::Session;
-pub use standing::Standing;
+pub use standing::{Ids, Standing};
 pub use tokens::{TicketSource, Tokens};
 pub use volume::Volume;

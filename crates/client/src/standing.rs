@@ -1,24 +1,40 @@
 //! Who a server takes somebody for.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 /// What a server says of who asks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    uid: u32,
-    gid: u32,
+    ids: Ids,
     level: String,
+}
+
+/// A user and his groups, as mode bits know them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// His first group.
+    pub gid: u32,
+    /// The others.
+    pub groups: Arc<[u32]>,
 }
 
 impl Standing {
     /// What the report of a server says; `None`: nothing, as older ones.
     pub fn of(report: &str) -> Option<Standing> {
-        let you = &serde_json::from_str::<serde_json::Value>(report).ok()?["you"];
-        let number = |name: &str| you[name].as_u64().and_then(|number| u32::try_from(number).ok());
-        Some(Standing { uid: number("uid")?, gid: number("gid")?, level: you["level"].as_str()?.to_owned() })
+        let you = &serde_json::from_str::<Value>(report).ok()?["you"];
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let groups = you["groups"].as_array().into_iter().flatten().filter_map(number).collect();
+        let ids = Ids { uid: number(&you["uid"])?, gid: number(&you["gid"])?, groups };
+        Some(Standing { ids, level: you["level"].as_str()?.to_owned() })
     }
 
-    /// User and group, to mode bits.
-    pub fn ids(&self) -> (u32, u32) {
-        (self.uid, self.gid)
+    /// Who he is to mode bits.
+    pub fn ids(&self) -> &Ids {
+        &self.ids
     }
 
     /// Whether what this machine says counts; of the machine's own superuser, who has no token.
@@ -33,8 +49,9 @@ mod tests {
 
     #[test]
     fn a_report_says_who_asks() {
-        let said = Standing::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"level":"nobody"}}"#).unwrap();
-        assert_eq!((said.uid, said.gid, said.counts()), (65534, 7, false));
+        let said =
+            Standing::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#).unwrap();
+        assert_eq!((said.counts(), said.ids()), (false, &Ids { uid: 65534, gid: 7, groups: [8, 9].into() }));
         assert!(Standing::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#).unwrap().counts());
         for none in ["", "{}", r#"{"you":{"uid":-1,"gid":0,"level":"named"}}"#, r#"{"you":null}"#] {
             assert_eq!(Standing::of(none), None, "{none}");

@@ -12,6 +12,8 @@ use guard::{Public, Signer, Token};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Caller, Level, Timestamp};
 
+use crate::Ids;
+
 /// What is left of a token at most when it is renewed: a quarter of a working day.
 const EARLY_SECS: i64 = 9000;
 
@@ -53,8 +55,8 @@ struct Kept {
     source: Option<TicketSource>,
     /// What the cell said to his ticket, for his program.
     reply: Option<Bytes>,
-    /// User and group that he is to the cell's mode bits.
-    ids: Option<(u32, u32)>,
+    /// Who he is to the cell's mode bits.
+    ids: Option<Ids>,
 }
 
 /// Users whose Kerberos login may be under way.
@@ -89,7 +91,7 @@ impl Tokens {
         let source = source.filter(|_| token.level == Level::Kerberos);
         let mut kept = self.kept.write();
         let same = kept.get(&uid).filter(|kept| kept.token.principal == token.principal);
-        let ids = same.and_then(|kept| kept.ids);
+        let ids = same.and_then(|kept| kept.ids.clone());
         kept.insert(uid, Kept { bytes, token, client, source, reply: None, ids });
         drop(kept);
         self.note_change();
@@ -149,19 +151,26 @@ impl Tokens {
         self.doubted.load(Ordering::SeqCst)
     }
 
-    /// User and group that the holder of the user's token is to the cell's mode bits, as a server says.
-    pub fn set_ids(&self, uid: u32, ids: (u32, u32)) {
-        if let Some(kept) = self.kept.write().get_mut(&uid) {
-            kept.ids = Some(ids);
-        }
+    /// Who the holder of the user's token is to the cell's mode bits, as a server says.
+    /// Says whether he was another one before.
+    pub fn set_ids(&self, uid: u32, ids: Ids) -> bool {
+        let mut kept = self.kept.write();
+        let Some(kept) = kept.get_mut(&uid) else { return false };
+        let before = kept.ids.replace(ids);
+        before != kept.ids
     }
 
-    /// Who a user of this machine is to the cell's mode bits: user and group. `None`: who he is here, with his groups.
-    pub fn ids(&self, uid: u32) -> Option<(u32, u32)> {
-        let nobody = (NOBODY_ID, NOBODY_ID);
+    /// Who has a token.
+    pub fn users(&self) -> Vec<u32> {
+        self.kept.read().keys().copied().collect()
+    }
+
+    /// Who a user of this machine is to the cell's mode bits. `None`: who he is here, with his groups.
+    pub fn ids(&self, uid: u32) -> Option<Ids> {
+        let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
         match self.kept.read().get(&uid) {
-            Some(kept) => Some(kept.ids.unwrap_or(nobody)),
-            None => self.is_doubted().then_some(nobody),
+            Some(kept) => Some(kept.ids.clone().unwrap_or_else(nobody)),
+            None => self.is_doubted().then(nobody),
         }
     }
 
@@ -171,7 +180,7 @@ impl Tokens {
             return None;
         }
         let kept = self.kept.read();
-        let same = kept.iter().filter(|(_, kept)| kept.ids.is_some_and(|(id, _)| id == uid));
+        let same = kept.iter().filter(|(_, kept)| kept.ids.as_ref().is_some_and(|ids| ids.uid == uid));
         same.map(|(local, _)| *local).min()
     }
 
@@ -248,17 +257,19 @@ mod tests {
         let put = |uid, principal| {
             assert!(tokens.put(uid, token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
         };
+        let ids = |uid, gid| Some(Ids { uid, gid, groups: [5].into() });
+        let nobody = Some(Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() });
         assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "as he is here");
         put(7, 1);
-        assert_eq!(tokens.ids(7), Some((NOBODY_ID, NOBODY_ID)), "nobody has said who that is");
-        tokens.set_ids(7, (4711, 100));
-        assert_eq!((tokens.ids(7), tokens.ids(8), tokens.local(4711)), (Some((4711, 100)), None, None));
+        assert_eq!(tokens.ids(7), nobody.clone(), "nobody has said who that is");
+        assert!(tokens.set_ids(7, ids(4711, 100).unwrap()) && !tokens.set_ids(7, ids(4711, 100).unwrap()));
+        assert_eq!((tokens.ids(7), tokens.ids(8), tokens.local(4711)), (ids(4711, 100), None, None));
         tokens.set_doubted(true);
-        assert_eq!((tokens.ids(8), tokens.local(4711)), (Some((NOBODY_ID, NOBODY_ID)), Some(7)));
+        assert_eq!((tokens.ids(8), tokens.local(4711)), (nobody.clone(), Some(7)));
         put(7, 1);
-        assert_eq!(tokens.ids(7), Some((4711, 100)), "a newer token of the same user");
+        assert_eq!(tokens.ids(7), ids(4711, 100), "a newer token of the same user");
         put(7, 2);
-        assert_eq!((tokens.ids(7), tokens.local(4711)), (Some((NOBODY_ID, NOBODY_ID)), None), "another user");
+        assert_eq!((tokens.ids(7), tokens.local(4711)), (nobody.clone(), None), "another user");
         tokens.remove(7);
         assert_eq!(tokens.local(4711), None);
     }

@@ -503,7 +503,10 @@ fn set_fields(book: &dyn Book, asker: &Asker, id: PrincipalId, change: &Principa
         asker.need_administrator()?;
     }
     let is_user = record.kind == PrincipalKind::User && !is_system(id);
-    if !is_user && (uid.is_some() || gid.is_some() || tokens_after.is_some() || locked.is_some()) || uid == Some(0) {
+    // A group's gid is what its members are in, to mode bits.
+    let has_gid = is_user || record.kind == PrincipalKind::Group && !is_system(id);
+    let odd = !is_user && (uid.is_some() || tokens_after.is_some() || locked.is_some()) || !has_gid && gid.is_some();
+    if odd || uid == Some(0) {
         return Err(Fault::Invalid);
     }
     let given = |number: u32| (number != u32::MAX).then_some(number);

@@ -176,6 +176,18 @@ pub fn renew_tokens(volumes: &Volumes, venus: &Venus, now: Timestamp) {
             Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
         }
     }
+    if tokens.is_doubted() {
+        look_again(volumes, venus, &tokens.users());
+    }
+}
+
+/// Whose groups are others now, what the kernel keeps is judged anew.
+fn look_again(volumes: &Volumes, venus: &Venus, users: &[u32]) {
+    let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: Who::NAMED };
+    let changed = users.iter().map(caller).filter(|caller| venus.learn_ids(&Request::of(caller)).unwrap_or(false));
+    if changed.count() > 0 {
+        volumes.forget_rights();
+    }
 }
 
 fn parsed(value: &[u8]) -> Result<Value, Refusal> {

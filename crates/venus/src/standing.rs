@@ -3,38 +3,40 @@
 //! Where the cell believes this machine (docs/access.md, *Who asks*), a user is who he is here, unless he has a token. Where it does not, only tokens say who anybody is, and
 //! the numbers of this machine and those of the cell have nothing to do with each other. A server says which is the case, and who the holder of a token is.
 
-use client::{Standing, Tokens};
+use std::borrow::Cow;
+
+use client::{Ids, Standing, Tokens};
 use types::{Caller, Status};
 
 use crate::shared::Core;
 use crate::{Error, Request, Venus};
 
 /// Who he is to mode bits.
-fn known<'c>(tokens: Option<&Tokens>, caller: &'c Caller) -> std::borrow::Cow<'c, Caller> {
+fn known<'c>(tokens: Option<&Tokens>, caller: &'c Caller) -> Cow<'c, Caller> {
     match tokens.and_then(|tokens| tokens.ids(caller.uid)) {
-        None => std::borrow::Cow::Borrowed(caller),
-        Some((uid, gid)) => std::borrow::Cow::Owned(Caller { uid, gid, groups: Some(Box::default()), who: caller.who }),
+        None => Cow::Borrowed(caller),
+        Some(Ids { uid, gid, groups }) => {
+            Cow::Owned(Caller { uid, gid, groups: Some(groups.as_ref().into()), who: caller.who })
+        }
     }
 }
 
 impl Core {
     /// Who the caller is to the cell's mode bits.
-    pub(crate) fn known<'c>(&self, caller: &'c Caller) -> std::borrow::Cow<'c, Caller> {
+    pub(crate) fn known<'c>(&self, caller: &'c Caller) -> Cow<'c, Caller> {
         known(self.config.tokens.as_deref(), caller)
     }
 }
 
 impl Venus {
-    /// Asks a server who the caller is to mode bits, after he has shown a token.
+    /// Asks a server who the caller, who has shown a token, is to mode bits; whether he was another one before.
     ///
     /// # Errors
     /// As the service says.
-    pub fn learn_ids(&self, request: &Request<'_>) -> Result<(), Error> {
+    pub fn learn_ids(&self, request: &Request<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
-        if let (Some(tokens), Some(you)) = (&self.core.config.tokens, Standing::of(&report)) {
-            tokens.set_ids(request.caller.uid, you.ids());
-        }
-        Ok(())
+        let tokens = self.core.config.tokens.as_ref().zip(Standing::of(&report));
+        Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
     /// The status as this machine's kernel is told: whose it is in its own numbers, where they are others than the cell's.
@@ -49,16 +51,16 @@ impl Venus {
         tokens
             .filter(|tokens| tokens.is_doubted() && tokens.of(uid).is_some())
             .and_then(|tokens| tokens.ids(uid))
-            .map_or(uid, |(id, _)| id)
+            .map_or(uid, |ids| ids.uid)
     }
 
     /// Whether mode bits let the caller do what `wanted` says (read 4, write 2, execute or search 1), where the kernel judges by other numbers. True where it does not.
     pub fn lets(&self, caller: &Caller, status: &Status, wanted: u16) -> bool {
         let tokens = self.core.config.tokens.as_ref().filter(|tokens| tokens.is_doubted() && !status.by_list);
-        let Some((uid, gid)) = tokens.and_then(|tokens| tokens.ids(caller.uid)) else { return true };
-        let class = if uid == status.uid {
+        let Some(ids) = tokens.and_then(|tokens| tokens.ids(caller.uid)) else { return true };
+        let class = if ids.uid == status.uid {
             6
-        } else if gid == status.gid {
+        } else if ids.gid == status.gid || ids.groups.contains(&status.gid) {
             3
         } else {
             0

@@ -8,10 +8,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
+use types::limits::GROUPS_MAX;
 use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
 
 use crate::{Effect, Vice};
@@ -46,23 +48,34 @@ struct Remembered {
     /// Of uids that trusted connections speak of.
     uids: HashMap<u32, PrincipalId>,
     /// Of those who come with tokens; `None`: nobody has that number.
-    holders: HashMap<PrincipalId, Option<Holder>>,
+    holders: HashMap<PrincipalId, Option<Arc<Holder>>>,
 }
 
-/// Who holds a token, as his record says.
-#[derive(Clone, Copy)]
+/// Who holds a token, as his record says, and those of his groups.
 struct Holder {
     uid: u32,
     gid: u32,
+    /// Gids of the groups that he is in and that have one.
+    groups: Box<[u32]>,
+    /// He, and everything that he is in.
+    all: Vec<PrincipalId>,
     tokens_after: i64,
     locked: bool,
 }
 
 impl Holder {
-    fn of(principal: &Principal) -> Holder {
+    fn of(access: &dyn Access, principal: &Principal) -> Result<Holder, CellError> {
+        let (_, mut all) = access.subdomain(principal.id, None)?;
+        let mut groups = Vec::new();
+        for group in &all {
+            let found = access.principal(&WhichPrincipal::Id(*group))?;
+            groups.extend(found.filter(|found| found.id.is_group()).and_then(|found| found.gid));
+        }
+        groups.truncate(GROUPS_MAX);
+        all.push(principal.id);
         let uid = principal.uid.unwrap_or(NOBODY_ID);
         let Principal { gid, tokens_after, locked, .. } = *principal;
-        Holder { uid, gid: gid.unwrap_or(NOBODY_ID), tokens_after, locked }
+        Ok(Holder { uid, gid: gid.unwrap_or(NOBODY_ID), groups: groups.into(), all, tokens_after, locked })
     }
 }
 
@@ -87,7 +100,10 @@ impl Remembered {
         }
         if !whom.is_empty() {
             self.uids.clear();
-            self.holders.retain(|id, _| !whom.contains(id));
+            self.holders.retain(|id, holder| {
+                let all = holder.as_ref().map_or(&[][..], |holder| &holder.all);
+                !whom.iter().any(|changed| changed == id || all.contains(changed))
+            });
             self.subdomains.retain(|_, cps| !whom.iter().any(|id| cps.has(*id)));
         }
     }
@@ -129,20 +145,21 @@ impl Whose {
         Ok(id)
     }
 
-    fn holder(&self, access: &dyn Access, id: PrincipalId) -> Result<Option<Holder>, CellError> {
+    fn holder(&self, access: &dyn Access, id: PrincipalId) -> Result<Option<Arc<Holder>>, CellError> {
         let remembered = self.remembered.read();
         if let Some(holder) = remembered.holders.get(&id) {
-            return Ok(*holder);
+            return Ok(holder.clone());
         }
         let known = remembered.known;
         drop(remembered);
-        let holder = access.principal(&WhichPrincipal::Id(id))?.as_ref().map(Holder::of);
+        let holder = access.principal(&WhichPrincipal::Id(id))?;
+        let holder = holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
         let mut remembered = self.remembered.write();
         if remembered.known == known && known != UNTOLD {
             if remembered.holders.len() >= REMEMBERED_MAX {
                 remembered.holders.clear();
             }
-            remembered.holders.insert(id, holder);
+            remembered.holders.insert(id, holder.clone());
         }
         Ok(holder)
     }
@@ -195,7 +212,7 @@ impl Vice {
         enforced
     }
 
-    /// Who comes with a token is, to mode bits, the user and group that his principal's record says. Others are who they are.
+    /// Who comes with a token is, to mode bits, the user and group that his principal's record says, and in the groups whose records have a gid. Others are who they are.
     ///
     /// # Errors
     /// `TokenRefused`: the token was revoked, or its holder is locked or gone; `CellAway`, `Medium`.
@@ -206,9 +223,10 @@ impl Vice {
         let db = self.cell()?.ok_or(Fault::TokenRefused)?;
         self.whose.refresh(db.access());
         let holder = self.whose.holder(db.access(), caller.who.principal)?;
-        let good = |holder: &Holder| !holder.locked && caller.who.issued >= holder.tokens_after;
-        let Holder { uid, gid, .. } = holder.filter(good).ok_or(Fault::TokenRefused)?;
-        Ok(Cow::Owned(Caller { uid, gid, ..caller.clone() }))
+        let good = |holder: &Arc<Holder>| !holder.locked && caller.who.issued >= holder.tokens_after;
+        let holder = holder.filter(good).ok_or(Fault::TokenRefused)?;
+        let Holder { uid, gid, groups, .. } = &*holder;
+        Ok(Cow::Owned(Caller { uid: *uid, gid: *gid, groups: Some(groups.clone()), who: caller.who }))
     }
 
     /// Who asks, in the cell. A trusted connection names uids: those of users, and others, who are nobody.

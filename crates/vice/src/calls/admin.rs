@@ -67,9 +67,9 @@ impl Vice {
         let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
-        let Caller { uid, gid, who, .. } = ask.caller;
+        let Caller { uid, gid, who, groups } = ask.caller;
         let mut report = json!({
-            "you": { "uid": uid, "gid": gid, "level": format!("{:?}", who.level).to_lowercase() },
+            "you": { "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() },
             "sessions": counts.sessions,
             "promises": counts.promises,
             "promised_files": counts.promised_files,
