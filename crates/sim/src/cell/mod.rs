@@ -150,6 +150,7 @@ impl Run<'_> {
         for _ in 0..left.len() {
             left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
         }
+        left.retain(|order| !(self.is_baseless(order) && self.take_claims_off(order)));
         for order in left {
             self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
         }
@@ -185,9 +186,18 @@ impl Run<'_> {
 
     /// Now and then an administrator takes the claim of an operation that does not end off, and forgets the operation.
     fn unlocked(&mut self, order: &Order) -> bool {
-        if !self.world.lock().one_in(3) {
-            return false;
-        }
+        self.world.lock().one_in(3) && self.take_claims_off(order)
+    }
+
+    /// What it begins with is not there any more: it has no end but that somebody gives it up.
+    fn is_baseless(&self, order: &Order) -> bool {
+        let Order::Clone(of, _) = order else { return false };
+        let group = self.world.lock().database.group_named(of).ok().flatten();
+        group.is_none_or(|group| group.record.read_write_site().is_none())
+    }
+
+    /// An administrator takes the claim of an operation off, and forgets the operation.
+    fn take_claims_off(&mut self, order: &Order) -> bool {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
         let unlock = |job: &Job<'_>| {
             for name in &names {
