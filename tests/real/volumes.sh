@@ -56,6 +56,12 @@ kill_server; check "the server is killed and starts again" start_server
 check "the snapshot is mounted again" mount_volume real.home.snapshot.before "$before"
 check "and is what it was" diff "$at/sealed" <(picture "$before")
 check "so is the head" diff "$at/head" <(picture "$home")
+check ".snapshots has them" test "$(ls "$home/.snapshots" | tr '\n' ' ')" = "after before "
+check "and no listing has it" refused sh -c "ls -A '$home' | grep -q snapshots"
+check "one of them, byte for byte" diff "$at/sealed" <(picture "$home/.snapshots/before")
+check "is read-only" says "Read-only file system" 1 touch "$home/.snapshots/before/new"
+check "nothing is made beside them" says "Read-only file system" 1 mkdir "$home/.snapshots/new"
+check "what they are is seen" says "real.home.snapshot.after" 0 "$RIALTO" fs lsmount "$home/.snapshots/after"
 check "both snapshots are listed" test "$(vos snapshot list real.home | wc -l)" = 2
 
 # A file of more than a mebibyte is written by the kernel itself.

@@ -67,6 +67,7 @@ mod seal;
 mod seek;
 mod shared;
 mod siblings;
+mod snapshots;
 mod space;
 mod spare;
 mod standing;

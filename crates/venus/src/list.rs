@@ -14,6 +14,7 @@ use types::{Answer, Call, Caller, Fid};
 
 use crate::names::Wanted;
 use crate::shared::Core;
+use crate::snapshots::is_made_up;
 use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
 
 /// Where a listing got to its end, and under which version: (cookie, version).
@@ -283,6 +284,9 @@ impl Venus {
     ) -> Result<Listing, Error> {
         let core = &self.core;
         let open = self.dir_of(handle)?;
+        if is_made_up(open.dir) {
+            return core.list_snapshots(request, open.dir, cookie, plus);
+        }
         if let Some(end) = core.known_end(&open, cookie) {
             return Ok(end);
         }

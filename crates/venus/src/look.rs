@@ -6,6 +6,7 @@ use bytes::Bytes;
 use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
 
 use crate::shared::Core;
+use crate::snapshots::is_made_up;
 use crate::tables::{Cached, Tables};
 use crate::{Attributes, Entry, Error, Found, Request, Venus};
 
@@ -81,6 +82,19 @@ impl Venus {
     /// # Errors
     /// As the service says; that there is no such entry is no error.
     pub fn lookup(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Found, Error> {
+        if is_made_up(dir) {
+            return self.core.find_snapshot(request, dir, name)?.ok_or(Fault::Stale.into());
+        }
+        match self.find(request, dir, name)? {
+            Found::Absent { cacheable, stamp } => {
+                let made_up = self.core.find_snapshot(request, dir, name)?;
+                Ok(made_up.unwrap_or(Found::Absent { cacheable, stamp }))
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn find(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Found, Error> {
         let core = &self.core;
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
@@ -130,6 +144,9 @@ impl Venus {
     /// As the service says.
     pub fn getattr(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
+        if is_made_up(fid) {
+            return core.snapshot_status(request, fid);
+        }
         if let Some(file) = core.file_of(fid) {
             let pinned = file.pinned();
             if let Some(pinned) = &pinned {
@@ -190,6 +207,9 @@ impl Venus {
     /// # Errors
     /// As the service says.
     pub fn readlink(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
+        if is_made_up(fid) {
+            return self.core.snapshot_target(request, fid);
+        }
         if let Some(target) = self.core.tables.lock().nodes.whole(&fid).and_then(|node| node.target.clone()) {
             return Ok(target);
         }

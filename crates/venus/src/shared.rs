@@ -21,6 +21,7 @@ use crate::list::{EarlyDirs, OpenDir};
 use crate::open::Open;
 use crate::pool::Pool;
 use crate::siblings::Siblings;
+use crate::snapshots::is_made_up;
 use crate::space::Space;
 use crate::tables::Tables;
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
@@ -170,6 +171,9 @@ impl Core {
     }
 
     pub fn call_with_body(&self, request: &Request<'_>, mut call: Call) -> Result<Reply, Error> {
+        if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
+            return Err(Fault::ReadOnly.into());
+        }
         self.settle(request, &mut call)?;
         let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
             return Ok(self.remote.call(request.caller, call, request.cancel)?);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::io::Errno;
-use types::{Call, Caller, CreateHow, Fid, Name, NewKind};
+use types::{Call, Caller, CreateHow, Fid, Name, NewKind, VolumeCall, VolumeKind};
 
 use crate::cell::{Cell, Client, eventually};
 
@@ -55,6 +55,49 @@ fn device(path: &Path) -> u64 {
 
 fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
+}
+
+/// Seals what the volume shows, or removes what was sealed.
+fn administer(cell: &Cell, call: VolumeCall) {
+    cell.session().call(&Caller::ROOT, Call::Volume(call), None).unwrap();
+}
+
+#[test]
+fn snapshots_are_below_a_name_that_no_listing_has() {
+    let Some((cell, client)) = tree() else { return };
+    let names = |at: &str| {
+        let mut names: Vec<String> =
+            fs::read_dir(client.at(at)).unwrap().map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    fs::write(client.at("vol/file"), "then").unwrap();
+    assert!(names("vol/.snapshots").is_empty());
+    let of = root(&cell, "work").volume;
+    for label in ["monday", "tuesday"] {
+        let name = name(&format!("work.snapshot.{label}"));
+        administer(&cell, VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: false });
+        fs::write(client.at("vol/file"), label).unwrap();
+    }
+    assert_eq!(names("vol/.snapshots"), ["monday", "tuesday"]);
+    assert_eq!(names("vol"), ["deep", "file"]);
+    for (label, held) in [("monday", "then"), ("tuesday", "monday")] {
+        let at = client.at(&format!("vol/.snapshots/{label}/file"));
+        assert_eq!(fs::read_to_string(&at).unwrap(), held);
+        assert_eq!(errno(&fs::write(&at, "x").unwrap_err()), Some(Errno::ROFS));
+    }
+    assert_eq!(fs::read_to_string(client.at("vol/file")).unwrap(), "tuesday");
+    assert!(fs::symlink_metadata(client.at("vol/.snapshots/wednesday")).is_err());
+    assert!(fs::symlink_metadata(client.at("vol/.snapshots/monday/.snapshots")).is_err(), "a snapshot has none");
+    for refused in [fs::create_dir(client.at("vol/.snapshots/new")), fs::write(client.at("vol/.snapshots/new"), "x")] {
+        assert_eq!(errno(&refused.unwrap_err()), Some(Errno::ROFS));
+    }
+    administer(&cell, VolumeCall::Remove { id: root(&cell, "work.snapshot.monday").volume });
+    assert_eq!(names("vol/.snapshots"), ["tuesday"]);
+    assert_eq!(fs::create_dir(client.at(".snapshots")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    // What is called so at the server comes first.
+    make(&cell, root(&cell, "root"), ".snapshots", NewKind::File);
+    assert!(fs::metadata(client.at(".snapshots")).unwrap().is_file());
 }
 
 #[test]

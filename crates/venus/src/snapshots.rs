@@ -1,0 +1,173 @@
+//! `.snapshots`: a directory that every root of a writable volume has, and that no listing shows. In it each snapshot of the volume is a mount point that leads to it, under the name
+//! that it was given.
+//!
+//! It is made up here, from what the volume's server says when somebody looks (`VolumeCall::Examine`), so it takes no promise and nothing of it is kept. A file that was called so
+//! before comes first.
+
+use bytes::Bytes;
+use types::{
+    Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, Uniquifier, VnodeNo, VolumeCall, VolumeId, VolumeInfo,
+    VolumeKind, WhichVolume,
+};
+
+use crate::result::{Attributes, Entry, Found, ListEntry, Listing};
+use crate::shared::Core;
+use crate::{Error, Request};
+
+/// What it is called.
+const NAME: &[u8] = b".snapshots";
+/// Between the name of a volume and what its snapshot is called.
+const INFIX: &[u8] = b".snapshot.";
+/// Numbers from here on are made up. No volume has so many files, and the mount's numbers end a bit higher.
+const FIRST: u64 = 1 << 47;
+const DIRECTORY: VnodeNo = VnodeNo(FIRST + 1);
+
+/// Whether nothing at the server is called so.
+pub(crate) fn is_made_up(fid: Fid) -> bool {
+    fid != Fid::CURRENT && fid.vnode.0 >= FIRST
+}
+
+/// The directory in the volume.
+fn directory(volume: VolumeId) -> Fid {
+    Fid { volume, vnode: DIRECTORY, unique: Uniquifier(1) }
+}
+
+/// The mount point of a snapshot.
+fn point(volume: VolumeId, snapshot: VolumeId) -> Fid {
+    Fid { volume, vnode: VnodeNo(FIRST + 2 * snapshot.0), unique: Uniquifier(snapshot.0) }
+}
+
+fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
+    let mode = if kind == Kind::Directory { 0o555 } else { 0o777 };
+    let links = if kind == Kind::Directory { 2 } else { 1 };
+    Status {
+        fid,
+        kind,
+        mode,
+        by_list: false,
+        uid: 0,
+        gid: 0,
+        links,
+        size: 0,
+        used: 0,
+        device: 0,
+        accessed: at,
+        modified: at,
+        changed: at,
+        created: at,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+/// What a snapshot is called in it: what was said when it was made, or the whole name.
+fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
+    let rest = snapshot.as_bytes().strip_prefix(volume.as_bytes()).and_then(|rest| rest.strip_prefix(INFIX));
+    Name::new(rest.filter(|rest| !rest.is_empty()).unwrap_or(snapshot.as_bytes())).ok()
+}
+
+impl Core {
+    /// The snapshots of the volume, each with what it is called here, in the order of their numbers; and the volume.
+    fn snapshots(
+        &self,
+        request: &Request<'_>,
+        volume: VolumeId,
+    ) -> Result<(VolumeInfo, Vec<(Name, VolumeInfo)>), Error> {
+        let call = Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(volume) });
+        let Answer::Volumes { volumes, .. } = self.call(request, call)? else { return Err(Error::Protocol) };
+        let mut volumes = volumes.into_iter();
+        let own = volumes.next().ok_or(Fault::NoVolume)?;
+        let shown = volumes.filter(|other| other.kind == VolumeKind::Snapshot && other.tree == own.tree);
+        let mut shown: Vec<_> = shown.filter_map(|other| Some((label(&own.name, &other.name)?, other))).collect();
+        shown.sort_unstable_by_key(|(_, info)| info.id);
+        Ok((own, shown))
+    }
+
+    /// What a name means here, if it is looked up in what is made up or is its name. `None`: neither.
+    pub(crate) fn find_snapshot(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Option<Found>, Error> {
+        let status = match dir {
+            dir if dir == directory(dir.volume) => {
+                let (_, shown) = self.snapshots(request, dir.volume)?;
+                let Some((_, info)) = shown.into_iter().find(|(label, _)| label == name) else {
+                    return Ok(Some(Found::Absent { cacheable: false, stamp: self.stamp() }));
+                };
+                status(point(dir.volume, info.id), Kind::MountPoint, info.created)
+            }
+            dir if dir.vnode == VnodeNo::ROOT && name.as_bytes() == NAME && !self.own_locks => {
+                let (own, _) = self.snapshots(request, dir.volume)?;
+                if own.kind != VolumeKind::ReadWrite {
+                    return Ok(None);
+                }
+                status(directory(dir.volume), Kind::Directory, own.created)
+            }
+            _ => return Ok(None),
+        };
+        let mut tables = self.tables.lock();
+        tables.nodes.refer(status.fid);
+        Ok(Some(Found::Entry(Entry { status, cacheable: false, name_cacheable: false, stamp: self.stamp() })))
+    }
+
+    /// The status of what is made up.
+    pub(crate) fn snapshot_status(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
+        let (own, shown) = self.snapshots(request, fid.volume)?;
+        let status = if fid == directory(fid.volume) {
+            status(fid, Kind::Directory, own.created)
+        } else {
+            let info = of(fid, &shown).ok_or(Fault::Stale)?;
+            status(fid, Kind::MountPoint, info.created)
+        };
+        Ok(Attributes { status, cacheable: false, stamp: self.stamp() })
+    }
+
+    /// Where a mount point that is made up leads.
+    pub(crate) fn snapshot_target(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
+        let (_, shown) = self.snapshots(request, fid.volume)?;
+        let info = of(fid, &shown).ok_or(Fault::Stale)?;
+        Ok([b"#", info.name.as_bytes()].concat().into())
+    }
+
+    /// The entries behind `cookie`.
+    pub(crate) fn list_snapshots(
+        &self,
+        request: &Request<'_>,
+        dir: Fid,
+        cookie: u64,
+        plus: bool,
+    ) -> Result<Listing, Error> {
+        let (_, shown) = self.snapshots(request, dir.volume)?;
+        let entry = |(name, info): (Name, VolumeInfo)| {
+            let fid = point(dir.volume, info.id);
+            let status = plus.then(|| status(fid, Kind::MountPoint, info.created));
+            ListEntry { name, fid, kind: Kind::MountPoint, cookie: info.id.0, status, cacheable: false, target: None }
+        };
+        let entries = shown.into_iter().filter(|(_, info)| info.id.0 > cookie).map(entry).collect();
+        Ok(Listing { entries, end: true, names_cacheable: false, stamp: self.stamp() })
+    }
+}
+
+fn of(fid: Fid, shown: &[(Name, VolumeInfo)]) -> Option<&VolumeInfo> {
+    shown.iter().map(|(_, info)| info).find(|info| point(fid.volume, info.id) == fid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_called_what_they_were_given() {
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let of = |volume: &str, snapshot: &str| label(&name(volume), &name(snapshot)).unwrap();
+        assert_eq!(of("home.joe", "home.joe.snapshot.monday"), name("monday"));
+        assert_eq!(of("home.joe", "before-the-move"), name("before-the-move"));
+        assert_eq!(of("home.joe", "home.joe.snapshot."), name("home.joe.snapshot."), "no name is empty");
+    }
+
+    #[test]
+    fn what_is_made_up_is_nothing_else() {
+        let volume = VolumeId(0x2000_0001);
+        assert!(is_made_up(directory(volume)) && is_made_up(point(volume, VolumeId(7))));
+        assert!(!is_made_up(Fid::CURRENT) && !is_made_up(Fid::root(volume)) && !is_made_up(Fid::rights(volume)));
+        assert_ne!(directory(volume), point(volume, VolumeId(0)));
+        assert_eq!((DIRECTORY.0 % 2, point(volume, VolumeId(9)).vnode.0 % 2), (1, 0), "directories are odd");
+    }
+}
