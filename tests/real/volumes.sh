@@ -204,7 +204,7 @@ check "whole" grep -q later "$before/later"
 check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.open real.home.snapshot.closed; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
 check "and nothing is left of them" test "$(vos listvol --json | grep -c real)" = 0
 check "other volumes never noticed" sh -c "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' && rm '$A/volumes-were-here'"
-umount_volume "$home" > /dev/null 2>&1
+check "what is left of their mounts goes" umount_volume "$home"
 umount_volume "$before" > /dev/null 2>&1
 
 # Two partitions of one server: a volume goes from one to the other and back while people use it, byte for byte, and one of them is emptied.

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 /// One line of `/proc/self/mountinfo`.
@@ -80,19 +81,22 @@ pub fn health_now(path: &Path) -> Health {
     health(path, Duration::from_secs(3))
 }
 
-/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily they go along.)
-fn unmount_volumes_below(path: &Path) -> io::Result<()> {
+/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily they go along.) False: some cannot be reached any more, since
+/// what they are below was removed.
+fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     let below = |mounted: &Mounted| mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path);
     let mut volumes: Vec<PathBuf> = all()?.into_iter().filter(below).map(|mounted| mounted.at).collect();
     volumes.sort_by_key(|at| std::cmp::Reverse(at.components().count()));
+    let mut reached = true;
     for at in volumes {
         match rustix::mount::unmount(&at, UnmountFlags::NOFOLLOW) {
             // It went by itself meanwhile.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(Errno::NODEV | Errno::STALE) => reached = false,
             result => result?,
         }
     }
-    Ok(())
+    Ok(reached)
 }
 
 /// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it any more.
@@ -101,10 +105,12 @@ fn unmount_volumes_below(path: &Path) -> io::Result<()> {
 /// `EBUSY` while it is in use, or what `fusermount3` says when this is not root.
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        if !lazy {
-            unmount_volumes_below(path)?;
+        // What cannot be reached goes along, if nobody is in there.
+        let takes_along = !lazy && !unmount_volumes_below(path)?;
+        if takes_along && !users(path).is_empty() {
+            return Err(Errno::BUSY.into());
         }
+        let flags = if lazy || takes_along { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         return Ok(rustix::mount::unmount(path, flags)?);
     }
     let flags = if lazy { "-uz" } else { "-u" };
@@ -114,7 +120,7 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     }
     let text = String::from_utf8_lossy(&output.stderr);
     if text.contains("busy") {
-        return Err(io::Error::from(rustix::io::Errno::BUSY));
+        return Err(io::Error::from(Errno::BUSY));
     }
     Err(io::Error::other(text.trim().to_owned()))
 }
