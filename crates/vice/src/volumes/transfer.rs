@@ -56,8 +56,6 @@ impl Vice {
                     None => Ok(Outcome::Answer(answer)),
                 };
             }
-            // Of no address: from this very server, which has a call and rules of its own (`beside.rs`).
-            VolumeCall::Pull(pull) if pull.from.is_empty() => return Err(Fault::Invalid),
             VolumeCall::Pull(pull) => {
                 self.note_puller(ask.caller, pull.tree)?;
                 Answer::Tasks(vec![errands()?.pull(pull)?])
