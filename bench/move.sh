@@ -39,7 +39,7 @@ trap 'exit 130' INT TERM
 
 rialto up --no-mount --dir "$one" --cell move.bench --listen 127.0.0.1:0 --trust 127.0.0.0/8 > /dev/null 2>&1
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$one/cell.toml")
-rialto up --dir "$two" --join "$address" --server two > /dev/null 2>&1
+rialto up --dir "$two" --join "$address" --keys "$one/keys" --server two --trust 127.0.0.0/8 > /dev/null
 rialto vos --dir "$one" create -name bench -server localhost > /dev/null
 [ $far = yes ] && server=$address || server=unix:$one/server.sock
 rialto mount --daemon --dir "$one" --volume bench "$server" "$tree"
