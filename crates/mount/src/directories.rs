@@ -1,7 +1,7 @@
 //! Listings.
 //!
-//! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2. The kernel's offsets are
-//! signed, so cookies must stay below 2^63 - 2.
+//! Offsets: 0 is before `.`, 1 before `..`, and from 2 on an offset is venus's cookie plus 2; but that behind the last entry is the listing's own
+//! (`listings.rs` says why). Those have bit 62, and the kernel's offsets are signed, so cookies must stay below 2^62 - 2.
 
 use std::io::IoSlice;
 
@@ -18,7 +18,7 @@ use crate::nodes::Nodes;
 use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
-const COOKIE_MAX: u64 = i64::MAX as u64 - OFFSET_OF_FIRST;
+const COOKIE_MAX: u64 = (1 << 62) - 1 - OFFSET_OF_FIRST;
 /// What the kernel does with every directory once it opens them by itself.
 const KEPT: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
 const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
@@ -34,6 +34,8 @@ struct Block {
     bytes: Vec<u8>,
     bytes_max: usize,
     plus: bool,
+    /// Where the last entry begins.
+    last: usize,
 }
 
 impl Block {
@@ -45,10 +47,19 @@ impl Block {
         if self.plus {
             self.bytes.extend_from_slice(of.as_bytes());
         }
+        self.last = self.bytes.len();
         let dirent = abi::Dirent { ino, off, namelen: name.len() as u32, kind };
         self.bytes.extend_from_slice(dirent.as_bytes());
         self.bytes.extend_from_slice(name);
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+
+    /// The last entry, if there is one, has this offset behind it.
+    fn end_at(&mut self, offset: u64) {
+        let at = self.last + std::mem::offset_of!(abi::Dirent, off);
+        if let Some(old) = self.bytes.get_mut(at..at + size_of::<u64>()) {
+            old.copy_from_slice(&offset.to_ne_bytes());
+        }
     }
 }
 
@@ -73,10 +84,15 @@ impl Task<'_> {
 
     pub(crate) fn readdir(&self, of: &abi::ReadIn, plus: bool) -> Result<(), Refusal> {
         let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
-        let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus };
+        let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus, last: 0 };
+        let Some(cookie) = self.cookie(of.offset) else {
+            // Of which promise it was nobody can tell any more.
+            self.on.notifier.inode_data(self.fid()?);
+            let _ = self.parts(&[]);
+            return Ok(());
+        };
         self.push_dots(&mut block, of.offset);
-        let cookie = of.offset.saturating_sub(OFFSET_OF_FIRST);
-        let listing = self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
+        let (listing, end_offset) = self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
         let fitting = self.fitting(&block, &listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
@@ -95,6 +111,9 @@ impl Task<'_> {
             for entry in shown {
                 push_entry(&mut block, &self.on.nodes, entry, (names, still));
             }
+            if listing.end && fitting == listing.entries.len() {
+                block.end_at(end_offset);
+            }
             self.parts(&[IoSlice::new(&block.bytes)])
         });
         if sent.is_err() {
@@ -103,8 +122,8 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A page of the listing under way, or of a new one.
-    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<Listing, Refusal> {
+    /// A page of the listing under way, or of a new one; and the offset behind its last entry, if this is the page.
+    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<(Listing, u64), Refusal> {
         let (dir, reader) = (self.fid()?, (self.header.nodeid, self.header.pid));
         let known = if offset == 0 { None } else { self.on.listings.find(reader) };
         let under_way = match known {
@@ -123,22 +142,39 @@ impl Task<'_> {
         if !may_stay {
             self.on.listings.spoil(reader);
         }
-        if offset != 0 && !(may_stay && under_way.since == Some(self.on.notifier.breaks())) {
+        let breaks = self.on.notifier.breaks();
+        let of_one_promise =
+            may_stay && under_way.since == Some(breaks) && !self.on.listings.others_lag(reader, breaks);
+        if offset != 0 && !of_one_promise {
             self.on.notifier.inode_data(dir);
         }
-        if page.entries.is_empty()
-            && page.end
-            && let Some(handle) = self.on.listings.end(reader)
-        {
-            self.venus().releasedir(handle);
+        match page.entries.last() {
+            Some(last) => self.on.listings.comes_to(reader, last.cookie),
+            None if page.end && offset >= OFFSET_OF_FIRST => {
+                let handle = self.on.listings.end(reader);
+                handle.into_iter().for_each(|handle| self.venus().releasedir(handle));
+            }
+            None => {}
         }
-        Ok(page)
+        Ok((page, under_way.end_offset()))
+    }
+
+    /// Where a reader goes on; `None`: at the end of a listing that is forgotten, or that was another reader's.
+    fn cookie(&self, offset: u64) -> Option<u64> {
+        let known = self.on.listings.find((self.header.nodeid, self.header.pid));
+        match known {
+            Some(listing) if offset == listing.end_offset() => Some(listing.last),
+            _ => (!listings::is_end(offset)).then(|| offset.saturating_sub(OFFSET_OF_FIRST)),
+        }
     }
 
     fn begin_listing(&self, dir: Fid, reader: listings::Reader, first: bool) -> Result<listings::Listing, Refusal> {
         let seen = self.on.notifier.breaks();
         let handle = self.venus().opendir(&self.request(), dir)?;
-        let listing = listings::Listing { handle, since: first.then_some(seen), seen };
+        let listing = {
+            let (since, serial) = (first.then_some(seen), self.on.listings.serial());
+            listings::Listing { handle, since, seen, serial, last: 0 }
+        };
         let gone = self.on.listings.begin(reader, listing);
         gone.into_iter().for_each(|handle| self.venus().releasedir(handle));
         Ok(listing)
@@ -197,7 +233,7 @@ mod tests {
 
     #[test]
     fn entries_are_padded_to_eight_bytes() {
-        let mut block = Block { bytes: Vec::new(), bytes_max: 72, plus: false };
+        let mut block = Block { bytes: Vec::new(), bytes_max: 72, plus: false, last: 0 };
         block.push(&abi::EntryOut::default(), 5, 1, DIRECTORY_KIND, b"name");
         assert_eq!(block.bytes.len(), 32);
         assert_eq!(&block.bytes[16..28], b"\x04\0\0\0\x04\0\0\0name");

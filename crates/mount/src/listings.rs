@@ -4,21 +4,32 @@
 //! again without asking. It drops that when it changes the directory itself, and when it is told to. So a listing lives here from
 //! its first page to the empty one that ends it, found again by who reads it; those that nobody ends make room for others.
 //!
-//! What the kernel keeps must come from one promise. A break tells it to drop the directory's pages, but a first page may be on
-//! its way from the requester into the cache just then, and would stay as the beginning of what is kept. The reader's next request
-//! shows that it arrived: so a later page of a listing that saw a break (or was answered without a promise once) has the pages dropped
-//! again, and what is kept then has no beginning, which the kernel notices. A reader that never asks again leaves a beginning behind
-//! that the kernel refuses by the directory's new `mtime`.
+//! What the kernel keeps must come from one promise. A break tells it to drop the directory's pages, but a page may be on its way from the
+//! requester into the cache just then, and would stay there as the beginning of what is kept. The reader's next request shows that it arrived: so a
+//! later page of a listing that saw a break (or was answered without a promise once) has the pages dropped again, and what is kept then has no
+//! beginning, which the kernel notices. Until then nobody else may complete what that beginning began. The kernel joins what several readers bring
+//! where the offsets fit, so:
+//! - the last entry of each listing has an offset of its own ([`Listing::end_offset`]), which fits nobody else's end: a directory of one page is
+//!   completed by whose page is kept, or by nobody;
+//! - while another reader of the directory may have a page from before a break on its way, no later page leaves anything in the cache. That
+//!   page arrived before who went on from it could ask for the end. Who never asks again (`ls | head`) is waited for as long as a
+//!   thread may be kept from running.
 //!
 //! The *names* of a page are one break behind in the same way: the kernel takes them in under the epoch that it finds then, not under that of its question. So
 //! where there was a break since the page before, names are ended once more. What is left is the last page of who stops before the end, and
 //! the moment until the reader goes on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use venus::DirHandle;
 
 /// More than programs list at once. Who loses a place lists on with a new one, only without what was fetched ahead.
 const LISTINGS_MAX: usize = 64;
+
+/// Longer than a reply is on its way into the kernel's cache, on a machine that has much to do.
+const ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Who lists what: the directory's node, and the thread.
 pub type Reader = (u64, u32);
@@ -32,48 +43,95 @@ pub struct Listing {
     pub since: Option<u64>,
     /// How many there had been when it was last asked for a page.
     pub seen: u64,
+    /// Tells its end from that of all others.
+    pub serial: u64,
+    /// Venus's cookie of the last entry that was fetched for it.
+    pub last: u64,
+}
+
+/// Set in the offset behind the last entry of a listing; cookies do not have it.
+const END: u64 = 1 << 62;
+
+impl Listing {
+    /// The offset behind the last entry.
+    pub fn end_offset(&self) -> u64 {
+        END | self.serial
+    }
+}
+
+/// Whether an offset is that behind the last entry of some listing.
+pub fn is_end(offset: u64) -> bool {
+    offset & END != 0
 }
 
 /// All of them, the oldest first.
 #[derive(Default)]
-pub struct Listings(Mutex<Vec<(Reader, Listing)>>);
+pub struct Listings {
+    places: Mutex<Vec<Place>>,
+    begun: AtomicU64,
+}
+
+/// Who has which listing, and since when a page of it is on its way.
+type Place = (Reader, Listing, Instant);
 
 impl Listings {
+    /// A number for a new listing, which no other has.
+    pub fn serial(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) & (END - 1)
+    }
+
     /// The listing that this reader goes on with.
     pub fn find(&self, reader: Reader) -> Option<Listing> {
-        self.0.lock().iter().find(|(who, _)| *who == reader).map(|(_, listing)| *listing)
+        self.places.lock().iter().find(|(who, ..)| *who == reader).map(|(_, listing, _)| *listing)
     }
 
     /// This reader begins. Returns the handles that are no more used.
     pub fn begin(&self, reader: Reader, listing: Listing) -> Vec<DirHandle> {
-        let mut listings = self.0.lock();
+        let mut listings = self.places.lock();
         let mut gone: Vec<DirHandle> =
-            listings.extract_if(.., |(who, _)| *who == reader).map(|(_, old)| old.handle).collect();
+            listings.extract_if(.., |(who, ..)| *who == reader).map(|(_, old, _)| old.handle).collect();
         if listings.len() == LISTINGS_MAX {
             gone.push(listings.remove(0).1.handle);
         }
-        listings.push((reader, listing));
+        listings.push((reader, listing, Instant::now()));
         gone
     }
 
     /// This reader asks for its next page, after so many breaks; whether there were any since the last.
     pub fn goes_on(&self, reader: Reader, breaks: u64) -> bool {
-        let mut listings = self.0.lock();
-        let mine = listings.iter_mut().find(|(who, _)| *who == reader);
-        mine.is_some_and(|(_, listing)| std::mem::replace(&mut listing.seen, breaks) != breaks)
+        let mut listings = self.places.lock();
+        let mine = listings.iter_mut().find(|(who, ..)| *who == reader);
+        mine.is_some_and(|(_, listing, asked)| {
+            *asked = Instant::now();
+            std::mem::replace(&mut listing.seen, breaks) != breaks
+        })
+    }
+
+    /// Whether a page that another reader of this directory asked for before the last break may still be on its way.
+    pub fn others_lag(&self, reader: Reader, breaks: u64) -> bool {
+        self.places.lock().iter().any(|(who, listing, asked)| {
+            who.0 == reader.0 && *who != reader && listing.seen != breaks && asked.elapsed() < ARRIVAL
+        })
     }
 
     /// The kernel is to keep nothing of this reader's listing.
     pub fn spoil(&self, reader: Reader) {
-        let mut listings = self.0.lock();
-        let mine = listings.iter_mut().filter(|(who, _)| *who == reader);
-        mine.for_each(|(_, listing)| listing.since = None);
+        let mut listings = self.places.lock();
+        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
+        mine.for_each(|(_, listing, _)| listing.since = None);
+    }
+
+    /// This reader is shown entries up to that with this cookie.
+    pub fn comes_to(&self, reader: Reader, last: u64) {
+        let mut listings = self.places.lock();
+        let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
+        mine.for_each(|(_, listing, _)| listing.last = last);
     }
 
     /// This reader is through. Returns the handle.
     pub fn end(&self, reader: Reader) -> Option<DirHandle> {
-        let mut listings = self.0.lock();
-        let at = listings.iter().position(|(who, _)| *who == reader)?;
+        let mut listings = self.places.lock();
+        let at = listings.iter().position(|(who, ..)| *who == reader)?;
         Some(listings.remove(at).1.handle)
     }
 }
@@ -83,7 +141,7 @@ mod tests {
     use super::*;
 
     fn listing(handle: u64) -> Listing {
-        Listing { handle: DirHandle(handle), since: Some(7), seen: 7 }
+        Listing { handle: DirHandle(handle), since: Some(7), seen: 7, serial: handle, last: 0 }
     }
 
     #[test]
@@ -93,6 +151,22 @@ mod tests {
         listings.begin((1, 100), listing(1));
         assert_eq!([7, 8, 8, 10].map(|breaks| listings.goes_on((1, 100), breaks)), [false, true, false, true]);
         assert_eq!(listings.find((1, 100)).unwrap().since, Some(7));
+    }
+
+    #[test]
+    fn who_asked_before_a_break_lags_until_he_asks_again() {
+        let listings = Listings::default();
+        listings.begin((1, 100), listing(1));
+        listings.begin((1, 101), Listing { seen: 8, ..listing(2) });
+        assert!(!listings.others_lag((1, 101), 7), "no break");
+        assert!(listings.others_lag((1, 101), 8));
+        assert!(!listings.others_lag((2, 101), 8), "another directory");
+        assert!(!listings.others_lag((1, 100), 8), "himself alone");
+        listings.goes_on((1, 100), 8);
+        assert!(!listings.others_lag((1, 101), 8));
+        listings.begin((1, 100), listing(3));
+        listings.end((1, 100));
+        assert!(!listings.others_lag((1, 101), 8), "through");
     }
 
     #[test]
