@@ -277,7 +277,7 @@ impl Dispatch {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        let running = self.interrupts.running(header.unique, header.opcode == opcode::SETLKW);
+        let running = self.interrupts.running(header.unique, header.pid, header.opcode == opcode::SETLKW);
         let caller = Caller { uid: header.uid, gid: header.gid, groups: None, who: types::Who::NAMED };
         let groups = move || groups::of_process(header.pid);
         let task = Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };

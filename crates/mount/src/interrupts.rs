@@ -5,28 +5,64 @@
 //! request is noted. One that comes late (its request is answered) is remembered too, in vain: request numbers never
 //! come again, so it is harmless, and only the newest few are kept.
 //!
+//! What is waited for other applications (a lock) is given up for any signal. Everything else only where [`crate::signals`] says so; as the kernel
+//! tells of a thread's first signal alone, a thread of ours looks at those again that went on, as long as there are any.
+//!
 //! When the connection ends (a forced unmount), nobody interrupts any more, and nobody is left who would let go of a lock:
 //! whatever waits for other applications is interrupted then.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use client::Cancel;
 use parking_lot::Mutex;
 
+use crate::signals::{self, Wish};
+
 /// More requests than this are never between their reading and their noting.
 const EARLY_MAX: usize = 1024;
+
+/// How long a process that is killed while its request goes on may have to wait for us to see it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct State {
     running: HashMap<u64, Running>,
     early: VecDeque<u64>,
     ended: bool,
+    /// A thread looks at those that went on.
+    watched: bool,
 }
 
 struct Running {
     cancel: Cancel,
     /// For other applications.
     waits: bool,
+    /// Who asks.
+    thread: u32,
+    /// When the kernel wanted it back.
+    wanted: Option<Instant>,
+}
+
+impl Running {
+    /// It is given up, if the signals of who asks want that.
+    fn weigh(&self) {
+        let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
+        let given_up = self.waits
+            || match signals::of_thread(self.thread) {
+                Wish::Die => true,
+                Wish::End => since >= signals::PATIENCE,
+                Wish::GoOn => false,
+            };
+        if given_up {
+            self.cancel.cancel();
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.wanted.is_some() && !self.cancel.is_cancelled()
+    }
 }
 
 /// The requests under way.
@@ -34,32 +70,63 @@ struct Running {
 pub struct Interrupts(Mutex<State>);
 
 impl Interrupts {
-    /// Notes request `unique`, which may wait for other applications if it `waits`. The guard ends that.
-    pub fn running(&self, unique: u64, waits: bool) -> RunningGuard<'_> {
+    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`. The guard ends that.
+    pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
         let cancel = Cancel::new();
         let mut state = self.0.lock();
         if waits && state.ended {
             cancel.cancel();
         }
-        if let Some(at) = state.early.iter().position(|early| *early == unique) {
+        let early = state.early.iter().position(|early| *early == unique);
+        let wanted = early.map(|at| {
             state.early.remove(at);
-            cancel.cancel();
+            Instant::now()
+        });
+        state.running.insert(unique, Running { cancel: cancel.clone(), waits, thread, wanted });
+        if wanted.is_some() {
+            self.look(&mut state, unique);
         }
-        state.running.insert(unique, Running { cancel: cancel.clone(), waits });
         RunningGuard { of: self, unique, cancel }
     }
 
     /// The kernel wants `unique` back.
-    pub fn interrupt(&self, unique: u64) {
+    pub fn interrupt(self: &Arc<Self>, unique: u64) {
         let mut state = self.0.lock();
-        if let Some(cancel) = state.running.get(&unique).map(|running| running.cancel.clone()) {
-            drop(state);
-            return cancel.cancel();
+        if let Some(running) = state.running.get_mut(&unique) {
+            running.wanted = Some(Instant::now());
+            return self.look(&mut state, unique);
         }
         if state.early.len() == EARLY_MAX {
             state.early.pop_front();
         }
         state.early.push_back(unique);
+    }
+
+    fn look(self: &Arc<Self>, state: &mut State, unique: u64) {
+        let running = &state.running[&unique];
+        running.weigh();
+        if running.goes_on() && !state.watched {
+            let this = Arc::clone(self);
+            let watch = std::thread::Builder::new().name("mount-signals".into()).spawn(move || this.watch());
+            state.watched = watch.is_ok();
+            if !state.watched {
+                // Nobody would look again: better to give up too much.
+                running.cancel.cancel();
+            }
+        }
+    }
+
+    /// Looks at those that go on, until there are none.
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(LOOK_AGAIN);
+            let mut state = self.0.lock();
+            state.running.values().filter(|running| running.goes_on()).for_each(Running::weigh);
+            state.watched = state.running.values().any(Running::goes_on);
+            if !state.watched {
+                return;
+            }
+        }
     }
 
     /// No interrupt comes any more.
@@ -91,31 +158,49 @@ impl Drop for RunningGuard<'_> {
 mod tests {
     use super::*;
 
+    /// No thread has this number.
+    const GONE: u32 = u32::MAX;
+
+    #[test]
+    fn who_only_has_a_handler_to_run_goes_on() {
+        let interrupts = Arc::new(Interrupts::default());
+        let here = std::process::id();
+        let (status, lock) = (interrupts.running(2, here, false), interrupts.running(4, here, true));
+        interrupts.interrupt(2);
+        interrupts.interrupt(4);
+        assert!(!status.cancel.is_cancelled() && lock.cancel.is_cancelled());
+        assert!(interrupts.0.lock().watched);
+        drop(status);
+        while interrupts.0.lock().watched {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn an_interrupt_finds_its_request_before_and_after_it_is_noted() {
-        let interrupts = Interrupts::default();
-        let first = interrupts.running(2, false);
-        let second = interrupts.running(4, false);
+        let interrupts = Arc::new(Interrupts::default());
+        let first = interrupts.running(2, GONE, false);
+        let second = interrupts.running(4, GONE, false);
         interrupts.interrupt(2);
         assert!(first.cancel.is_cancelled() && !second.cancel.is_cancelled());
         drop(second);
         interrupts.interrupt(6);
-        assert!(interrupts.running(6, false).cancel.is_cancelled(), "came before its request was noted");
-        assert!(!interrupts.running(8, false).cancel.is_cancelled());
+        assert!(interrupts.running(6, GONE, false).cancel.is_cancelled(), "came before its request was noted");
+        assert!(!interrupts.running(8, GONE, false).cancel.is_cancelled());
     }
 
     #[test]
     fn the_end_interrupts_what_waits_for_others_and_nothing_else() {
-        let interrupts = Interrupts::default();
-        let (lock, write) = (interrupts.running(2, true), interrupts.running(4, false));
+        let interrupts = Arc::new(Interrupts::default());
+        let (lock, write) = (interrupts.running(2, GONE, true), interrupts.running(4, GONE, false));
         interrupts.end();
         assert!(lock.cancel.is_cancelled() && !write.cancel.is_cancelled());
-        assert!(interrupts.running(6, true).cancel.is_cancelled(), "came when it was over");
+        assert!(interrupts.running(6, GONE, true).cancel.is_cancelled(), "came when it was over");
     }
 
     #[test]
     fn late_interrupts_do_not_pile_up() {
-        let interrupts = Interrupts::default();
+        let interrupts = Arc::new(Interrupts::default());
         for unique in 0..10_000 {
             interrupts.interrupt(unique);
         }

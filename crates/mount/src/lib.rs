@@ -35,6 +35,7 @@ mod orders;
 mod permits;
 pub mod request;
 mod rings;
+mod signals;
 mod status;
 mod sysname;
 mod virtuals;

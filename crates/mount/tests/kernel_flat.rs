@@ -40,6 +40,8 @@ mod passthrough;
 mod permits;
 #[path = "kernel/servers.rs"]
 mod servers;
+#[path = "kernel/signals.rs"]
+mod signals;
 #[path = "kernel/standing.rs"]
 mod standing;
 #[path = "kernel/sysname.rs"]

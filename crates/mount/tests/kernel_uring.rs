@@ -38,6 +38,8 @@ mod names;
 mod passthrough;
 #[path = "kernel/servers.rs"]
 mod servers;
+#[path = "kernel/signals.rs"]
+mod signals;
 #[path = "kernel/standing.rs"]
 mod standing;
 #[path = "kernel/sysname.rs"]

@@ -27,7 +27,8 @@ impl Helper {
     /// Starts `task` on `file`.
     pub fn start(task: &str, file: &Path) -> Helper {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["helper::helper_process", "--exact", "--nocapture"])
+            // One thread: signals reach the one that works.
+            .args(["helper::helper_process", "--exact", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
             .env(FILE, file)
             .stdin(Stdio::piped())
@@ -112,9 +113,25 @@ fn helper_process() {
             say(if seen.load(Ordering::SeqCst) { "has it after the signal" } else { "has it without a signal" });
             wait_to_go_on();
         }
+        "work through signals" => work_through_signals(Path::new(&file)),
         "map" => map(&open()),
         other => panic!("no task {other}"),
     }
+}
+
+/// Looks at files that nobody has looked at here, which fails with whatever the kernel says; tells in how many rounds there was a signal.
+fn work_through_signals(at: &Path) {
+    let seen = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&seen)).unwrap();
+    let mut signals = 0;
+    say("works");
+    for i in 0..2000 {
+        // Every seventh, so that nobody guesses which is next.
+        let file = at.join((i * 7 % 2000).to_string());
+        rustix::fs::stat(&file).unwrap_or_else(|error| panic!("stat {i}: {error}"));
+        signals += usize::from(seen.swap(false, Ordering::Relaxed));
+    }
+    say(&signals.to_string());
 }
 
 /// Writes through a mapping, and shows what the mapping has when it is asked.

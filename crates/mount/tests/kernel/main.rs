@@ -22,6 +22,7 @@ mod names;
 mod passthrough;
 mod permits;
 mod servers;
+mod signals;
 mod standing;
 mod sysname;
 mod transport;

@@ -1,0 +1,118 @@
+//! Why the kernel wants a request back: what signals wait for the thread that asked.
+//!
+//! An INTERRUPT says that some signal waits, not which one. Programs expect `EINTR` of locks that they wait for, and of nothing else on a
+//! local file system: a timer or the end of a child must not fail a `stat`. So other requests are given up for signals that end the process; and
+//! after a while ([`PATIENCE`]) for those by which somebody asks it to end (Ctrl-C), where it handles them itself. The kernel tells of the first
+//! signal alone, so whoever is not given up is looked at again ([`crate::interrupts`]).
+
+use std::time::Duration;
+
+/// How long a request goes on although somebody wants the process to end, which handles that itself.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the signals of a thread mean for its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It is about to die.
+    Die,
+    /// Somebody wants its process to end, and it has a handler for that.
+    End,
+    /// No more than to run a handler.
+    GoOn,
+}
+
+const HUP: u32 = 1;
+const INT: u32 = 2;
+const QUIT: u32 = 3;
+const KILL: u32 = 9;
+const TERM: u32 = 15;
+const CHLD: u32 = 17;
+const CONT: u32 = 18;
+const STOP: u32 = 19;
+const TSTP: u32 = 20;
+const TTIN: u32 = 21;
+const TTOU: u32 = 22;
+const URG: u32 = 23;
+const WINCH: u32 = 28;
+
+/// Those that end nobody by themselves.
+const HARMLESS: u64 = set(&[CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH]);
+/// Those by which somebody asks a process to end.
+const ASKING: u64 = set(&[HUP, INT, QUIT, TERM]);
+
+const fn set(signals: &[u32]) -> u64 {
+    let (mut all, mut at) = (0, 0);
+    while at < signals.len() {
+        all |= 1 << (signals[at] - 1);
+        at += 1;
+    }
+    all
+}
+
+/// What thread `tid` waits for. One that is gone or hidden counts as dying, as nobody can tell that it is not.
+pub fn of_thread(tid: u32) -> Wish {
+    // 0: the kernel itself, or a process of another pid namespace.
+    if tid == 0 {
+        return Wish::Die;
+    }
+    std::fs::read_to_string(format!("/proc/{tid}/status")).map_or(Wish::Die, |status| parse(&status))
+}
+
+fn parse(status: &str) -> Wish {
+    let signals = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or_default()
+    };
+    let waiting = signals("SigPnd:") | signals("ShdPnd:");
+    if waiting & (1 << (KILL - 1)) != 0 {
+        return Wish::Die;
+    }
+    let heard = waiting & !signals("SigBlk:") & !signals("SigIgn:");
+    let caught = signals("SigCgt:");
+    if heard & !caught & !HARMLESS != 0 {
+        Wish::Die
+    } else if heard & caught & ASKING != 0 {
+        Wish::End
+    } else {
+        Wish::GoOn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(pending: u64, blocked: u64, ignored: u64, caught: u64) -> String {
+        format!(
+            "Name:\tx\nSigQ:\t1/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            0
+        )
+    }
+
+    fn one(signal: u32) -> u64 {
+        1 << (signal - 1)
+    }
+
+    #[test]
+    fn only_what_ends_a_process_gives_its_requests_up() {
+        let alarm = 14;
+        assert_eq!(parse(&status(one(KILL), 0, 0, 0)), Wish::Die);
+        assert_eq!(parse(&status(one(alarm), 0, 0, 0)), Wish::Die, "its default is to end");
+        assert_eq!(parse(&status(one(alarm), 0, 0, one(alarm))), Wish::GoOn);
+        assert_eq!(parse(&status(one(alarm), one(alarm), 0, 0)), Wish::GoOn, "blocked");
+        assert_eq!(parse(&status(one(alarm), 0, one(alarm), 0)), Wish::GoOn, "ignored");
+        assert_eq!(parse(&status(one(CHLD) | one(WINCH), 0, 0, 0)), Wish::GoOn);
+        assert_eq!(parse(&status(one(INT), 0, 0, one(INT))), Wish::End);
+        assert_eq!(parse(&status(one(INT) | one(alarm), 0, 0, one(INT))), Wish::Die);
+        assert_eq!(parse(&status(0, 0, 0, 0)), Wish::GoOn);
+    }
+
+    #[test]
+    fn shared_signals_count_and_who_is_gone_is_given_up() {
+        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\n"), Wish::Die, "terminated");
+        assert_eq!(parse("SigPnd:\t0\nShdPnd:\t4000\nSigCgt:\t4000\n"), Wish::End);
+        assert_eq!(of_thread(0), Wish::Die);
+        assert_eq!(of_thread(u32::MAX), Wish::Die);
+        assert_eq!(of_thread(std::process::id()), Wish::GoOn);
+    }
+}
