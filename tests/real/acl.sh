@@ -66,10 +66,71 @@ check "and all of it" test "$(fs listacl "$home/shut" | tail -n +2)" = "$(fs lis
 check "wrong letters are explained" says "is no right" 1 fs setacl "$home" system:anyuser rx
 check "and a missing half" says "each with its rights" 1 fs setacl "$home" system:anyuser
 check "initial lists too" says "there are no initial lists" 1 fs listacl "$home" -id
-check "a file has its directory's" says "a file has the list of its directory" 1 fs setacl "$home/open/file" system:anyuser rl
+
+check "a file has its directory's" lines "Access list for $home/open/file is that of its directory:
+Normal rights:
+  system:administrators rlidwka
+  system:anyuser rl
+Negative rights:
+  anonymous r" fs listacl "$home/open/file"
+check "and may get its own, which begins so" fs setacl "$home/open/file" system:anyuser write
+check "with what was changed" lines "Access list for $home/open/file is
+Normal rights:
+  system:administrators rlidwka
+  system:anyuser rlidwk
+Negative rights:
+  anonymous r" fs listacl "$home/open/file"
+check "its own in JSON" says '"own":true' 0 fs listacl "$home/open/file" --json
+check "then it decides: to write" as 4001 sh -c "echo more >> '$home/open/file'"
+check "but not to read" says "Permission denied" 1 as 4001 cat "$home/open/file"
+check "nor to remove" says "Permission denied" 1 as 4001 rm "$home/open/file"
+check "what is said of it is the same" says "is lwk" 0 as 4001 "$RIALTO" fs getcalleraccess "$home/open/file"
+check "nobody becomes its administrator by his directory" refused as 4001 "$RIALTO" fs setacl "$home/open/file" system:anyuser all
+check "a negative entry is taken out" fs setacl "$home/open/file" anonymous none -negative
+check "and it is read" as 4001 cat "$home/open/file"
+mkdir "$home/shelf" && fs setacl "$home/shelf" system:anyuser l -clear
+check "it is moved" mv "$home/open/file" "$home/shelf/file"
+check "with its list" as 4001 sh -c "echo moved >> '$home/shelf/file'"
+check "and no other one is" sh -c "echo none > '$home/shelf/none'"
+check "so that stays shut" says "Permission denied" 1 as 4001 cat "$home/shelf/none"
+check "a list is copied to a file" fs copyacl "$home/shelf/file" "$home/shelf/none"
+check "which is open now" as 4001 cat "$home/shelf/none"
+check "a file's list may be a stranger's to administer" fs setacl "$home/shelf/none" system:anyuser rwa
+check "who takes it away" as 4001 "$RIALTO" fs setacl "$home/shelf/none" -inherit
+check "and has nothing then" says "Permission denied" 1 as 4001 cat "$home/shelf/none"
+check "a root's is not taken away so" says "vos setfields" 1 fs setacl "$home" -inherit
+check "a directory's is" fs setacl "$home/shut/below" -inherit
+check "and said whose" says "below is that of the directory above:" 0 fs listacl "$home/shut/below"
+check "an inherited list is cleaned where it is" says "clean that one" 0 fs cleanacl "$home/shut/below"
+
+check "a snapshot" vos snapshot create real.acl before
+check "a file's list is changed after it" fs setacl "$home/shelf/file" system:anyuser none
+check "and counts at once" says "Permission denied" 1 as 4001 cat "$home/shelf/file"
+check "but not there" as 4001 grep -q moved "$home/.snapshots/before/shelf/file"
+check "it is dumped" vos dump real.acl -file "$WORK/acl/dump"
+fs setacl "$home/shelf/file" -inherit
+check "and restored" vos restore -name real.acl2 -file "$WORK/acl/dump"
+second=$WORK/acl/second
+mkdir -p "$second"
+check "mounted" within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume real.acl2 "unix:$CELL/server.sock" "$second"
+check "it has the list that the file had" lines "Access list for $second/shelf/file is
+Normal rights:
+  system:administrators rlidwka" fs listacl "$second/shelf/file"
+check "unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$second"
+check "removed" vos remove real.acl2
+
+# Twelve at once: nobody's change is lost.
+for n in $(seq 1 12); do within 30 "$RIALTO" pts creategroup "many$n" --dir "$CELL" > /dev/null; done
+changes=()
+for n in $(seq 1 12); do fs setacl "$home/open" "many$n" rl & changes+=($!); done
+wait "${changes[@]}"
+check "changes of a list at the same moment are all there" test "$(fs listacl "$home/open" | grep -c '  many')" = 12
 check "attributes say the same" says "give -101 rl" 0 getfattr --only-values -n rialto.acl "$home/open"
 check "and the caller's rights" lines rlidwka getfattr --only-values -n rialto.rights "$home/open"
 check "where mode bits decide there are none" says "vos setfields" 1 fs listacl "$A"
+check "who may administer a file, and neither read nor write it" fs setacl "$home/shelf/none" system:anyuser a -clear
+check "does so" as 4001 "$RIALTO" fs setacl "$home/shelf/none" anonymous r
+check "and sees it" says "anonymous r" 0 as 4001 "$RIALTO" fs listacl "$home/shelf/none"
 check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 check "and goes" vos remove real.acl
 finish

@@ -126,6 +126,7 @@ fn status() -> types::Status {
         kind: types::Kind::File,
         mode: 0o644,
         by_list: false,
+        own_list: false,
         uid: 0,
         gid: 0,
         links: 1,

@@ -60,6 +60,7 @@ pub fn status() -> impl Strategy<Value = Status> {
         kind,
         mode,
         by_list: narrow[0] % 2 == 1,
+        own_list: narrow[0] % 4 == 3,
         uid: narrow[0],
         gid: narrow[1],
         links: narrow[2],
@@ -461,7 +462,11 @@ fn file_calls() -> impl Strategy<Value = Call> {
         fid().prop_map(|fid| Call::VolumeStatus { fid }),
         (fid(), any::<u64>(), any::<u64>()).prop_map(|(fid, bytes, files)| Call::SetQuota { fid, bytes, files }),
         fid().prop_map(|fid| Call::GetAcl { fid }),
-        (fid(), of(bytes(1000))).prop_map(|(fid, list)| Call::SetAcl { fid, list }),
+        (fid(), of(bytes(1000)), of(any::<[u8; 32]>())).prop_map(|(fid, list, instead_of)| Call::SetAcl {
+            fid,
+            list,
+            instead_of
+        }),
         fid().prop_map(|fid| Call::Rights { fid }),
         fid().prop_map(|fid| Call::Commit { fid }),
         fid().prop_map(|fid| Call::CommitVolume { fid }),

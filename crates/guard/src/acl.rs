@@ -1,4 +1,4 @@
-//! A list of who may do what with a directory.
+//! A list of who may do what with a directory, or with a single file.
 //!
 //! Positive entries give, negative ones take, whatever their order: what somebody has is the union of what all of his numbers are given less the
 //! union of what any of them is denied. As stored: a version, the two counts, then number and rights of each entry, all little-endian, each part sorted by
@@ -8,6 +8,7 @@ use std::fmt;
 
 use types::PrincipalId;
 
+use crate::token::sha256;
 use crate::{Cps, Rights};
 
 pub use types::limits::ACL_BYTES_MAX;
@@ -112,6 +113,11 @@ impl Acl {
 
     fn encoded_bytes(&self) -> usize {
         HEAD_BYTES + (self.positive.len() + self.negative.len()) * ENTRY_BYTES
+    }
+
+    /// SHA-256 of it as stored: who changes a list says by this which one he saw.
+    pub fn sum(&self) -> [u8; 32] {
+        sha256(&self.encode())
     }
 
     /// As stored.

@@ -64,6 +64,12 @@ impl Rights {
         Rights(self.0 & !other.0)
     }
 
+    /// Those that the list of a single file decides: `r`, `w`, `k`, `a`, and what is for applications. The others are a directory's to give.
+    #[must_use]
+    pub const fn of_file(self) -> Rights {
+        self.without(Rights::LOOKUP).without(Rights::INSERT).without(Rights::DELETE)
+    }
+
     /// Whether each bit has a meaning.
     pub const fn is_known(self) -> bool {
         self.0 & !Rights::KNOWN.0 == 0

@@ -226,7 +226,7 @@ fn proved(token: &[u8], binding: &Binding) -> Vec<u8> {
     [PROOF, &sha256(token), binding].concat()
 }
 
-fn sha256(bytes: &[u8]) -> [u8; 32] {
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 

@@ -77,6 +77,7 @@ impl Tree {
             kind,
             mode,
             by_list: false,
+            own_list: false,
             uid: ask.caller.uid,
             gid,
             links: if kind == Kind::Directory { 2 } else { 1 },

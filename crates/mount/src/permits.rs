@@ -76,7 +76,7 @@ impl Task<'_> {
         }
         let is_directory = status.kind == Kind::Directory;
         if let Some((dir, stamp)) = found.filter(|_| !is_directory && status.links == 1) {
-            self.venus().ruled_by(status.fid, dir, stamp);
+            self.venus().ruled_by(&status, dir, stamp);
         }
         let owner = if status.uid == 0 {
             // The kernel does not ask what it may do.
@@ -154,6 +154,7 @@ mod tests {
             kind,
             mode,
             by_list: true,
+            own_list: false,
             uid: 7,
             gid: 7,
             links: 1,

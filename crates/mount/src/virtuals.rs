@@ -7,7 +7,9 @@
 //! | `rialto.about` | JSON: the volume, its use, and where it is | | |
 //! | `rialto.cell` | the cell's name | | |
 //! | `rialto.servers` | JSON: the cell's servers, and which is asked first; `rialto.servers:check`: each is asked whether it is there | | |
-//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | of a directory: its own; of a volume's root: lists decide from now on | it has that of the directory above; a root: mode bits decide |
+//! | `rialto.acl` | the access list that decides, a line an entry: `give NUMBER RIGHTS`, `deny NUMBER RIGHTS` | its own; of a volume's root: lists decide from now on | it has that of its directory, or of the directory above; a root: mode bits decide |
+//! | `rialto.acl:SUM` | | the same where the list with this sum (`Acl::sum`, in hexadecimal) decides, otherwise ECANCELED | |
+//! | `rialto.acl:of` | the fid whose list that is, as `rialto.fid` | | |
 //! | `rialto.who:WHO` | the number of the user or group with this name, or the name of that with this number | | |
 //! | `rialto.rights` | what who asks may do, in letters | | |
 //! | `rialto.quota` | bytes and files that the volume may hold; 0: no limit | the same, by the superuser | |
@@ -18,19 +20,24 @@
 //! | `rialto.find:TARGET` | JSON, as `rialto.about`: what a mount point with this target would lead to | | |
 //! | `rialto.do:ORDER` | carries an order out, and says nothing (`orders.rs`) | | |
 //!
+//! Those of access lists, `rialto.fid` and `rialto.who` are there under `system.rialto.` too. For those the kernel asks nobody's permission, and the server alone
+//! judges: who administers a file may have neither `r` nor `w` for it, which the kernel wants for every other attribute.
+//!
 //! They are in no list of attributes: who copies a file's attributes must not copy these.
 
 use bytes::Bytes;
 use guard::Acl;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use types::{Caller, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
-use venus::{About, Found, Request, Volumes};
+use types::{Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
+use venus::{About, Error, Found, Request, Volumes};
 
 use crate::dispatch::{Refusal, Task};
 use crate::orders::Order;
 
 const PREFIX: &[u8] = b"rialto.";
+/// Where the kernel asks nobody's permission.
+const OPEN_PREFIX: &[u8] = b"system.rialto.";
 
 /// One of them.
 pub(crate) enum Virtual {
@@ -41,6 +48,10 @@ pub(crate) enum Virtual {
     /// Whether each is asked.
     Servers(bool),
     Acl,
+    /// Whose list decides.
+    AclOf,
+    /// The list, instead of the one with this sum.
+    AclInstead([u8; 32]),
     Rights,
     Who(String),
     Quota,
@@ -58,7 +69,11 @@ impl Virtual {
     /// # Errors
     /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
     pub fn of(name: &[u8]) -> Option<Result<Virtual, Refusal>> {
-        Some(parse(name.strip_prefix(PREFIX)?))
+        let door = name.strip_prefix(OPEN_PREFIX).filter(|rest| {
+            let word = rest.split(|byte| *byte == b':').next().unwrap_or_default();
+            [&b"acl"[..], b"fid", b"rights", b"who"].contains(&word)
+        });
+        Some(parse(door.or_else(|| name.strip_prefix(PREFIX))?))
     }
 }
 
@@ -75,6 +90,8 @@ fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
         (b"servers", None) => Virtual::Servers(false),
         (b"servers", Some(b"check")) => Virtual::Servers(true),
         (b"acl", None) => Virtual::Acl,
+        (b"acl", Some(b"of")) => Virtual::AclOf,
+        (b"acl", Some(seen)) => Virtual::AclInstead(sum(seen).ok_or(Errno::INVAL)?),
         (b"rights", None) => Virtual::Rights,
         (b"who", Some(who)) => Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?),
         (b"quota", None) => Virtual::Quota,
@@ -98,6 +115,7 @@ impl Task<'_> {
             Virtual::Cell => self.cell()?.into(),
             Virtual::Servers(check) => self.servers(check).to_string().into(),
             Virtual::Acl => venus.acl(&request, fid)?.1.to_string().into(),
+            Virtual::AclOf => venus.acl(&request, fid)?.0.to_string().into(),
             Virtual::Rights => venus.rights(&request, fid)?.0.to_string().into(),
             Virtual::Who(who) => venus.who(&request, &who)?.ok_or(Errno::NODATA)?.into(),
             Virtual::Quota => {
@@ -124,7 +142,7 @@ impl Task<'_> {
                 self.carry_out(fid, &order)?;
                 Bytes::new()
             }
-            Virtual::Move(_) => return Err(Refusal(Errno::NODATA)),
+            Virtual::AclInstead(_) | Virtual::Move(_) => return Err(Refusal(Errno::NODATA)),
         })
     }
 
@@ -184,11 +202,12 @@ impl Task<'_> {
                 self.on.notifier.name_changed(fid, &from);
                 self.on.notifier.name_changed(dir, &to);
             }
-            Virtual::Acl => {
-                let text = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
-                let list = Acl::parse(text).map_err(|_| Errno::INVAL)?;
-                self.venus().set_acl(&request, fid, Some(&list))?;
-            }
+            Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
+            Virtual::AclInstead(seen) => match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
+                // The kernel makes EOPNOTSUPP of EAGAIN.
+                Err(Error::Fault(Fault::Conflict)) => return Err(Refusal(Errno::CANCELED)),
+                done => done?,
+            },
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
                 self.venus().set_quota(&request, fid, bytes, files)?;
@@ -218,7 +237,7 @@ impl Task<'_> {
         let name = match wanted {
             Virtual::Mount(name) => name,
             Virtual::Acl => {
-                self.venus().set_acl(&self.request(), dir, None)?;
+                self.venus().set_acl(&self.request(), dir, None, None)?;
                 self.done();
                 return Ok(());
             }
@@ -229,6 +248,23 @@ impl Task<'_> {
         self.done();
         Ok(())
     }
+}
+
+/// An access list.
+fn list(text: &[u8]) -> Result<Acl, Refusal> {
+    let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
+    Ok(Acl::parse(text).map_err(|_| Errno::INVAL)?)
+}
+
+/// 64 hexadecimal digits.
+fn sum(text: &[u8]) -> Option<[u8; 32]> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 64)?;
+    let mut sum = [0; 32];
+    for (at, byte) in sum.iter_mut().enumerate() {
+        let digits = text.get(2 * at..2 * at + 2)?;
+        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
+    }
+    Some(sum)
 }
 
 /// `BYTES FILES`.
@@ -283,6 +319,9 @@ mod tests {
             b"rialto.servers",
             b"rialto.servers:check",
             b"rialto.sysname",
+            b"rialto.acl",
+            b"rialto.acl:of",
+            b"rialto.acl:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
             b"rialto.do:sysname:a b",
             rank.as_bytes(),
             b"rialto.mount:a:b",
@@ -291,11 +330,18 @@ mod tests {
         ] {
             assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
         }
+        assert_eq!(refused(b"system.rialto.acl:of"), None);
+        assert!(Virtual::of(b"system.rialto.quota").is_none() && Virtual::of(b"system.rialto.login").is_none());
         for absent in [&b"rialto."[..], b"rialto.fid:", b"rialto.mount", b"rialto.other", b"rialto.do:other"] {
             assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
         }
         assert_eq!(refused(b"rialto.do:rank:7:5"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
+        let tail = "1".repeat(62);
+        for bad in ["", "of ", "11", &"1".repeat(65), &format!("+1{tail}"), &format!("g1{tail}"), &format!("é{tail}")]
+        {
+            assert_eq!(refused(format!("rialto.acl:{bad}").as_bytes()), Some(Errno::INVAL), "{bad}");
+        }
     }
 }

@@ -42,10 +42,10 @@ impl Task<'_> {
         if let Some(wanted) = Login::of(name) {
             return self.set_login(wanted, value);
         }
-        check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {
             return self.set_virtual(wanted?, value);
         }
+        check_name(name)?;
         let mode = match of.flags {
             0 => XattrMode::Either,
             XATTR_CREATE => XattrMode::Create,
@@ -65,11 +65,11 @@ impl Task<'_> {
             let value = self.login_value(wanted)?;
             return self.sized(size, &value);
         }
-        check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {
             let value = self.virtual_value(wanted?)?;
             return self.sized(size, &value);
         }
+        check_name(name)?;
         let value = self.venus().getxattr(&self.request(), self.fid()?, name)?;
         self.sized(size, &value)
     }
@@ -85,10 +85,10 @@ impl Task<'_> {
     }
 
     pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), Refusal> {
-        check_name(name)?;
         if let Some(wanted) = Virtual::of(name) {
             return self.remove_virtual(wanted?);
         }
+        check_name(name)?;
         self.venus().removexattr(&self.request(), self.fid()?, name)?;
         self.done();
         Ok(())

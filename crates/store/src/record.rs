@@ -238,6 +238,7 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
         kind,
         mode: fields.u16()?,
         by_list: false,
+        own_list: false,
         uid: fields.u32()?,
         gid: fields.u32()?,
         links: fields.u32()?,

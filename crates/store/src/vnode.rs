@@ -64,6 +64,7 @@ impl Vnode {
             kind,
             mode,
             by_list: false,
+            own_list: false,
             uid,
             gid,
             links: if directory { 2 } else { 1 },

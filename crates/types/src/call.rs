@@ -226,9 +226,10 @@ pub enum Call {
     VolumeStatus { fid: Fid },
     /// The access list that decides for this file or directory. Answer: `Acl`.
     GetAcl { fid: Fid },
-    /// The directory's own list, as stored; `None`: it has that of the directory above from now on. The first list of a volume's root makes lists decide in the
-    /// volume, and without one mode bits do; that is the administrators' to change. Answer: `Done`.
-    SetAcl { fid: Fid, list: Option<Bytes> },
+    /// Its own list, as stored; `None`: it has that of its directory, or of the directory above, from now on. The first list of a volume's root makes lists
+    /// decide in the volume, and without one mode bits do; that is the administrators' to change. `instead_of`: only if the list that decides now has this
+    /// sum (SHA-256 of it as stored), otherwise `Conflict`. Answer: `Done`.
+    SetAcl { fid: Fid, list: Option<Bytes>, instead_of: Option<[u8; 32]> },
     /// What the caller may do with this file or directory. Promises [`Fid::rights`] of the volume. Answer: `Rights`.
     Rights { fid: Fid },
     /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.

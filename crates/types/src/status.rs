@@ -57,6 +57,8 @@ pub struct Status {
     pub mode: u16,
     /// Access lists decide in this volume, and not the mode bits alone (`docs/access.md`). No part of a file's record: the service says so of its volume.
     pub by_list: bool,
+    /// And this file has a list of its own, instead of its directory's: what it says of files decides for it. Of files alone, and only where lists decide.
+    pub own_list: bool,
     /// Owner.
     pub uid: u32,
     /// Group.

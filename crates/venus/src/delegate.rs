@@ -301,6 +301,7 @@ fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp
         mode,
         // Nothing is delegated in a volume where lists decide.
         by_list: false,
+        own_list: false,
         uid,
         gid,
         links: if directory { 2 } else { 1 },

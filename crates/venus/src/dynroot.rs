@@ -412,6 +412,7 @@ impl State {
             kind,
             mode: 0o755,
             by_list: false,
+            own_list: false,
             uid: 0,
             gid: 0,
             links: 1,

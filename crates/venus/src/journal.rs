@@ -340,6 +340,7 @@ mod tests {
             kind,
             mode: 0o644,
             by_list: false,
+            own_list: false,
             uid: 0,
             gid: 0,
             links: 1,

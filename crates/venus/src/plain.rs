@@ -27,6 +27,7 @@ pub(crate) struct Plain {
     pub valid: bool,
     pub bare: bool,
     by_list: bool,
+    own_list: bool,
     /// All blocks of this data version are known.
     pub is_known: bool,
 }
@@ -60,6 +61,7 @@ impl Plain {
             touched: 0,
             mode: status.mode,
             by_list: status.by_list,
+            own_list: status.own_list,
             kind: status.kind,
             valid: false,
             bare: false,
@@ -75,6 +77,7 @@ impl Plain {
             kind: self.kind,
             mode: self.mode,
             by_list: self.by_list,
+            own_list: self.own_list,
             uid: self.uid,
             gid: self.gid,
             links: self.links,

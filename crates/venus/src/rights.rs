@@ -1,6 +1,6 @@
 //! What users of this machine may do in a volume where access lists decide.
 //!
-//! Rights are a directory's, and those of the files in it. They are asked for once for each directory and user, and hold while everything else that is known of
+//! Rights are a directory's, and those of the files in it that have no list of their own, as their status says. They are asked for once for each directory and user, and hold while everything else that is known of
 //! the directory holds and the server has not broken what it promised about rights in the volume ([`Fid::rights`]): it does when any list changes, when anything
 //! moves to another directory, and when somebody becomes a member of a group or ceases to be one. Then all of them are forgotten, and the kernel forgets what it
 //! made of them.
@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use guard::{Acl, Rights};
-use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall};
+use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall, Status};
 
 use crate::shared::Core;
 use crate::{Error, Request, Stamp, Venus};
@@ -68,11 +68,11 @@ impl KnownRights {
         known.push((uid, rights));
     }
 
-    fn rule(&mut self, fid: Fid, dir: Fid) {
+    fn rule(&mut self, fid: Fid, by: Fid) {
         if self.ruled.len() >= KNOWN_MAX {
             self.ruled.clear();
         }
-        self.ruled.insert(fid, dir);
+        self.ruled.insert(fid, by);
     }
 }
 
@@ -85,11 +85,12 @@ impl Venus {
         self.core.rights(request, fid)
     }
 
-    /// A file without a list of its own was just found in `dir`, by an answer of that time.
-    pub fn ruled_by(&self, fid: Fid, dir: Fid, stamp: Stamp) {
+    /// A file with one name was just found in `dir`, by an answer of that time.
+    pub fn ruled_by(&self, status: &Status, dir: Fid, stamp: Stamp) {
+        let (fid, by) = (status.fid, if status.own_list { status.fid } else { dir });
         let mut tables = self.core.tables.lock();
         if self.core.stamp() == stamp {
-            tables.rights.rule(fid, dir);
+            tables.rights.rule(fid, by);
         }
     }
 
@@ -142,13 +143,19 @@ impl Venus {
         }
     }
 
-    /// Gives a directory this list, or takes its own away.
+    /// Gives a directory or file this list, or takes its own away; `instead_of`: where the list with this sum decides.
     ///
     /// # Errors
-    /// As the service says.
-    pub fn set_acl(&self, request: &Request<'_>, fid: Fid, list: Option<&Acl>) -> Result<(), Error> {
+    /// `Conflict`: another one does; as the service says.
+    pub fn set_acl(
+        &self,
+        request: &Request<'_>,
+        fid: Fid,
+        list: Option<&Acl>,
+        instead_of: Option<[u8; 32]>,
+    ) -> Result<(), Error> {
         let list = list.map(|list| list.encode().into());
-        match self.core.call(request, Call::SetAcl { fid, list })? {
+        match self.core.call(request, Call::SetAcl { fid, list, instead_of })? {
             Answer::Done => Ok(()),
             _ => Err(Error::Protocol),
         }
@@ -175,7 +182,7 @@ impl Core {
         // Who logged in or out meanwhile was asked about as somebody else.
         let same = tables.rights.logins == logins;
         if same && holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
-            if of != fid {
+            if !fid.vnode.is_directory() {
                 tables.rights.rule(fid, of);
             }
             tables.rights.insert(of, uid, rights);

@@ -45,6 +45,7 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
         kind,
         mode,
         by_list: false,
+        own_list: false,
         uid: 0,
         gid: 0,
         links,

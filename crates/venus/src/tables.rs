@@ -347,6 +347,7 @@ mod tests {
             kind: if vnode % 2 == 1 { types::Kind::Directory } else { types::Kind::File },
             mode: 0o644,
             by_list: false,
+            own_list: false,
             uid: 0,
             gid: 0,
             links: 1,

@@ -55,13 +55,13 @@ fn rig(clients: usize) -> Rig {
     let mut rig = Rig::new(Ground::memory(), clients);
     rig.vice().set_principals(Arc::new(Known));
     let root = rig.root();
-    let call = Call::SetAcl { fid: root, list: list(&[(EVERYBODY, "l")], &[]) };
+    let call = Call::SetAcl { fid: root, list: list(&[(EVERYBODY, "l")], &[]), instead_of: None };
     assert_eq!(rig.call(0, &Caller::ROOT, call), Ok(Answer::Done));
     rig
 }
 
 fn set(rig: &mut Rig, caller: &Caller, fid: Fid, given: Entries<'_>) -> Result<Answer, Fault> {
-    rig.call(0, caller, Call::SetAcl { fid, list: list(given, &[]) })
+    rig.call(0, caller, Call::SetAcl { fid, list: list(given, &[]), instead_of: None })
 }
 
 fn rights(rig: &mut Rig, who: usize, caller: &Caller, fid: Fid) -> String {
@@ -72,7 +72,15 @@ fn rights(rig: &mut Rig, who: usize, caller: &Caller, fid: Fid) -> String {
 }
 
 /// What a call needs, as the table of the documentation has it; any of the words, each letter of it. `$`: and the file is the caller's.
-type Row = (&'static [&'static str], Call);
+type Row = (&'static [&'static str], On, Call);
+
+/// Whose list is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    Dir,
+    /// Its own, if it has one, but for `l`.
+    File,
+}
 
 struct Scene {
     dir: Fid,
@@ -95,33 +103,36 @@ fn rows(scene: &Scene) -> Vec<Row> {
     };
     let make = |at: &str, kind| Call::Make { dir, name: name(at), kind, mode: 0o644, how: CreateHow::Guarded };
     vec![
-        (&["l"], Call::Lookup { dir, name: name("file") }),
-        (&["l"], Call::ReadDir { dir, cookie: 0, bytes_max: 9000, plus: true }),
-        (&["l"], Call::GetStatus { fid: file }),
-        (&["l"], Call::ReadLink { fid: link }),
-        (&["l"], Call::XattrList { fid: file }),
-        (&["l"], Call::GetAcl { fid: file }),
-        (&["r"], Call::Read { fid: file, offset: 0, length: 10 }),
-        (&["r"], Call::ReadSums { fid: file, first: 0, count: 1 }),
-        (&["r"], Call::XattrGet { fid: file, name: attribute() }),
-        (&["w", "i$"], write(file, Some(0), b"x")),
+        (&["l"], On::Dir, Call::Lookup { dir, name: name("file") }),
+        (&["l"], On::Dir, Call::ReadDir { dir, cookie: 0, bytes_max: 9000, plus: true }),
+        (&["l"], On::File, Call::GetStatus { fid: file }),
+        (&["l"], On::Dir, Call::ReadLink { fid: link }),
+        (&["l"], On::File, Call::XattrList { fid: file }),
+        (&["l"], On::File, Call::GetAcl { fid: file }),
+        (&["r"], On::File, Call::Read { fid: file, offset: 0, length: 10 }),
+        (&["r"], On::File, Call::ReadSums { fid: file, first: 0, count: 1 }),
+        (&["r"], On::File, Call::XattrGet { fid: file, name: attribute() }),
+        (&["w", "i$"], On::File, write(file, Some(0), b"x")),
         (
             &["w", "i$"],
+            On::File,
             Call::SetStatus { fid: file, change: StatusChange { size: Some(3), ..StatusChange::default() } },
         ),
         (
             &["w", "i$"],
+            On::File,
             Call::XattrSet { fid: file, name: attribute(), value: Bytes::from_static(b"v"), mode: XattrMode::Either },
         ),
-        (&["w", "k", "i$"], lock(LockMode::Shared)),
-        (&["w", "i$"], lock(LockMode::Exclusive)),
-        (&["li"], make("new", NewKind::File)),
-        (&["li"], make("sub", NewKind::Directory)),
-        (&["i"], Call::MakeUnnamed { dir, mode: 0o600 }),
-        (&["li"], Call::Link { fid: file, dir, name: name("second") }),
-        (&["ld"], remove(dir, "goes")),
+        (&["w", "k", "i$"], On::File, lock(LockMode::Shared)),
+        (&["w", "i$"], On::File, lock(LockMode::Exclusive)),
+        (&["li"], On::Dir, make("new", NewKind::File)),
+        (&["li"], On::Dir, make("sub", NewKind::Directory)),
+        (&["i"], On::Dir, Call::MakeUnnamed { dir, mode: 0o600 }),
+        (&["li"], On::Dir, Call::Link { fid: file, dir, name: name("second") }),
+        (&["ld"], On::Dir, remove(dir, "goes")),
         (
             &["lid"],
+            On::Dir,
             Call::Rename {
                 from_dir: dir,
                 from: name("moves"),
@@ -131,8 +142,21 @@ fn rows(scene: &Scene) -> Vec<Row> {
                 hold: false,
             },
         ),
-        (&["a"], Call::SetAcl { fid: dir, list: list(&[(EVERYBODY, "rl")], &[]) }),
+        (&["a"], On::Dir, Call::SetAcl { fid: dir, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None }),
+        (&["a"], On::File, Call::SetAcl { fid: file, list: list(&[(EVERYBODY, "rl")], &[]), instead_of: None }),
+        (&["a"], On::File, Call::SetAcl { fid: file, list: None, instead_of: None }),
     ]
+}
+
+/// Which are not the word that means them all.
+fn letters(most: usize) -> impl Strategy<Value = String> {
+    proptest::string::string_regex(&format!("[rlidwka]{{1,{most}}}"))
+        .unwrap()
+        .prop_filter("a word", |letters| letters != "all")
+}
+
+fn words(entries: &[(i32, String)]) -> Vec<(i32, &str)> {
+    entries.iter().map(|(who, letters)| (*who, letters.as_str())).collect()
 }
 
 fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
@@ -141,17 +165,20 @@ fn expected(needs: &[&str], has: &BTreeSet<char>, owns: bool) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_call_is_judged_by_the_list_of_its_directory(
-        given in prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), "[rlidwka]{1,4}", 0..5),
-        denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), "[rlidwka]{1,2}", 0..2),
+        given in prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5),
+        denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
+        own in prop::option::of(prop::collection::btree_map(prop::sample::select(vec![1, 2, 3, -300, -102, -101]), letters(4), 0..5)),
+        own_denied in prop::collection::btree_map(prop::sample::select(vec![1, 2, -300, -101]), letters(2), 0..2),
     ) {
         let of = |entries: &std::collections::BTreeMap<i32, String>| -> Vec<(i32, String)> {
             entries.iter().map(|(who, letters)| (*who, letters.clone())).collect()
         };
         let (given, denied) = (of(&given), of(&denied));
+        let own = own.map(|own| (of(&own), of(&own_denied)));
         for caller in [who(1001), who(1002), who(1003), who(500)] {
             // Each call on a fresh tree, because many of them change it.
             for index in 0..rows(&Scene { dir: Fid::new(1, 3, 1), file: Fid::new(1, 4, 1), link: Fid::new(1, 6, 1) }).len() {
@@ -167,9 +194,13 @@ proptest! {
                 rig.file(dir, "goes");
                 rig.file(dir, "moves");
                 let link = rig.make(0, &Caller::ROOT, dir, "link", NewKind::Symlink(Bytes::from_static(b"file")), 0o777);
-                let g: Vec<(i32, &str)> = given.iter().map(|(who, letters)| (*who, letters.as_str())).collect();
-                let d: Vec<(i32, &str)> = denied.iter().map(|(who, letters)| (*who, letters.as_str())).collect();
-                rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&g, &d) }).unwrap();
+                let (g, d) = (words(&given), words(&denied));
+                rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&g, &d), instead_of: None }).unwrap();
+                if let Some((given, denied)) = &own {
+                    let own = list(&words(given), &words(denied));
+                    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: file, list: own, instead_of: None }).unwrap();
+                }
+                prop_assert_eq!(rig.status(0, file).unwrap().own_list, own.is_some());
                 let mut is = BTreeSet::from([EVERYBODY]);
                 if caller.uid > 1000 {
                     is.extend([caller.uid as i32 - 1000, -102]);
@@ -181,8 +212,16 @@ proptest! {
                     entries.iter().filter(|(who, _)| is.contains(who)).flat_map(|(_, letters)| letters.chars()).collect()
                 };
                 let has: BTreeSet<char> = letters(&g).difference(&letters(&d)).copied().collect();
-                let (needs, call) = rows(&Scene { dir, file, link }).swap_remove(index);
+                let of_file = own.as_ref().map_or_else(|| has.clone(), |(given, denied)| {
+                    let own: BTreeSet<char> = letters(&words(given)).difference(&letters(&words(denied))).copied().collect();
+                    let mut can: BTreeSet<char> = own.intersection(&BTreeSet::from(['r', 'w', 'k', 'a'])).copied().collect();
+                    can.extend(has.contains(&'l').then_some('l'));
+                    can.extend((caller.uid == 1001).then_some('a'));
+                    can
+                });
+                let (needs, on, call) = rows(&Scene { dir, file, link }).swap_remove(index);
                 let text = format!("{call:?} by {}", caller.uid);
+                let has = if on == On::File { of_file } else { has };
                 let may = expected(needs, &has, caller.uid == 1001);
                 let done = rig.call(0, &caller, call);
                 if may {
@@ -223,7 +262,7 @@ fn new_directories_copy_the_list_and_keep_it() {
     assert_eq!(rights(&mut rig, 0, &who(1001), dir), "rlidwk");
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "");
     // Without its own it has that of the directory above, whatever that is.
-    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: None }).unwrap();
+    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: None, instead_of: None }).unwrap();
     assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
     let other = rig.directory(root, "other");
     set(&mut rig, &Caller::ROOT, other, &[(3, "r")]).unwrap();
@@ -270,7 +309,7 @@ fn a_change_of_rights_waits_until_all_who_were_told_know() {
     let dir = rig.directory(root, "dir");
     rights(&mut rig, 1, &who(1001), dir);
     rig.clients[1].prompt = false;
-    let change = rig.start(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&[], &[]) });
+    let change = rig.start(0, &Caller::ROOT, Call::SetAcl { fid: dir, list: list(&[], &[]), instead_of: None });
     assert_eq!(rig.reply(change), None);
     let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
     assert!(heard.contains(&Fid::rights(root.volume)), "{heard:?}");
@@ -297,7 +336,7 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
     rig.file(root, "file");
     assert!(!rig.root_status().by_list);
     assert_eq!(rig.call(0, &Caller::ROOT, Call::GetAcl { fid: root }), Err(Fault::Unsupported));
-    let give = |given| Call::SetAcl { fid: root, list: list(given, &[]) };
+    let give = |given| Call::SetAcl { fid: root, list: list(given, &[]), instead_of: None };
     assert_eq!(rig.call(0, &who(1001), give(&[(1, "all")])), Err(Fault::NotPermitted));
     rig.look_root(1);
     assert_eq!(rig.call(0, &who(ADMIN), give(&[(1, "rl")])), Ok(Answer::Done));
@@ -311,7 +350,7 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
         replace: false,
     };
     rig.call(0, &Caller::ROOT, Call::Volume(clone)).unwrap();
-    assert_eq!(rig.call(0, &who(ADMIN), Call::SetAcl { fid: root, list: None }), Ok(Answer::Done));
+    assert_eq!(rig.call(0, &who(ADMIN), Call::SetAcl { fid: root, list: None, instead_of: None }), Ok(Answer::Done));
     assert!(!rig.root_status().by_list);
     let sealed = rig.root_of(0, "sealed").unwrap();
     let lookup = |dir| Call::Lookup { dir, name: name("file") };
@@ -329,11 +368,153 @@ fn the_model_is_the_administrators_to_change_and_clones_keep_theirs() {
 fn damaged_lists_give_nothing_and_bad_ones_are_not_taken() {
     let mut rig = rig(1);
     let root = rig.root();
-    let call = Call::SetAcl { fid: root, list: Some(Bytes::from_static(b"no list")) };
+    let call = Call::SetAcl { fid: root, list: Some(Bytes::from_static(b"no list")), instead_of: None };
     assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
-    let file = rig.file(root, "file");
-    let call = Call::SetAcl { fid: file, list: list(&[], &[]) };
-    assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::NotDirectory));
+    let link = rig.make(0, &Caller::ROOT, root, "link", NewKind::Symlink(Bytes::from_static(b"file")), 0o777);
+    let call = Call::SetAcl { fid: link, list: list(&[], &[]), instead_of: None };
+    assert_eq!(rig.call(0, &Caller::ROOT, call), Err(Fault::Invalid));
+}
+
+/// A directory in which 1 may do everything, and a file in it whose own list lets 2 read.
+fn shared_file(rig: &mut Rig) -> (Fid, Fid) {
+    let root = rig.root();
+    let dir = rig.directory(root, "dir");
+    set(rig, &Caller::ROOT, dir, &[(1, "rlidwka"), (2, "l"), (3, "l")]).unwrap();
+    let file = rig.file(dir, "file");
+    set(rig, &who(1001), file, &[(2, "rlid")]).unwrap();
+    (dir, file)
+}
+
+#[test]
+fn a_files_own_list_decides_alone_until_it_is_taken_away() {
+    let mut rig = rig(1);
+    let (dir, file) = shared_file(&mut rig);
+    assert_eq!(rights(&mut rig, 0, &who(1001), file), "l", "the directory's, and nothing of the file's");
+    assert_eq!(rights(&mut rig, 0, &who(1002), file), "rl");
+    assert_eq!(rights(&mut rig, 0, &who(ADMIN), file), "la");
+    assert_eq!(rights(&mut rig, 0, &Caller::ROOT, file), "rlidwka");
+    let whose = |rig: &mut Rig, fid| match rig.call(0, &Caller::ROOT, Call::GetAcl { fid }).unwrap() {
+        Answer::Acl { of, .. } => of,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(whose(&mut rig, file), file);
+    assert_eq!(
+        set(&mut rig, &who(1001), file, &[(1, "rw")]),
+        Err(Fault::AccessDenied),
+        "not the directory's to change"
+    );
+    // Its owner administers it, as that of a directory does.
+    let change = StatusChange { uid: Some(1003), gid: Some(1003), ..StatusChange::default() };
+    rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change }).unwrap();
+    assert_eq!(rights(&mut rig, 0, &who(1003), file), "la");
+    let away = Call::SetAcl { fid: file, list: None, instead_of: None };
+    assert_eq!(rig.call(0, &who(1003), away), Ok(Answer::Done));
+    assert_eq!(whose(&mut rig, file), dir);
+    assert_eq!(rights(&mut rig, 0, &who(1001), file), "rlidwka");
+    assert_eq!(rights(&mut rig, 0, &who(1003), file), "l");
+    assert!(!rig.status(0, file).unwrap().own_list);
+}
+
+#[test]
+fn a_files_own_list_goes_where_the_file_goes() {
+    let mut rig = rig(1);
+    let (dir, file) = shared_file(&mut rig);
+    let root = rig.root();
+    let other = rig.directory(root, "other");
+    set(&mut rig, &Caller::ROOT, other, &[(3, "rlw")]).unwrap();
+    let link = Call::Link { fid: file, dir: other, name: name("second") };
+    assert_eq!(rig.call(0, &Caller::ROOT, link), Err(Fault::CrossVolume));
+    let rename = Call::Rename {
+        from_dir: dir,
+        from: name("file"),
+        to_dir: other,
+        to: name("file"),
+        mode: RenameMode::Replace,
+        hold: false,
+    };
+    rig.call(0, &Caller::ROOT, rename).unwrap();
+    assert_eq!(rights(&mut rig, 0, &who(1002), file), "r", "to see it is the new directory's");
+    assert_eq!(rights(&mut rig, 0, &who(1003), file), "l");
+    let clone = VolumeCall::Clone {
+        id: None,
+        of: root.volume,
+        name: name("sealed"),
+        kind: VolumeKind::Snapshot,
+        replace: false,
+    };
+    rig.call(0, &Caller::ROOT, Call::Volume(clone)).unwrap();
+    rig.call(0, &Caller::ROOT, Call::SetAcl { fid: file, list: None, instead_of: None }).unwrap();
+    let sealed = Fid { volume: rig.root_of(0, "sealed").unwrap().volume, ..file };
+    let check = |rig: &mut Rig| {
+        assert_eq!(rights(rig, 0, &who(1002), sealed), "r");
+        assert_eq!(rights(rig, 0, &who(1003), sealed), "l");
+        assert!(rig.status(0, sealed).unwrap().own_list);
+        assert_eq!(rights(rig, 0, &who(1003), file), "rlw");
+        assert!(!rig.status(0, file).unwrap().own_list);
+    };
+    check(&mut rig);
+    rig.restart();
+    rig.vice().set_principals(Arc::new(Known));
+    rig.reclaim(0);
+    check(&mut rig);
+}
+
+#[test]
+fn other_attributes_make_no_list() {
+    let mut rig = rig(1);
+    let (dir, _) = shared_file(&mut rig);
+    let plain = rig.file(dir, "plain");
+    let attribute = Bytes::from_static(b"user.a");
+    let put = Call::XattrSet { fid: plain, name: attribute, value: Bytes::new(), mode: XattrMode::Either };
+    rig.call(0, &Caller::ROOT, put).unwrap();
+    assert!(!rig.status(0, plain).unwrap().own_list);
+    assert_eq!(rights(&mut rig, 0, &who(1001), plain), "rlidwka");
+    // And a list is no other attribute.
+    set(&mut rig, &Caller::ROOT, plain, &[(3, "r")]).unwrap();
+    let names = rig.call(0, &Caller::ROOT, Call::XattrList { fid: plain });
+    assert_eq!(names, Ok(Answer::XattrNames(vec![Bytes::from_static(b"user.a")])));
+    rig.call(0, &Caller::ROOT, Call::XattrRemove { fid: plain, name: Bytes::from_static(b"user.a") }).unwrap();
+    assert_eq!(rights(&mut rig, 0, &who(1003), plain), "rl");
+    assert!(rig.status(0, plain).unwrap().own_list);
+}
+
+#[test]
+fn a_change_of_a_files_list_waits_until_all_who_were_told_know() {
+    let mut rig = rig(2);
+    let (_, file) = shared_file(&mut rig);
+    rights(&mut rig, 1, &who(1002), file);
+    rig.status(1, file).unwrap();
+    rig.clients[1].prompt = false;
+    let change = rig.start(0, &Caller::ROOT, Call::SetAcl { fid: file, list: list(&[], &[]), instead_of: None });
+    assert_eq!(rig.reply(change), None);
+    let heard: Vec<Fid> = rig.clients[1].broken.iter().map(|item| item.fid).collect();
+    assert!(heard.contains(&Fid::rights(file.volume)) && heard.contains(&file), "{heard:?}");
+    rig.acknowledge(1);
+    assert_eq!(rig.reply(change), Some(Ok(Answer::Done)));
+}
+
+#[test]
+fn a_list_is_changed_only_where_it_is_the_one_that_was_seen() {
+    let mut rig = rig(1);
+    let (dir, file) = shared_file(&mut rig);
+    let sum = |given| Acl::decode(&list(given, &[]).unwrap()).unwrap().sum();
+    let change = |fid, given, seen| Call::SetAcl { fid, list: list(given, &[]), instead_of: Some(sum(seen)) };
+    let both: Entries<'_> = &[(1, "rlidwka"), (2, "l"), (3, "l")];
+    assert_eq!(rig.call(0, &who(1001), change(dir, &[(1, "all"), (2, "rl")], both)), Ok(Answer::Done));
+    assert_eq!(rig.call(0, &who(1001), change(dir, &[(1, "all"), (3, "rl")], both)), Err(Fault::Conflict));
+    assert_eq!(rights(&mut rig, 0, &who(1002), dir), "rl");
+    // What is seen of a file that has none is its directory's.
+    let plain = rig.file(dir, "plain");
+    let now: Entries<'_> = &[(1, "all"), (2, "rl")];
+    assert_eq!(rig.call(0, &who(1001), change(plain, &[(3, "r")], both)), Err(Fault::Conflict));
+    assert_eq!(rig.call(0, &who(1001), change(plain, &[(3, "r")], now)), Ok(Answer::Done));
+    let away = |seen| Call::SetAcl { fid: file, list: None, instead_of: Some(sum(seen)) };
+    assert_eq!(rig.call(0, &Caller::ROOT, away(now)), Err(Fault::Conflict));
+    assert_eq!(rig.call(0, &Caller::ROOT, away(&[(2, "rlid")])), Ok(Answer::Done));
+    // The first list of a root is no other one's either, and is given once.
+    let root = rig.root();
+    assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], now)), Err(Fault::Conflict));
+    assert_eq!(rig.call(0, &who(ADMIN), change(root, &[(9, "all")], &[(EVERYBODY, "l")])), Ok(Answer::Done));
 }
 
 #[test]

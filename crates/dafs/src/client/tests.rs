@@ -169,6 +169,7 @@ fn status(fid: Fid) -> Status {
         kind: Kind::File,
         mode: 0o644,
         by_list: false,
+        own_list: false,
         uid: 0,
         gid: 0,
         links: 1,

@@ -95,9 +95,12 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             .u8(*mode as u8)
             .raw(name)
             .raw(value),
-        Call::SetAcl { fid, list } => {
+        Call::SetAcl { fid, list, instead_of } => {
             let bytes = list.as_deref().unwrap_or_default();
-            to.fid(*fid).bool(list.is_some()).length32("access list bytes", bytes.len(), ACL_BYTES_MAX).raw(bytes)
+            let instead = u8::from(instead_of.is_some()) * set_acl::INSTEAD;
+            let flags = u8::from(list.is_some()) * set_acl::GIVEN + instead;
+            to.fid(*fid).u8(flags).length32("access list bytes", bytes.len(), ACL_BYTES_MAX).raw(bytes);
+            to.raw(instead_of.as_ref().map_or(&[], |sum| &sum[..]))
         }
         Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
         Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
@@ -510,14 +513,25 @@ fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, W
     }
 }
 
+/// What a `SetAcl` has.
+mod set_acl {
+    pub const GIVEN: u8 = 1;
+    pub const INSTEAD: u8 = 2;
+}
+
 fn get_set_acl(from: &mut Reader<'_>) -> Result<Call, WireError> {
-    let (fid, given) = (from.fid()?, from.bool("access list")?);
+    let (fid, flags) = (from.fid()?, from.u8()?);
+    if flags & !(set_acl::GIVEN | set_acl::INSTEAD) != 0 {
+        return Err(WireError::BadValue { what: "access list", value: flags.into() });
+    }
+    let given = flags & set_acl::GIVEN != 0;
     let length = from.length32("access list bytes", ACL_BYTES_MAX)?;
     if !given && length > 0 {
         return Err(WireError::BadValue { what: "bytes of no access list", value: length as u64 });
     }
     let list = from.owned(length)?;
-    Ok(Call::SetAcl { fid, list: given.then_some(list) })
+    let instead_of = if flags & set_acl::INSTEAD != 0 { Some(from.array::<32>()?) } else { None };
+    Ok(Call::SetAcl { fid, list: given.then_some(list), instead_of })
 }
 
 /// The fids that [`Fid::CURRENT`] may stand in for.

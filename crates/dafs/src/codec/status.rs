@@ -34,7 +34,7 @@ struct Raw {
     links: U32,
     mode: U16,
     kind: u8,
-    /// 1: access lists decide.
+    /// Bit 0: access lists decide. Bit 1: this file's own.
     by_list: u8,
 }
 
@@ -42,6 +42,10 @@ const _: () = assert!(size_of::<Raw>() == STATUS_BYTES);
 
 /// The bits of `Status::mode`.
 const MODE_MAX: u16 = 0o7777;
+
+const BY_LIST: u8 = 1;
+/// With the other one only.
+const OWN_LIST: u8 = 2;
 
 pub(super) fn put_status(to: &mut Writer, status: &Status) {
     for time in [status.accessed, status.modified, status.changed, status.created] {
@@ -70,8 +74,9 @@ pub(super) fn put_status(to: &mut Writer, status: &Status) {
         links: status.links.into(),
         mode: status.mode.into(),
         kind: status.kind as u8,
-        by_list: status.by_list.into(),
+        by_list: u8::from(status.by_list) * BY_LIST + u8::from(status.own_list) * OWN_LIST,
     };
+    to.require(raw.by_list != OWN_LIST, "own access list", raw.by_list.into());
     to.raw(raw.as_bytes());
 }
 
@@ -82,7 +87,7 @@ pub(super) fn get_status(from: &mut Reader<'_>) -> Result<Status, WireError> {
         nanos @ 0..=999_999_999 => Ok(Timestamp { secs: secs.get(), nanos }),
         nanos => Err(bad("nanoseconds", nanos.into())),
     };
-    if raw.by_list > 1 {
+    if raw.by_list > (BY_LIST | OWN_LIST) || raw.by_list == OWN_LIST {
         return Err(bad("access by list", raw.by_list.into()));
     }
     if raw.mode.get() > MODE_MAX {
@@ -92,7 +97,8 @@ pub(super) fn get_status(from: &mut Reader<'_>) -> Result<Status, WireError> {
         fid: Fid::new(raw.volume.get(), raw.vnode.get(), raw.unique.get()),
         kind: Kind::from_wire(raw.kind).ok_or(bad("kind", raw.kind.into()))?,
         mode: raw.mode.get(),
-        by_list: raw.by_list == 1,
+        by_list: raw.by_list & BY_LIST != 0,
+        own_list: raw.by_list & OWN_LIST != 0,
         uid: raw.uid.get(),
         gid: raw.gid.get(),
         links: raw.links.get(),

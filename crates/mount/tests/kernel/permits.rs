@@ -100,9 +100,13 @@ struct Thing {
     fid: Fid,
     owner: u32,
     mode: u16,
-    /// Of a directory: entries, positive and negative.
-    list: Option<[BTreeMap<PrincipalId, String>; 2]>,
+    dir: bool,
+    /// Its own: of a directory always, of a file where it was given one.
+    list: Option<List>,
 }
+
+/// Entries, positive and negative.
+type List = [BTreeMap<PrincipalId, String>; 2];
 
 /// The tree by path: directories `""`, `a`, `a/b`, and a file `f` in each.
 type Tree = BTreeMap<String, Thing>;
@@ -138,7 +142,7 @@ fn expected(tree: &Tree, path: &str, uid: u32, deed: Deed, book: &Book) -> bool 
             return false;
         }
     }
-    if thing.list.is_some() {
+    if thing.dir {
         let has = letters(thing, uid, book);
         return match deed {
             Deed::Stat => true,
@@ -148,7 +152,11 @@ fn expected(tree: &Tree, path: &str, uid: u32, deed: Deed, book: &Book) -> bool 
             Deed::Write => false,
         };
     }
-    let has = letters(&tree[above(path)], uid, book);
+    let mut has = letters(if thing.list.is_some() { thing } else { &tree[above(path)] }, uid, book);
+    if thing.list.is_some() {
+        // A drop box is a directory's.
+        has.remove(&'i');
+    }
     let (reads, bits) = (has.contains(&'r'), thing.mode >> 6);
     let writes = has.contains(&'w') || has.contains(&'i') && thing.owner == uid;
     match deed {
@@ -183,7 +191,7 @@ impl Scene {
             session.call(&Caller::ROOT, Call::SetStatus { fid: status.fid, change }, None).unwrap();
             status.fid
         };
-        let thing = |fid, owner, mode, dir: bool| Thing { fid, owner, mode, list: dir.then(Default::default) };
+        let thing = |fid, owner, mode, dir: bool| Thing { fid, owner, mode, dir, list: dir.then(Default::default) };
         let root = cell.root("root");
         let a = make(root, "a", NewKind::Directory, 1001, 0o755);
         let b = make(a, "b", NewKind::Directory, 1002, 0o700);
@@ -204,7 +212,15 @@ impl Scene {
         scene
     }
 
-    fn set(&mut self, path: &str, list: [BTreeMap<PrincipalId, String>; 2]) {
+    /// A file has its directory's list again.
+    fn inherit(&mut self, path: &str) {
+        let thing = self.tree.get_mut(path).unwrap();
+        thing.list = None;
+        let call = Call::SetAcl { fid: thing.fid, list: None, instead_of: None };
+        self.session.call(&Caller::ROOT, call, None).unwrap();
+    }
+
+    fn set(&mut self, path: &str, list: List) {
         let mut acl = Acl::new();
         for (negative, entries) in list.iter().enumerate() {
             for (who, letters) in entries {
@@ -214,7 +230,7 @@ impl Scene {
         }
         let thing = self.tree.get_mut(path).unwrap();
         thing.list = Some(list);
-        let call = Call::SetAcl { fid: thing.fid, list: Some(acl.encode().into()) };
+        let call = Call::SetAcl { fid: thing.fid, list: Some(acl.encode().into()), instead_of: None };
         self.session.call(&Caller::ROOT, call, None).unwrap();
     }
 
@@ -229,7 +245,7 @@ impl Scene {
         let deeds = [Deed::Stat, Deed::Read, Deed::Write, Deed::List, Deed::MayRead, Deed::MayWrite, Deed::MayExecute];
         for (uid, user) in &self.users {
             for (path, thing) in &self.tree {
-                let more = thing.list.is_some().then_some(Deed::Make);
+                let more = thing.dir.then_some(Deed::Make);
                 for deed in deeds.into_iter().chain(more) {
                     let at = mount(path);
                     let done = user.does(move || attempt(deed, &at));
@@ -239,7 +255,7 @@ impl Scene {
                     let wanted = expected(&self.tree, path, *uid, deed, &self.book);
                     assert_eq!(done.is_ok(), wanted, "{when}: {deed:?} {path:?} by {uid}: {done:?}, {:?}", self.tree);
                     if let Err(error) = done {
-                        let is_directory = thing.list.is_some();
+                        let is_directory = thing.dir;
                         let known = [Errno::ACCESS, Errno::ISDIR, Errno::NOTDIR];
                         assert!(known.contains(&error), "{when}: {deed:?} {path:?} {is_directory} by {uid}: {error}");
                     }
@@ -249,7 +265,7 @@ impl Scene {
     }
 }
 
-fn some_list() -> impl Strategy<Value = [BTreeMap<PrincipalId, String>; 2]> {
+fn some_list() -> impl Strategy<Value = List> {
     let who = prop_oneof![
         3 => (1..4i32).prop_map(PrincipalId),
         2 => prop::sample::select(GROUPS.to_vec()),
@@ -277,6 +293,16 @@ fn users_of_one_mount_may_do_what_lists_say() {
     scene.check(&at, "in a group");
     scene.set("a", [list(&[(PrincipalId(1), "rl")]), list(&[])]);
     scene.check(&at, "without the group");
+    scene.set("a/h", [list(&[(PrincipalId(1), "w"), (PrincipalId(3), "rw")]), list(&[])]);
+    scene.set("g", [list(&[(PrincipalId::PROVED, "rw")]), list(&[(PrincipalId(1), "r")])]);
+    scene.check(&at, "files with lists of their own");
+    scene.inherit("a/h");
+    scene.check(&at, "one of them without");
+    scene.set("a", [list(&[(PrincipalId::ANYBODY, "rl")]), list(&[])]);
+    std::fs::rename(at("g"), at("a/moved")).unwrap();
+    let moved = scene.tree.remove("g").unwrap();
+    scene.tree.insert("a/moved".to_owned(), moved);
+    scene.check(&at, "moved with its own");
 }
 
 #[test]
@@ -289,10 +315,13 @@ fn the_kernel_agrees_with_lists_and_groups_whatever_they_are() {
         Default::default(),
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
-    let step = (prop::sample::select(vec!["", "a", "a/b"]), some_list(), 0..4usize, 0..2usize, any::<bool>());
-    for round in 0..12 {
-        let (path, list, user, group, joins) = step.new_tree(&mut runner).unwrap().current();
-        if joins {
+    let path = prop::sample::select(vec!["", "a", "a/b", "f", "a/f", "a/g", "a/b/h"]);
+    let step = (path, some_list(), 0..4usize, 0..2usize, 0..6);
+    for round in 0..24 {
+        let (path, list, user, group, what) = step.new_tree(&mut runner).unwrap().current();
+        if what == 0 && !scene.tree[path].dir {
+            scene.inherit(path);
+        } else if what <= 2 {
             let mut book = scene.book.0.lock();
             let groups = book.entry(USERS[user]).or_default();
             if !groups.remove(&GROUPS[group]) {

@@ -376,6 +376,7 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
         kind,
         mode: from.u16()?,
         by_list: false,
+        own_list: false,
         uid: from.u32()?,
         gid: from.u32()?,
         links: from.u32()?,

@@ -1,16 +1,17 @@
 //! Access lists.
 //!
-//! A directory's list is kept as an attribute that no call for attributes reaches, so clones, streams and dumps have it without knowing. A directory without one
-//! has that of the nearest directory above that has one; the root has one, or lists decide nothing in the volume. A file has its directory's.
+//! A list is kept as an attribute that no call for attributes reaches, so clones, streams and dumps have it without knowing. A directory without one
+//! has that of the nearest directory above that has one; the root has one, or lists decide nothing in the volume. A file has its directory's, or one of its own:
+//! then that one says who reads, writes, locks and administers the file, and the directory's who sees that it is there.
 //!
-//! Parsed lists are remembered, by the directory that asked for them. Whoever changes a list, or moves a directory, forgets them all after the commit; who was
+//! Parsed lists are remembered, by the directory or file that asked for them. Whoever changes a list, or moves a directory, forgets them all after the commit; who was
 //! reading meanwhile sees by the count that what was read may be old, and does not remember it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use guard::{Acl, Rights};
+use guard::{Acl, Cps, Rights};
 use parking_lot::Mutex;
 use store::{StoreError, Vnode};
 use types::{Fault, Fid, Kind, Level, VnodeNo};
@@ -18,14 +19,14 @@ use types::{Fault, Fid, Kind, Level, VnodeNo};
 use super::{Asker, Right};
 use crate::volumes::ViceVolume;
 
-/// What a directory's list is kept as.
+/// What a list is kept as.
 pub(crate) const ATTRIBUTE: &[u8] = b"rialto.acl";
-/// Directories of a volume whose lists are remembered.
+/// Directories and files of a volume whose lists are remembered.
 const REMEMBERED_MAX: usize = 4096;
-/// Bytes of their lists, as stored, counted for each directory.
+/// Bytes of their lists, as stored, counted for each of them.
 const REMEMBERED_BYTES_MAX: usize = 4 << 20;
 
-/// A list, and the directory that has it.
+/// A list, and the directory or file that has it.
 #[derive(Debug)]
 pub(crate) struct Ruling {
     pub of: Fid,
@@ -78,7 +79,7 @@ impl Lists {
         *remembered = Remembered { changes, ..Remembered::default() };
     }
 
-    fn remember(&self, changes: u64, dir: Fid, ruling: &Arc<Ruling>) {
+    fn remember(&self, changes: u64, asked: Fid, ruling: &Arc<Ruling>) {
         let mut remembered = self.remembered.lock();
         if remembered.changes != changes {
             return;
@@ -89,31 +90,40 @@ impl Lists {
             remembered.bytes = 0;
         }
         remembered.bytes += ruling.bytes;
-        remembered.lists.insert(dir, Arc::clone(ruling));
+        remembered.lists.insert(asked, Arc::clone(ruling));
     }
 }
 
 impl ViceVolume {
-    /// The list that decides for a directory.
+    /// The list that decides for a directory or file.
     ///
     /// # Errors
     /// `Damaged` if it cannot be read; the store's.
-    pub fn ruling(&self, dir: &Vnode) -> Result<Arc<Ruling>, Fault> {
+    pub fn ruling(&self, vnode: &Vnode) -> Result<Arc<Ruling>, Fault> {
+        if !vnode.has_xattr && vnode.status.kind != Kind::Directory {
+            return self.ruling(&self.above(vnode)?);
+        }
         let changes = {
             let remembered = self.lists.remembered.lock();
-            if let Some(ruling) = remembered.lists.get(&dir.status.fid) {
+            if let Some(ruling) = remembered.lists.get(&vnode.status.fid) {
                 return Ok(Arc::clone(ruling));
             }
             remembered.changes
         };
-        let ruling = self.find_ruling(dir)?;
-        self.lists.remember(changes, dir.status.fid, &ruling);
+        let ruling = self.find_ruling(vnode)?;
+        self.lists.remember(changes, vnode.status.fid, &ruling);
         Ok(ruling)
     }
 
-    fn find_ruling(&self, dir: &Vnode) -> Result<Arc<Ruling>, Fault> {
-        let (mut at, mut above) = (dir.status.fid, dir.parent);
-        let mut found = self.store.xattr(dir, ATTRIBUTE)?;
+    /// Whether a file has a list of its own. Who cannot be told is told so: then the list is asked for, and why it cannot be had is the answer.
+    pub fn has_own_list(&self, vnode: &Vnode) -> bool {
+        let may = vnode.has_xattr && vnode.status.kind != Kind::Directory && self.lists.decide();
+        may && self.ruling(vnode).map_or(true, |ruling| ruling.of == vnode.status.fid)
+    }
+
+    fn find_ruling(&self, vnode: &Vnode) -> Result<Arc<Ruling>, Fault> {
+        let (mut at, mut above) = (vnode.status.fid, vnode.parent);
+        let mut found = self.store.xattr(vnode, ATTRIBUTE)?;
         while found.is_none() && at.vnode != VnodeNo::ROOT {
             // A directory that was removed names one that may be gone too.
             let vnode =
@@ -127,33 +137,42 @@ impl ViceVolume {
         Ok(Arc::new(Ruling { of: at, list, bytes: bytes.len() }))
     }
 
-    /// The directory whose list decides for a vnode.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn ruled_by(&self, vnode: &Vnode) -> Result<Vnode, Fault> {
-        if vnode.status.kind == Kind::Directory {
-            return Ok(vnode.clone());
-        }
+    /// The directory that a file is in; of one that was removed, the root.
+    fn above(&self, vnode: &Vnode) -> Result<Vnode, Fault> {
         let parent = self.store.vnode(vnode.parent)?;
         let root = |parent: Option<Vnode>| parent.map_or_else(|| self.store.vnode(VnodeNo::ROOT), |one| Ok(Some(one)));
         root(parent)?.ok_or(Fault::Damaged)
     }
 
-    /// What the asker may do in a directory.
+    /// What the asker may do in a directory or with a file, and which of them says so: the file itself, if it has a list of its own, otherwise its directory.
     ///
     /// # Errors
     /// As [`ViceVolume::ruling`], and [`super::Principals::cps`].
-    pub fn rights(&self, asker: Asker<'_>, dir: &Vnode) -> Result<Rights, Fault> {
-        let caller = asker.caller;
-        if caller.is_root() {
-            return Ok(Rights::ALL);
+    pub fn rights(&self, asker: Asker<'_>, vnode: &Vnode) -> Result<(Rights, Fid), Fault> {
+        let cps = if asker.caller.is_root() { None } else { Some(asker.principals.cps(asker.caller)?) };
+        if vnode.status.kind == Kind::Directory {
+            return Ok((self.rights_in(asker, cps.as_ref(), vnode)?, vnode.status.fid));
         }
-        let cps = asker.principals.cps(caller)?;
-        let given = self.ruling(dir)?.list.rights(&cps);
-        let owns = caller.uid == dir.status.uid && caller.who.level != Level::Nobody;
+        let dir = self.above(vnode)?;
+        let in_dir = self.rights_in(asker, cps.as_ref(), &dir)?;
+        let own = if vnode.has_xattr { Some(self.ruling(vnode)?) } else { None };
+        let Some(ruling) = own.filter(|ruling| ruling.of == vnode.status.fid) else {
+            return Ok((in_dir, dir.status.fid));
+        };
+        let Some(cps) = cps else { return Ok((in_dir, vnode.status.fid)) };
+        let mut own = ruling.list.rights(&cps).of_file();
+        if owns(asker, vnode) || cps.is_administrator() {
+            own = own.with(Rights::ADMINISTER);
+        }
+        Ok((if in_dir.has(Rights::LOOKUP) { own.with(Rights::LOOKUP) } else { own }, vnode.status.fid))
+    }
+
+    /// In a directory. Without a CPS: the superuser.
+    fn rights_in(&self, asker: Asker<'_>, cps: Option<&Cps>, dir: &Vnode) -> Result<Rights, Fault> {
+        let Some(cps) = cps else { return Ok(Rights::ALL) };
+        let given = self.ruling(dir)?.list.rights(cps);
         let implied = Rights::LOOKUP.with(Rights::ADMINISTER);
-        Ok(if owns || cps.is_administrator() { given.with(implied) } else { given })
+        Ok(if owns(asker, dir) || cps.is_administrator() { given.with(implied) } else { given })
     }
 }
 
@@ -162,8 +181,7 @@ pub(super) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: 
         return Ok(());
     }
     let is_directory = vnode.status.kind == Kind::Directory;
-    let dir = volume.ruled_by(vnode)?;
-    let rights = volume.rights(asker, &dir)?;
+    let (rights, _) = volume.rights(asker, vnode)?;
     // Who may put files into a drop box writes those that are his.
     let dropped = !is_directory && owns(asker, vnode) && rights.has(Rights::INSERT);
     let granted = match right {
@@ -186,7 +204,7 @@ pub(super) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: 
 /// Whether the asker lists the directory that this one is in, which shows what it is.
 fn sees_from_above(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<bool, Fault> {
     let Some(above) = volume.store.vnode(dir.parent)? else { return Ok(false) };
-    Ok(volume.rights(asker, &above)?.has(Rights::LOOKUP))
+    Ok(volume.rights(asker, &above)?.0.has(Rights::LOOKUP))
 }
 
 fn owns(asker: Asker<'_>, vnode: &Vnode) -> bool {

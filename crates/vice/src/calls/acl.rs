@@ -1,6 +1,7 @@
 //! Access lists: shown, changed, and what they give to who asks.
 
 use guard::Acl;
+use store::Vnode;
 use types::{Answer, Fault, Fid, VnodeNo};
 
 use super::Outcome;
@@ -18,28 +19,40 @@ impl Vice {
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
-        let dir = volume.ruled_by(&volume.vnode(fid)?)?;
-        access::need(ask.asker(), &volume, &dir, Right::Search)?;
-        let ruling = volume.ruling(&dir)?;
+        let vnode = volume.vnode(fid)?;
+        access::need(ask.asker(), &volume, &vnode, Right::Search)?;
+        let ruling = volume.ruling(&vnode)?;
         Ok(Outcome::Answer(Answer::Acl { of: ruling.of, list: ruling.list.encode().into() }))
     }
 
-    pub(super) fn set_acl(&self, ask: &mut Ask<'_>, fid: Fid, list: Option<&[u8]>) -> Result<Outcome, Fault> {
+    pub(super) fn set_acl(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        list: Option<&[u8]>,
+        instead_of: Option<&[u8; 32]>,
+    ) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         // One form for each list, whoever sent it.
         let list = list.map(|list| Acl::decode(list).map_err(|_| Fault::Invalid)).transpose()?;
         let is_root = fid.vnode == VnodeNo::ROOT;
         if is_root && volume.lists.decide() != list.is_some() {
-            return self.set_model(ask, &volume, fid, list);
+            return self.set_model(ask, &volume, fid, list, instead_of);
         }
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
         self.promise(ask, &[fid])?;
-        access::need(ask.asker(), &volume, &volume.directory(fid)?, Right::Administer)?;
-        let mut change = put_list(ask, &volume, fid, list)?;
+        let vnode = volume.vnode(fid)?;
+        if vnode.status.kind.has_target() {
+            // Whoever sees it may read it, and nobody writes it.
+            return Err(Fault::Invalid);
+        }
+        access::need(ask.asker(), &volume, &vnode, Right::Administer)?;
+        need_seen(&volume, &vnode, instead_of)?;
+        let mut change = put_list(ask, &volume, vnode, list)?;
         change.change_rights();
         self.commit(ask, change, Answer::Done)
     }
@@ -51,6 +64,7 @@ impl Vice {
         volume: &ViceVolume,
         root: Fid,
         list: Option<Acl>,
+        instead_of: Option<&[u8; 32]>,
     ) -> Result<Outcome, Fault> {
         if !ask.asker().is_administrator()? {
             return Err(Fault::NotPermitted);
@@ -59,7 +73,13 @@ impl Vice {
         let _held = self.stripes.write(&[root]);
         self.promise(ask, &[root])?;
         let by_list = list.is_some();
-        let mut change = put_list(ask, volume, root, list)?;
+        if volume.lists.decide() == by_list {
+            // Somebody else was first.
+            return Err(Fault::Conflict);
+        }
+        let vnode = volume.vnode(root)?;
+        need_seen(volume, &vnode, instead_of)?;
+        let mut change = put_list(ask, volume, vnode, list)?;
         change.change_model(by_list);
         let outcome = self.commit(ask, change, Answer::Done);
         volume.hush(types::Time::ZERO);
@@ -74,15 +94,26 @@ impl Vice {
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
-        let dir = volume.ruled_by(&volume.vnode(fid)?)?;
-        let rights = volume.rights(ask.asker(), &dir)?;
-        Ok(Outcome::Answer(Answer::Rights { of: dir.status.fid, rights: rights.0 }))
+        let (rights, of) = volume.rights(ask.asker(), &volume.vnode(fid)?)?;
+        Ok(Outcome::Answer(Answer::Rights { of, rights: rights.0 }))
     }
 }
 
-/// The change of one directory's list. The caller holds its stripe.
-fn put_list<'v>(ask: &Ask<'_>, volume: &'v ViceVolume, fid: Fid, list: Option<Acl>) -> Result<Change<'v>, Fault> {
-    let mut vnode = volume.directory(fid)?;
+/// The list that decides is the one that the caller saw, where he says which. His change is made under the stripe, so no other one of the same list is lost.
+fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Result<(), Fault> {
+    match seen {
+        Some(sum) if volume.ruling(vnode)?.list.sum() != *sum => Err(Fault::Conflict),
+        _ => Ok(()),
+    }
+}
+
+/// The change of one list. The caller holds the vnode's stripe.
+fn put_list<'v>(
+    ask: &Ask<'_>,
+    volume: &'v ViceVolume,
+    mut vnode: Vnode,
+    list: Option<Acl>,
+) -> Result<Change<'v>, Fault> {
     let mut change = Change::new(volume);
     match list {
         Some(list) => volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list.encode(), &mut change.update)?,

@@ -88,7 +88,7 @@ impl Vice {
 
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::GetAcl { fid } => self.get_acl(ask, *fid),
-            Call::SetAcl { fid, list } => self.set_acl(ask, *fid, list.as_deref()),
+            Call::SetAcl { fid, list, instead_of } => self.set_acl(ask, *fid, list.as_deref(), instead_of.as_ref()),
             Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),

@@ -118,15 +118,15 @@ impl ViceVolume {
         }
     }
 
-    /// With what its status says of the volume.
+    /// With what its status says of lists.
     pub fn marked(&self, mut vnode: Vnode) -> Vnode {
-        vnode.status.by_list = self.lists.decide();
+        vnode.status = self.status_of(&vnode);
         vnode
     }
 
     /// What a reader's status says.
     pub fn status_of(&self, vnode: &Vnode) -> Status {
-        Status { by_list: self.lists.decide(), ..vnode.status }
+        Status { by_list: self.lists.decide(), own_list: self.has_own_list(vnode), ..vnode.status }
     }
 
     /// The vnode of `fid`, which must be a directory.

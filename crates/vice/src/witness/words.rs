@@ -52,7 +52,7 @@ fn of_file(call: &Call) -> String {
     match call {
         Call::Write { fid, .. } => format!("Write {fid}"),
         Call::XattrSet { fid, .. } => format!("XattrSet {fid}"),
-        Call::SetAcl { fid, list } => {
+        Call::SetAcl { fid, list, .. } => {
             let entries = list.as_ref().and_then(|list| guard::Acl::decode(list).ok());
             format!("SetAcl {fid} {}", entries.map_or_else(|| "none".to_owned(), |list| format!("{list:?}")))
         }

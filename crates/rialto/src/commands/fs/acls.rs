@@ -1,5 +1,6 @@
 //! Who may do what: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use clap::Args;
 use guard::{Acl, Entry, Rights};
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use types::Fid;
 
 use super::Paths;
 use super::principals::{is_there, name_of, number_of};
@@ -14,15 +16,19 @@ use super::tree;
 use crate::failure::Failure;
 use crate::show;
 
-const ATTRIBUTE: &str = "rialto.acl";
+const ATTRIBUTE: &str = "system.rialto.acl";
+const OF: &str = "system.rialto.acl:of";
+const FID: &str = "system.rialto.fid";
+/// Of a change that meets another one: each such meeting is a change that was made.
+const ATTEMPTS: usize = 1000;
 
 const LISTACL_HELP: &str = "\
 EXAMPLES
     rialto fs listacl ~/tree/alice
     rialto fs la ~/tree/* --json
 
-A file has the list of its directory. A directory whose own list was taken away has that of
-the directory above.";
+A file has the list of its directory, which is said behind its name, unless 'fs setacl' gave
+it one of its own. A directory whose own list was taken away has that of the directory above.";
 
 const SETACL_HELP: &str = "\
 EXAMPLES
@@ -31,10 +37,20 @@ EXAMPLES
     rialto fs sa ~/tree/alice bob none                     bob's entry is taken out
     rialto fs sa ~/tree/alice -clear -acl alice all        nobody else has anything
     rialto fs sa ~/tree/alice eve rl -negative             what eve is denied, whoever gives it
+    rialto fs sa ~/tree/alice/wish.txt bob rw              a list for this file alone
+    rialto fs sa ~/tree/alice/wish.txt -inherit            it has its directory's again
 
 RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k lock
 them, a change this list; A to H are yours. Or a word: read (rl), write (rlidwk), all (rlidwka),
-none. In volumes where mode bits decide there are no lists: 'rialto vos setfields -model acl'.";
+none. In volumes where mode bits decide there are no lists: 'rialto vos setfields -model acl'.
+
+A file that gets a list begins with its directory's. From then on its own decides alone who
+reads, writes, locks and administers it, also after it was moved; its owner has a. To see
+that it is there and to remove it stay the directory's rights: l, i and d in its list mean
+nothing. A directory has one when it is made, a copy; -inherit lets it follow the one above.
+
+Whoever changes a list at the same moment is not overwritten: the change is made again to
+what he left.";
 
 const COPYACL_HELP: &str = "\
 EXAMPLES
@@ -72,8 +88,8 @@ pub struct Listacl {
 #[derive(Args, Debug)]
 #[command(after_help = SETACL_HELP, visible_alias = "sa")]
 pub struct Setacl {
-    /// The directories.
-    #[arg(long = "dir", value_name = "DIR", num_args = 1..)]
+    /// The directories and files.
+    #[arg(long = "dir", value_name = "PATH", num_args = 1..)]
     dirs: Vec<PathBuf>,
     /// Names with what they get.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2..)]
@@ -84,32 +100,35 @@ pub struct Setacl {
     /// What is denied, instead of what is given.
     #[arg(long)]
     negative: bool,
+    /// The list is taken away: what it has is that of its directory, or of the directory above, from now on.
+    #[arg(long, conflicts_with_all = ["acl", "clear", "negative"])]
+    inherit: bool,
     /// The list that new directories begin with: they copy that of the directory that they are made in.
     #[arg(long)]
     id: bool,
     /// The list that new files begin with: they have none of their own.
     #[arg(long = "if")]
     files: bool,
-    /// DIR, then NAME RIGHTS, without the options.
-    #[arg(value_name = "DIR NAME RIGHTS")]
+    /// PATH, then NAME RIGHTS, without the options.
+    #[arg(value_name = "PATH NAME RIGHTS")]
     words: Vec<String>,
 }
 
-/// Copies an access list to other directories.
+/// Copies an access list to other directories and files.
 #[derive(Args, Debug)]
 #[command(after_help = COPYACL_HELP, visible_alias = "ca")]
 pub struct Copyacl {
     /// Where it is copied from.
-    #[arg(long = "fromdir", value_name = "DIR")]
+    #[arg(long = "fromdir", value_name = "PATH")]
     from: Option<PathBuf>,
     /// Where it is copied to.
-    #[arg(long = "todir", value_name = "DIR", num_args = 1..)]
+    #[arg(long = "todir", value_name = "PATH", num_args = 1..)]
     to: Vec<PathBuf>,
     /// What those had goes.
     #[arg(long)]
     clear: bool,
-    /// The directories, without the options: from where, then to where.
-    #[arg(value_name = "DIR")]
+    /// The same, without the options: from where, then to where.
+    #[arg(value_name = "PATH")]
     words: Vec<PathBuf>,
 }
 
@@ -132,14 +151,13 @@ pub struct Getcalleraccess {
 /// What is said of a volume that has no lists, or of a list that one may not see or change.
 fn refused(path: &Path, what: String, error: Errno) -> Failure {
     match error {
-        Errno::OPNOTSUPP if tree::get(path, "rialto.fid").is_ok() => {
+        Errno::OPNOTSUPP if tree::get(path, FID).is_ok() => {
             Failure::new(what, "mode bits decide in this volume, and not access lists")
                 .mend("'rialto vos setfields VOLUME -model acl' changes that")
         }
         Errno::ACCESS => Failure::new(what, std::io::Error::from(error)).mend(
             "who lists the directory (l) may see its list, and who administers it (a) may change it: 'rialto fs getcalleraccess' says what you may do",
         ),
-        Errno::NOTDIR => Failure::new(what, "a file has the list of its directory").mend("name the directory"),
         _ => tree::refusal(path, what, error),
     }
 }
@@ -150,9 +168,68 @@ fn read(path: &Path) -> Result<Acl, Failure> {
     Acl::parse(&text).map_err(|error| Failure::new(what(), error))
 }
 
-fn write(path: &Path, list: &Acl) -> Result<(), Failure> {
+/// Whether the list that decides is its own, and not that of a directory above.
+fn is_own(path: &Path) -> Result<bool, Failure> {
+    let what = || format!("reading the access list of {}", path.display());
+    let [of, fid] = [OF, FID].map(|name| tree::get(path, name));
+    Ok(of.map_err(|error| refused(path, what(), error))? == fid.map_err(|error| refused(path, what(), error))?)
+}
+
+/// Behind its name, where the list is another's.
+fn whose(path: &Path, own: bool) -> &'static str {
+    match own {
+        true => "",
+        false if path.is_dir() => " that of the directory above:",
+        false => " that of its directory:",
+    }
+}
+
+/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed that meanwhile. `None`: there is nothing to change.
+fn change(path: &Path, mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>) -> Result<Option<Acl>, Failure> {
     let what = || format!("changing the access list of {}", path.display());
+    for _ in 0..ATTEMPTS {
+        let seen = read(path)?;
+        let sum: String = seen.sum().iter().map(|byte| format!("{byte:02x}")).collect();
+        let Some(list) = change(seen)? else { return Ok(None) };
+        match tree::set(path, &format!("{ATTRIBUTE}:{sum}"), &list.to_string()) {
+            Ok(()) => return Ok(Some(list)),
+            Err(Errno::CANCELED) => {}
+            Err(error) => return Err(refused(path, what(), error)),
+        }
+    }
+    Err(Failure::new(what(), "others change it all the time").mend("try again"))
+}
+
+/// Puts entries into a list.
+fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (Entry, bool)>) -> Result<Acl, Failure> {
+    for (entry, negative) in entries {
+        if !list.set(entry.who, entry.rights, negative) {
+            let what = format!("changing the access list of {}", path.display());
+            return Err(Failure::new(what, "it has no room for one more").mend("put some of those in it into a group"));
+        }
+    }
+    Ok(list)
+}
+
+/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put into it.
+fn give(path: &Path, clear: bool, entries: impl Iterator<Item = (Entry, bool)> + Clone) -> Result<(), Failure> {
+    if !clear {
+        return change(path, |seen| put(path, seen, entries.clone()).map(Some)).map(drop);
+    }
+    let what = || format!("changing the access list of {}", path.display());
+    let list = put(path, Acl::new(), entries)?;
     tree::set(path, ATTRIBUTE, &list.to_string()).map_err(|error| refused(path, what(), error))
+}
+
+/// Takes its list away, so that what lies above decides.
+fn inherit(path: &Path) -> Result<(), Failure> {
+    let what = || format!("taking the access list of {} away", path.display());
+    let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
+    if fid.parse().is_ok_and(|fid: Fid| fid == Fid::root(fid.volume)) {
+        return Err(Failure::new(what(), "it is the root of a volume, above which there is no other directory of it")
+            .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
+    }
+    tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
 }
 
 /// New files and directories have no lists of their own to begin with.
@@ -160,7 +237,8 @@ fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
     if !id && !files {
         return Ok(());
     }
-    let why = "there are no initial lists: a new directory copies that of its directory, and files have none";
+    let why =
+        "there are no initial lists: a new directory copies that of its directory, and a new file has its directory's";
     Err(Failure::new("looking for an initial access list", why).mend("leave -id and -if out"))
 }
 
@@ -183,19 +261,21 @@ impl Listacl {
         no_initial(self.id, self.files)?;
         let mut first = true;
         self.paths.each(|path| {
-            let list = read(path)?;
+            let (list, own) = (read(path)?, is_own(path)?);
             if json {
                 let (normal, negative) = (shown(path, list.positive()), shown(path, list.negative()));
                 let value = |entries: &[(String, Rights)]| -> Value {
                     entries.iter().map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() })).collect()
                 };
-                show::json(&json!({ "path": path, "normal": value(&normal), "negative": value(&negative) }));
+                show::json(
+                    &json!({ "path": path, "own": own, "normal": value(&normal), "negative": value(&negative) }),
+                );
                 return Ok(());
             }
             if !std::mem::take(&mut first) {
                 println!();
             }
-            println!("Access list for {} is", path.display());
+            println!("Access list for {} is{}", path.display(), whose(path, own));
             print(path, &list);
             Ok(())
         })
@@ -212,30 +292,25 @@ impl Setacl {
         }
         let mut pairs = self.acl;
         pairs.extend(words);
-        if dirs.is_empty() || pairs.is_empty() && !self.clear || pairs.len() % 2 == 1 {
-            return Err(Failure::new("reading the access list", "it is a directory, then names, each with its rights")
-                .mend("'rialto fs setacl --help' has examples"));
+        if dirs.is_empty() || pairs.is_empty() && !self.clear && !self.inherit || pairs.len() % 2 == 1 {
+            let why = "it is a directory or file, then names, each with its rights";
+            return Err(Failure::new("reading the access list", why).mend("'rialto fs setacl --help' has examples"));
+        }
+        if self.inherit {
+            if !pairs.is_empty() {
+                let why = "with -inherit it has no entries of its own";
+                return Err(Failure::new("reading the access list", why).mend("leave the names and rights out"));
+            }
+            return Paths { path: dirs, words: Vec::new() }.each(inherit);
         }
         let place = dirs.first().cloned().unwrap_or_default();
         let mut entries = Vec::new();
         for pair in pairs.chunks_exact(2) {
             let rights: Rights =
                 pair[1].parse().map_err(|error| Failure::new(format!("reading the rights of {}", pair[0]), error))?;
-            entries.push((number_of(&place, &pair[0])?, rights));
+            entries.push((Entry { who: number_of(&place, &pair[0])?, rights }, self.negative));
         }
-        Paths { path: dirs, words: Vec::new() }.each(|path| {
-            let mut list = if self.clear { Acl::new() } else { read(path)? };
-            for (who, rights) in &entries {
-                if !list.set(*who, *rights, self.negative) {
-                    return Err(Failure::new(
-                        format!("changing the access list of {}", path.display()),
-                        "it has no room for one more",
-                    )
-                    .mend("put some of those in it into a group"));
-                }
-            }
-            write(path, &list)
-        })
+        Paths { path: dirs, words: Vec::new() }.each(|path| give(path, self.clear, entries.iter().copied()))
     }
 }
 
@@ -256,40 +331,36 @@ impl Copyacl {
                 .mend("'rialto fs copyacl --help' has examples"));
         }
         let copied = read(&from)?;
-        Paths { path: to, words: Vec::new() }.each(|path| {
-            let mut list = if self.clear { Acl::new() } else { read(path)? };
-            let parts = [(copied.positive(), false), (copied.negative(), true)];
-            let all = parts.into_iter().flat_map(|(entries, negative)| entries.iter().map(move |one| (one, negative)));
-            for (entry, negative) in all {
-                if !list.set(entry.who, entry.rights, negative) {
-                    return Err(Failure::new(
-                        format!("changing the access list of {}", path.display()),
-                        "both lists together are too long",
-                    ));
-                }
-            }
-            write(path, &list)
-        })
+        let parts = [(copied.positive(), false), (copied.negative(), true)];
+        let all = parts.into_iter().flat_map(|(entries, negative)| entries.iter().map(move |one| (*one, negative)));
+        Paths { path: to, words: Vec::new() }.each(|path| give(path, self.clear, all.clone()))
     }
+}
+
+/// Without those that are gone; `None`: there are none.
+fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
+    let mut gone = BTreeSet::new();
+    for entry in list.positive().iter().chain(list.negative()) {
+        if !is_there(path, entry.who)? {
+            gone.insert(entry.who);
+        }
+    }
+    list.retain(|who| !gone.contains(&who));
+    Ok((!gone.is_empty()).then_some(list))
 }
 
 impl Cleanacl {
     pub fn run(self) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
-            let mut list = read(path)?;
-            let all = list.positive().iter().chain(list.negative()).map(|entry| entry.who);
-            let mut gone = std::collections::BTreeSet::new();
-            for who in all {
-                if !is_there(path, who)? {
-                    gone.insert(who);
-                }
-            }
-            if gone.is_empty() {
-                println!("Access list for {} is fine.", path.display());
+            if !is_own(path)? {
+                // Cleaned it would be its own from then on.
+                println!("Access list for {} is another directory's: clean that one.", path.display());
                 return Ok(());
             }
-            list.retain(|who| !gone.contains(&who));
-            write(path, &list)?;
+            let Some(list) = change(path, |seen| clean(path, seen))? else {
+                println!("Access list for {} is fine.", path.display());
+                return Ok(());
+            };
             println!("Access list for {} is now", path.display());
             print(path, &list);
             Ok(())
@@ -301,7 +372,7 @@ impl Getcalleraccess {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let what = || format!("asking for your rights to {}", path.display());
-            let rights = tree::get(path, "rialto.rights").map_err(|error| refused(path, what(), error))?;
+            let rights = tree::get(path, "system.rialto.rights").map_err(|error| refused(path, what(), error))?;
             if json {
                 show::json(&json!({ "path": path, "rights": rights }));
             } else {

@@ -1,4 +1,4 @@
-//! Names of users and groups, which access lists have as numbers: the mount asks the cell (`rialto.who:NAME`, `rialto.who:NUMBER`).
+//! Names of users and groups, which access lists have as numbers: the mount asks the cell (`system.rialto.who:NAME`, `system.rialto.who:NUMBER`).
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn fixed(who: PrincipalId) -> Option<&'static str> {
 
 /// `None`: the cell knows nobody of that name or number.
 fn ask(place: &Path, who: &str) -> Result<Option<String>, Failure> {
-    match tree::get(place, &format!("rialto.who:{who}")) {
+    match tree::get(place, &format!("system.rialto.who:{who}")) {
         Ok(said) => Ok(Some(said)),
         Err(Errno::NODATA) => Ok(None),
         Err(error) => Err(tree::refusal(place, format!("asking the cell for {who}"), error)),

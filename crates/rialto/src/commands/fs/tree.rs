@@ -46,7 +46,7 @@ pub fn remove(path: &Path, name: &str) -> Result<(), Errno> {
 
 /// Whether a mount of ours has the path.
 fn is_ours(path: &Path) -> bool {
-    get(path, "rialto.fid").is_ok()
+    get(path, "system.rialto.fid").is_ok()
 }
 
 /// The failure of something that was asked of `path`.

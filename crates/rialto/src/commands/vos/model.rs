@@ -76,7 +76,7 @@ pub fn set_model(office: &Office, volume: &There, model: Model) -> Result<(), Fa
         debug_assert!(fits, "one entry");
         list.encode().into()
     });
-    office.ask_files(&what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list })?;
+    office.ask_files(&what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None })?;
     if office.common.json {
         crate::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
     }
