@@ -15,6 +15,12 @@ lines() { local wanted=$1; shift; [ "$("$@")" = "$wanted" ]; }
 check "a volume" vos create real.acl
 check "in which mode bits decide" says "mode bits" 0 vos examine real.acl
 check "what lists would change is told" says "Nobody but administrators" 0 vos setfields real.acl -model acl --dry-run
+check "for whom" says "system:administrators rlidwka" 0 vos setfields real.acl -model acl --dry-run
+check "with a first list too" says "system:anyuser rl" 0 vos setfields real.acl -model acl -acl system:anyuser read --dry-run
+check "in JSON" sh -c "'$RIALTO' vos setfields real.acl -model acl -acl anonymous l --dry-run --json --dir '$CELL' | python3 -c 'import json, sys; v = json.load(sys.stdin); assert v[\"list\"][1] == {\"name\": \"anonymous\", \"rights\": \"l\"}, v'"
+check "not for nobody" says "no such user or group" 1 vos setfields real.acl -model acl -acl nobody:there read
+check "not for half a pair" says "each with its rights" 1 vos setfields real.acl -model acl -acl system:anyuser read joe
+check "and not with mode bits" says "leave -acl out" 1 vos setfields real.acl -model posix -acl system:anyuser read
 check "and not done" says "mode bits" 0 vos examine real.acl
 check "lists decide" vos setfields real.acl -model acl
 check "which is shown" says "access lists" 0 vos examine real.acl
@@ -132,5 +138,14 @@ check "who may administer a file, and neither read nor write it" fs setacl "$hom
 check "does so" as 4001 "$RIALTO" fs setacl "$home/shelf/none" anonymous r
 check "and sees it" says "anonymous r" 0 as 4001 "$RIALTO" fs listacl "$home/shelf/none"
 check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
+check "mode bits decide again" vos setfields real.acl -model posix
+check "then the first list is another" vos setfields real.acl -model acl -acl system:anyuser read
+check "which is given once" says "the root has one" 1 vos setfields real.acl -model acl -acl system:anyuser write
+check "it is mounted again" within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume real.acl "unix:$CELL/server.sock" "$home"
+check "with that list" lines "Access list for $home is
+Normal rights:
+  system:administrators rlidwka
+  system:anyuser rl" fs listacl "$home"
+check "unmounted again" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 check "and goes" vos remove real.acl
 finish

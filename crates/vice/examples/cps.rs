@@ -1,4 +1,5 @@
-//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups, an access list of 20 entries.
+//! What it costs to judge somebody: a cell with 100,000 principals, somebody in 1,000 groups, access lists of 1 to 1,000 of them, and the call by which
+//! clients ask what he may do.
 //!
 //! `cargo run --release -p vice --example cps [-- PRINCIPALS GROUPS]`
 #![allow(clippy::unwrap_used)]
@@ -12,8 +13,11 @@ use celldb::{CellDb, Embedded};
 use guard::{Acl, Asker, Cps, Rights};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
-use types::{Answer, Caller, Level, Name, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Time, Timestamp, Who};
-use vice::{Vice, ViceConfig};
+use types::{
+    Answer, Call, Caller, ClientId, Level, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall, Time,
+    Timestamp, Who,
+};
+use vice::{Effect, Vice, ViceConfig};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -42,21 +46,71 @@ fn main() {
     let begun = Instant::now();
     let cps = vice.cps(&caller).unwrap();
     println!("cold: {:?} for {} numbers", begun.elapsed(), cps.numbers().len());
-    let mut acl = Acl::new();
-    for group in groups.iter().step_by((groups.len() / 20).max(1)).take(20) {
-        assert!(acl.set(*group, Rights::READ, false));
+    for entries in [1, 20, 100, 1000] {
+        check(&vice, &caller, &some(&groups, entries));
     }
+    ask(&vice, &caller, &some(&groups, 20));
+}
+
+/// A list of so many of the groups.
+fn some(groups: &[PrincipalId], entries: usize) -> Acl {
+    let mut acl = Acl::new();
+    for group in groups.iter().step_by((groups.len() / entries).max(1)).take(entries) {
+        assert!(acl.set(*group, Rights::READ.with(Rights::LOOKUP), false));
+    }
+    acl
+}
+
+/// One check: who he is, and what the list gives him.
+fn check(vice: &Vice, caller: &Caller, acl: &Acl) {
     let region = Region::new(HEAP);
     let begun = Instant::now();
     for _ in 0..CHECKS {
-        let cps = vice.cps(black_box(&caller)).unwrap();
+        let cps = vice.cps(black_box(caller)).unwrap();
         black_box(acl.rights(&cps));
     }
     let took = begun.elapsed();
     println!(
-        "warm: {:.0} ns a check, {} allocations in {CHECKS} checks",
+        "warm: {:.0} ns a check of a list of {} entries, {} allocations in {CHECKS} checks",
         took.as_nanos() as f64 / f64::from(CHECKS),
+        acl.positive().len(),
         region.change().allocations
+    );
+}
+
+/// `Rights`, all of the call but the wire.
+fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
+    let mut out = Vec::new();
+    let session = vice.attach(Time::ZERO, ClientId(1), 1, &mut out).unwrap().session;
+    let mut request = 0;
+    let mut call = |caller: &Caller, call: Call| {
+        request += 1;
+        let origin = Origin { session, slot: 0, request };
+        vice.perform(Time::ZERO, Timestamp::new(2, 0), caller, origin, call, &mut out);
+        loop {
+            match out.pop() {
+                Some(Effect::Reply { result, .. }) => break result.unwrap(),
+                // What was promised to this session itself.
+                Some(Effect::Break { to, id, .. }) => vice.ack(Time::ZERO, to, id, &[], &mut out),
+                Some(_) => {}
+                None => panic!("no answer"),
+            }
+        }
+    };
+    let superuser = Caller::ROOT;
+    let Answer::Status(root) = call(&superuser, Call::Root { volume: Name::new(b"root.cell").unwrap() }) else {
+        panic!("no status of the root")
+    };
+    let list = Some(acl.encode().into());
+    call(&superuser, Call::SetAcl { fid: root.fid, list, instead_of: None });
+    let begun = Instant::now();
+    for _ in 0..CHECKS {
+        black_box(call(black_box(caller), Call::Rights { fid: root.fid }));
+    }
+    println!(
+        "warm: {:.0} ns a call of Rights, list of {} entries",
+        begun.elapsed().as_nanos() as f64 / f64::from(CHECKS),
+        acl.positive().len()
     );
 }
 

@@ -182,6 +182,7 @@ fn kind(call: &Call) -> &'static str {
         Call::Unhold { .. } => "Unhold",
         Call::VolumeStatus { .. } => "VolumeStatus",
         Call::Delegate { .. } => "Delegate",
+        Call::Rights { .. } => "Rights",
         Call::Delegated { call, .. } => kind(call),
         Call::Return { .. } => "Return",
         _ => "other",

@@ -6,7 +6,7 @@ mod acls;
 mod cache;
 mod files;
 mod points;
-mod principals;
+pub(in crate::commands) mod principals;
 mod quotas;
 mod servers;
 mod sysname;

@@ -21,6 +21,17 @@ fn fixed(who: PrincipalId) -> Option<&'static str> {
     FIXED.iter().find(|(_, number)| *number == who).map(|(name, _)| *name)
 }
 
+/// One that every cell has.
+pub fn fixed_number(name: &str) -> Option<PrincipalId> {
+    FIXED.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// The cell has no such user or group.
+pub fn nobody(name: &str) -> Failure {
+    Failure::new(format!("looking for {name}"), "the cell has no such user or group")
+        .mend("'rialto pts listentries' shows which there are")
+}
+
 /// `None`: the cell knows nobody of that name or number.
 fn ask(place: &Path, who: &str) -> Result<Option<String>, Failure> {
     match tree::get(place, &format!("system.rialto.who:{who}")) {
@@ -41,15 +52,11 @@ pub fn name_of(place: &Path, who: PrincipalId) -> String {
 /// # Errors
 /// If there is nobody of that name.
 pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
-    let fixed = FIXED.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
-    if let Some(number) = fixed.or_else(|| name.parse().ok().map(PrincipalId)) {
+    if let Some(number) = fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
         return Ok(number);
     }
     let found = ask(place, name)?.and_then(|number| number.parse().ok()).map(PrincipalId);
-    found.ok_or_else(|| {
-        Failure::new(format!("looking for {name}"), "the cell has no such user or group")
-            .mend("'rialto pts listentries' shows which there are")
-    })
+    found.ok_or_else(|| nobody(name))
 }
 
 /// Whether there is such a principal.

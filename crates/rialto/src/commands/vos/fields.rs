@@ -28,10 +28,13 @@ EXAMPLES
     rialto vos setfields -id 536870915 -maxquota 0        no limit
     rialto vos setfields home.alice -model acl --dry-run  for whom that would be another
     rialto vos setfields home.alice -model acl
+    rialto vos setfields home.alice -model acl -acl alice all system:authuser read
 
 With -model acl access lists decide who may do what, and not mode bits: the root gets a list
-that gives everything to system:administrators, and its owner may change it. With -model
-posix mode bits decide again; lists below the root are kept, and mean nothing meanwhile.";
+that gives everything to system:administrators, and what -acl says; its owner may change it.
+What lies below has the same, except what has a list from an earlier time. With -model posix
+mode bits decide again; lists below the root are kept, and mean nothing meanwhile.
+RIGHTS are as in 'rialto fs setacl --help'.";
 
 /// Which volume, as typed.
 #[derive(Args, Debug)]
@@ -77,6 +80,9 @@ pub struct Setfields {
     /// What decides who may do what: access lists, or mode bits.
     #[arg(long)]
     model: Option<Model>,
+    /// Of the first list of the root, with -model acl: names with what they get.
+    #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2.., requires = "model")]
+    acl: Vec<String>,
 }
 
 impl Which {
@@ -116,7 +122,7 @@ impl Setfields {
             let Which { site, id, words } = &self.which;
             let mut site = site.clone();
             let wanted = last_word(&mut site, words.clone(), id.clone(), "a volume")?;
-            set_model(office, &office.volume(&wanted, &site)?, model)?;
+            set_model(office, &office.volume(&wanted, &site)?, model, &self.acl)?;
             if self.maxquota.is_none() && self.maxfiles.is_none() {
                 return Ok(());
             }

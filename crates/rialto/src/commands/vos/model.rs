@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use guard::{Acl, Rights};
 use serde_json::json;
-use types::{Answer, Call, Fid, Kind, PrincipalId, Status};
+use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, Status};
 
 use super::office::{Office, There, text};
+use crate::commands::fs::principals;
 use crate::failure::Failure;
 
 /// What decides.
@@ -61,20 +62,28 @@ pub fn of(office: &Office, volume: &There) -> Result<Model, Failure> {
 ///
 /// # Errors
 /// The server's refusal.
-pub fn set_model(office: &Office, volume: &There, model: Model) -> Result<(), Failure> {
+pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]) -> Result<(), Failure> {
     let what = format!("changing what decides in {}", text(&volume.name));
+    if model == Model::Posix && !given.is_empty() {
+        return Err(Failure::new(what, "with -model posix there is no access list").mend("leave -acl out"));
+    }
+    let list = first_list(office, volume, given)?;
     if of(office, volume)? == model {
+        if !given.is_empty() {
+            return Err(Failure::new(what, "access lists decide already, and the root has one")
+                .mend("'rialto fs setacl DIR NAME RIGHTS' changes it"));
+        }
         println!("In {} {} decide already.", text(&volume.name), model.told());
         return Ok(());
     }
     if office.common.dry_run {
-        return tell(office, &what, volume, model);
+        return tell(office, &what, volume, model, &list);
     }
     let list = (model == Model::Acl).then(|| {
-        let mut list = Acl::new();
-        let fits = list.set(PrincipalId::ADMINISTRATORS, Rights::ALL, false);
-        debug_assert!(fits, "one entry");
-        list.encode().into()
+        let mut all = Acl::new();
+        let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
+        debug_assert!(fits, "what a command line holds");
+        all.encode().into()
     });
     office.ask_files(&what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None })?;
     if office.common.json {
@@ -83,8 +92,49 @@ pub fn set_model(office: &Office, volume: &There, model: Model) -> Result<(), Fa
     Ok(())
 }
 
+/// Somebody in the root's first list.
+struct First {
+    name: String,
+    who: PrincipalId,
+    rights: Rights,
+}
+
+/// Administrators with everything, and who is given something, NAME RIGHTS each.
+fn first_list(office: &Office, volume: &There, given: &[String]) -> Result<Vec<First>, Failure> {
+    let what = "reading the first access list";
+    let odd =
+        || Failure::new(what, "it is names, each with its rights").mend("'rialto vos setfields --help' has examples");
+    let administrators = "system:administrators".to_owned();
+    let mut list = vec![First { name: administrators, who: PrincipalId::ADMINISTRATORS, rights: Rights::ALL }];
+    for pair in given.chunks(2) {
+        let [name, rights] = pair else { return Err(odd()) };
+        let rights: Rights =
+            rights.parse().map_err(|error| Failure::new(format!("reading the rights of {name}"), error))?;
+        let who = number_of(office, volume, name)?;
+        list.retain(|entry| entry.who != who);
+        if rights != Rights::NONE {
+            list.push(First { name: name.clone(), who, rights });
+        }
+    }
+    Ok(list)
+}
+
+fn number_of(office: &Office, volume: &There, name: &str) -> Result<PrincipalId, Failure> {
+    if let Some(number) = principals::fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
+        return Ok(number);
+    }
+    let what = format!("looking for {name}");
+    let numbers = PtsCall::Numbers { names: vec![name.to_owned()] };
+    let call = Call::Pts { on_behalf: None, call: Box::new(numbers) };
+    let found = match office.ask_files(&what, volume.server, call)? {
+        Answer::Names { names, .. } => names.first().map(|(id, _)| *id).filter(|id| *id != PrincipalId::NONE),
+        _ => return Err(Failure::new(what, "the server answered something else")),
+    };
+    found.ok_or_else(|| principals::nobody(name))
+}
+
 /// Files and directories by owner: all, and those that groups or others may use by their mode bits.
-fn tell(office: &Office, what: &str, volume: &There, model: Model) -> Result<(), Failure> {
+fn tell(office: &Office, what: &str, volume: &There, model: Model, list: &[First]) -> Result<(), Failure> {
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
@@ -110,7 +160,11 @@ fn tell(office: &Office, what: &str, volume: &There, model: Model) -> Result<(),
     }
     if office.common.json {
         let owners = owners.iter().map(|(uid, (all, open))| json!({ "uid": uid, "files": all, "open_by_mode": open }));
-        crate::show::json(&json!({ "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>() }));
+        let list = list.iter().map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
+        let list = (model == Model::Acl).then(|| list.collect::<Vec<_>>());
+        crate::show::json(&json!({
+            "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
+        }));
         return Ok(());
     }
     println!("In {} {} would decide.", text(&volume.name), model.told());
@@ -118,7 +172,16 @@ fn tell(office: &Office, what: &str, volume: &There, model: Model) -> Result<(),
         println!("    uid {uid}: {all} files and directories, {open} of which mode bits open to groups or others");
     }
     match model {
-        Model::Acl => println!("Nobody but administrators would get at them before the root's list says so."),
+        Model::Acl => {
+            println!("All but what has a list from an earlier time would have this one:");
+            list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
+            if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
+                println!("Nobody but administrators would get at them before the root's list says so.");
+            } else {
+                println!("Whoever is not in it would get at nothing, owners of files too.");
+            }
+            println!("Owners of directories may always list them, and change their lists.");
+        }
         Model::Posix => println!("Those that mode bits open would be open again, whatever lists say."),
     }
     Ok(())
