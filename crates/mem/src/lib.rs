@@ -4,6 +4,7 @@ mod failure;
 pub mod fuse;
 pub mod handle;
 pub mod heap;
+pub mod inherit;
 #[cfg(feature = "kerberos")]
 pub mod kerberos;
 pub mod lease;

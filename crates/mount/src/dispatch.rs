@@ -59,6 +59,8 @@ pub struct Dispatch {
     pub refuses_changes: bool,
     /// What `@sys` means, in all mounts of this client.
     pub sysnames: Arc<Sysnames>,
+    /// Device nodes have their numbers.
+    pub devices: bool,
     /// Something was asked since [`Self::was_used`].
     pub used: AtomicBool,
 }

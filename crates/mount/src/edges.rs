@@ -32,6 +32,7 @@ use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
 use venus::{Error, Request, Venus, Volumes};
 
+use crate::MountConfig;
 use crate::errno;
 use crate::forerunner::Forerunner;
 use crate::mount::{Mount, Transport};
@@ -71,8 +72,27 @@ pub struct Plan {
     pub forerunner: Option<Arc<Forerunner>>,
     /// What `@sys` means.
     pub sysnames: Arc<Sysnames>,
+    /// Device nodes have their numbers.
+    pub devices: bool,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
+}
+
+impl Plan {
+    /// As a mount's configuration has it.
+    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<Forerunner>>) -> Plan {
+        Plan {
+            source: config.source.clone(),
+            allow_other: config.allow_other,
+            workers: config.workers,
+            transport: config.transport,
+            idle: config.idle,
+            forerunner,
+            sysnames: Arc::default(),
+            devices: true,
+            volumes: Arc::clone(volumes),
+        }
+    }
 }
 
 /// Where a mount is.

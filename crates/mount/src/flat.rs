@@ -297,6 +297,7 @@ impl Flat {
             flat: Some(Arc::clone(self)),
             refuses_changes: to.is_read_only(),
             sysnames: Arc::clone(&self.plan.sysnames),
+            devices: self.plan.devices,
             used: AtomicBool::new(true),
         });
         let row = Arc::new(Row { dispatch, visitors: AtomicUsize::new(1) });

@@ -165,6 +165,30 @@ impl Mount {
         Self::first(config, volumes, &volume, venus).inspect_err(|_| volumes.close(volume.id()))
     }
 
+    /// The tree once more, attached nowhere: a mount of its own for a session, whose kernel state nobody else sees. Whoever is given it may attach it in his
+    /// own name space, and there lift what keeps device nodes from being opened: so all volumes are shown in it, and none of their device nodes. It ends with its last user.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn apart(config: &MountConfig, volumes: &Arc<Volumes>) -> Result<(Mount, OwnedFd), MountError> {
+        let volume = volumes.find(&Asked::of(&Caller::ROOT), &config.volume)?;
+        let venus = volumes.open(&volume)?;
+        let made = || {
+            let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
+            let plan = Plan { devices: false, ..Plan::of(config, volumes, None) };
+            let (path, source) = (config.mountpoint.clone(), config.source.clone());
+            let (device, attached) = mounting::detached(&Target { path, source, allow_other: true, read_only: false })?;
+            let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
+            let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
+            mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
+            if let Some(flat) = &mount.dispatch.flat {
+                flat::look_after(flat).map_err(MountError::Threads)?;
+            }
+            Ok((mount, attached))
+        };
+        made().inspect_err(|_| volumes.close(volume.id()))
+    }
+
     fn first(
         config: MountConfig,
         volumes: &Arc<Volumes>,
@@ -173,18 +197,9 @@ impl Mount {
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         // Before the mount is there, so that it is ready for who uses the mount at once.
-        let forerunner = config.forerunner.filter(|_| rustix::process::geteuid().is_root());
-        let forerunner = forerunner.and_then(|command| send_ahead(&command)).map(Arc::new);
-        let plan = Plan {
-            source: config.source.clone(),
-            allow_other: config.allow_other,
-            workers: config.workers,
-            transport: config.transport,
-            idle: config.idle,
-            forerunner: forerunner.clone(),
-            sysnames: Arc::default(),
-            volumes: Arc::clone(volumes),
-        };
+        let forerunner = config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
+        let forerunner = forerunner.and_then(|command| send_ahead(command)).map(Arc::new);
+        let plan = Plan::of(&config, volumes, forerunner.clone());
         let read_only = volume.is_read_only();
         // The kernel's refusal of changes would be one for all volumes of the mount.
         let target = Target {
@@ -255,7 +270,7 @@ impl Mount {
     }
 
     fn serve(device: Device, root: Status, venus: Arc<Venus>, plan: Plan, below: Below) -> Result<Mount, MountError> {
-        let (config, transport) = (plan.workers, plan.transport);
+        let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
@@ -291,6 +306,7 @@ impl Mount {
             flat,
             refuses_changes,
             sysnames,
+            devices,
             used: AtomicBool::new(true),
         });
         let served = Served::start(Arc::clone(&dispatch), config, agreement, transport, (&device, descriptor))?;

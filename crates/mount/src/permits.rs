@@ -67,7 +67,10 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
 
 impl Task<'_> {
     /// The status with the mode that the kernel is to judge by. `found`: in which directory, by an answer of which time.
-    pub(crate) fn permitted(&self, status: Status, found: Option<(Fid, Stamp)>) -> Status {
+    pub(crate) fn permitted(&self, mut status: Status, found: Option<(Fid, Stamp)>) -> Status {
+        if !self.on.devices {
+            status.device = 0;
+        }
         if !status.by_list {
             return self.venus().localized(status);
         }

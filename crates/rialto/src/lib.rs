@@ -22,6 +22,7 @@ mod logging;
 mod mounts;
 mod scrubbing;
 mod security;
+mod sessions;
 mod show;
 mod srv;
 mod stopping;

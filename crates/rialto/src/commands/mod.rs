@@ -12,6 +12,7 @@ mod keys;
 mod logins;
 mod man;
 mod mount;
+mod pagsh;
 mod pts;
 mod rules;
 mod server;
@@ -80,6 +81,7 @@ pub enum Command {
     Logout(logins::Logout),
     Tokens(logins::Tokens),
     Passwd(logins::Passwd),
+    Pagsh(pagsh::Pagsh),
     Keys(keys::Keys),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
@@ -109,6 +111,7 @@ impl Command {
             Command::Logout(_) => "logout",
             Command::Tokens(_) => "tokens",
             Command::Passwd(_) => "passwd",
+            Command::Pagsh(_) => "pagsh",
             Command::Keys(_) => "keys",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
@@ -137,6 +140,7 @@ impl Command {
             Command::Logout(logout) => logout.run(),
             Command::Tokens(tokens) => tokens.run(),
             Command::Passwd(passwd) => passwd.run(),
+            Command::Pagsh(pagsh) => pagsh.run(),
             Command::Keys(keys) => keys.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),

@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, Tokens, dial_addresses};
 use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
+use parking_lot::Mutex;
 use serde_json::Value;
 use types::{Answer, Call, Caller, Fault, Name, Timestamp};
 use venus::{DYNROOT, VenusConfig, Volumes};
@@ -24,7 +25,7 @@ use crate::failure::{Doing, Failure};
 use crate::mounts::{self, Health};
 use crate::show::Progress;
 use crate::transport::{MountFacts, Transport};
-use crate::{logging, security, stopping};
+use crate::{logging, security, sessions, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -62,7 +63,7 @@ const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Mounts a server's tree.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP, allow_missing_positional = true)]
 pub struct Mount {
     /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
@@ -224,8 +225,12 @@ impl Mount {
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
-        keep_tokens(&volumes, &mounted, at.to_owned())?;
+        keep_tokens(&volumes, &mounted, Some(at.to_owned()))?;
+        let sessions = Arc::default();
+        let door = self.serves_sessions(at, &sessions);
         wait_for_end(&mounted)?;
+        drop(door);
+        end_sessions(&sessions);
         tracing::info!(at = %at.display(), "unmounted");
         drop(told);
         drop(mounted);
@@ -238,6 +243,61 @@ impl Mount {
         volumes.detach();
         drop(pid_file);
         handed_back
+    }
+
+    /// Gives sessions trees of their own, with fresh tokens (`rialto pagsh`); without root it cannot.
+    fn serves_sessions(&self, at: &Path, live: &Arc<Sessions>) -> Option<sessions::Door> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let (this, at, live) = (self.clone(), at.to_owned(), Arc::clone(live));
+        let place = at.clone();
+        let door = sessions::listen(&place, move |number| {
+            let records = MountRecords::of(&this.place.path()?);
+            let dir = this.cache(&records, &at)?.join("sessions").join(format!("{}-{number}", std::process::id()));
+            let session = Mount { cache_dir: Some(dir.clone()), flat: true, ..this.clone() };
+            session.apart(&records, &at, dir, &live)
+        });
+        // Another mount of the same name, in another name space, may have the place.
+        door.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+    }
+
+    /// The tree once more, for a session.
+    fn apart(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        dir: PathBuf,
+        live: &Sessions,
+    ) -> Result<sessions::Made, Failure> {
+        let volume = if self.dynroot { DYNROOT } else { &self.volume };
+        let volume = Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
+        let volumes = self.all_volumes(records, at)?;
+        let transport = Transport::choose(self.transport)?.into();
+        let source = format!("rialto:{}", self.source());
+        let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
+        let (mounted, mount) = Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
+        let mounted = Arc::new(mounted);
+        // Who logged in with a ticket cannot be logged in again in his name: no process of ours is in his name space.
+        keep_tokens(&volumes, &mounted, None)?;
+        {
+            let mut live = live.lock();
+            live.retain(|one| one.strong_count() > 0);
+            live.push(Arc::downgrade(&volumes));
+        }
+        let ends = move || {
+            mounted.wait();
+            drop(mounted);
+            if let Err(error) = volumes.hand_over() {
+                tracing::error!(%error, "a session's changes could not be handed over");
+            }
+            volumes.stop();
+            volumes.detach();
+            if let Err(error) = std::fs::remove_dir_all(&dir) {
+                tracing::warn!(%error, dir = %dir.display(), "a session's cache stays");
+            }
+        };
+        Ok(sessions::Made { mount, ends: Box::new(ends) })
     }
 
     /// The session with the server, and how those with others of its cell are made.
@@ -321,6 +381,20 @@ impl Mount {
     }
 }
 
+/// The sessions that have trees of their own.
+type Sessions = Mutex<Vec<Weak<Volumes>>>;
+
+/// Sessions end with the mount that serves them: what was written in them goes to the server first.
+fn end_sessions(sessions: &Sessions) {
+    for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
+        if let Err(error) = volumes.hand_over() {
+            tracing::error!(%error, "a session's changes could not be handed over");
+        }
+        volumes.stop();
+        volumes.detach();
+    }
+}
+
 /// How often tokens are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -330,7 +404,7 @@ fn now() -> Timestamp {
 }
 
 /// Tokens that end soon are renewed, as long as the tree is mounted.
-fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>, at: PathBuf) -> Result<(), Failure> {
+fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>, at: Option<PathBuf>) -> Result<(), Failure> {
     let Some(tokens) = volumes.tokens().cloned() else { return Ok(()) };
     let (volumes, mounted) = (Arc::downgrade(volumes), Arc::downgrade(mounted));
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
@@ -341,7 +415,7 @@ fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>, at: PathBuf) -> 
             let sources = tokens.to_get_anew(now());
             // Their processes ask the tree, and who unmounts it does not wait for them.
             drop((volumes, mounted));
-            kerberos::log_in_again(&sources, &at);
+            at.iter().for_each(|at| kerberos::log_in_again(&sources, at));
         }
     });
     keeping.map(drop).doing(|| "watching over tokens".to_owned())

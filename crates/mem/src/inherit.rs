@@ -1,0 +1,68 @@
+//! A descriptor that the program keeps when it becomes another one (`exec`), named by its number on the command line.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// Stays open across the next `exec`; its number is for [`taken`] there. Nothing closes it otherwise.
+///
+/// # Errors
+/// What the kernel says.
+pub fn left(fd: OwnedFd) -> io::Result<RawFd> {
+    fcntl_setfd(&fd, FdFlags::empty())?;
+    Ok(fd.into_raw_fd())
+}
+
+/// What was left to this process under this number, closed with the next `exec`. To be called once for each, before anything else is opened.
+///
+/// # Errors
+/// Standard streams, and what is not open or was not left.
+pub fn taken(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= io::stderr().as_raw_fd() {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: whoever started this process left the descriptor for this call alone, as the caller promises; if there is none, the next call says so.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    match fcntl_getfd(&fd) {
+        Ok(flags) if !flags.contains(FdFlags::CLOEXEC) => {
+            fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+            Ok(fd)
+        }
+        result => {
+            // Not ours to close.
+            let _ = fd.into_raw_fd();
+            Err(result.err().unwrap_or(rustix::io::Errno::BADF).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use super::*;
+
+    fn some() -> File {
+        File::open("/proc/self/comm").unwrap()
+    }
+
+    #[test]
+    fn what_was_left_is_taken_once() {
+        let number = left(some().into()).unwrap();
+        let fd = taken(number).unwrap();
+        assert!(taken(number).is_err(), "it was taken");
+        let mut text = String::new();
+        File::from(fd).read_to_string(&mut text).unwrap();
+        assert!(!text.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_left_stays_with_its_owner() {
+        assert!(taken(0).is_err() && taken(-1).is_err() && taken(RawFd::MAX).is_err());
+        let file = some();
+        assert!(taken(file.as_raw_fd()).is_err(), "it is somebody's here");
+        assert!(file.metadata().is_ok());
+    }
+}
