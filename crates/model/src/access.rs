@@ -1,15 +1,34 @@
-//! Who may: the classic rules of mode bits, with every group of the caller known.
+//! Who may: the classic rules of mode bits, with every group of the caller known, or lists (`lists.rs`) where the root has one.
 
-use types::{Caller, Fault, Kind, Status};
+use types::{Caller, Fault, Fid, Kind, Status};
 
-pub const READ: u16 = 4;
-pub const WRITE: u16 = 2;
-pub const SEARCH: u16 = 1;
+use crate::tree::{Ask, Tree};
+
+const READ: u16 = 4;
+const WRITE: u16 = 2;
+const SEARCH: u16 = 1;
 
 pub const SET_UID: u16 = 0o4000;
 pub const SET_GID: u16 = 0o2000;
 pub const STICKY: u16 = 0o1000;
+pub const SET_IDS: u16 = 0o6000;
 pub const GROUP_EXECUTE: u16 = 0o010;
+
+/// What somebody wants of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    See,
+    List,
+    Search,
+    Insert,
+    Delete,
+    Move,
+    ReadXattr,
+    Write,
+    ReadData,
+    WriteData,
+    Administer,
+}
 
 pub fn in_group(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.as_deref().unwrap_or_default().contains(&gid)
@@ -20,7 +39,7 @@ pub fn owns(caller: &Caller, status: &Status) -> bool {
 }
 
 /// The three classes: the owner is judged by the owner's bits even if the group's would allow more, and so on.
-pub fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
+fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
     let class = if caller.uid == status.uid {
         6
     } else if in_group(caller, status.gid) {
@@ -31,15 +50,39 @@ pub fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
     caller.is_root() || (status.mode >> class) & wanted == wanted
 }
 
-pub fn need(caller: &Caller, status: &Status, wanted: u16) -> Result<(), Fault> {
-    if allowed(caller, status, wanted) { Ok(()) } else { Err(Fault::AccessDenied) }
-}
+impl Tree {
+    pub(crate) fn may(&self, ask: Ask<'_>, fid: Fid, want: Want) -> Result<bool, Fault> {
+        let status = &self.node(fid)?.status;
+        if self.decides() {
+            return Ok(self.listed(ask.caller, fid, want));
+        }
+        let wanted = match want {
+            // Whoever sees a file knows its name; what it holds was asked for when it was opened.
+            Want::See | Want::ReadData | Want::WriteData => 0,
+            Want::List | Want::ReadXattr => READ,
+            Want::Search => SEARCH,
+            Want::Insert | Want::Delete => WRITE | SEARCH,
+            Want::Move | Want::Write => WRITE,
+            Want::Administer => return Ok(owns(ask.caller, status)),
+        };
+        Ok(allowed(ask.caller, status, wanted))
+    }
 
-/// To take `victim`'s entry out of `dir`: write and search, and in a sticky directory one of the two must be one's own.
-pub fn need_delete(caller: &Caller, dir: &Status, victim: &Status) -> Result<(), Fault> {
-    need(caller, dir, WRITE | SEARCH)?;
-    let sticky = dir.mode & STICKY != 0;
-    if sticky && !owns(caller, dir) && !owns(caller, victim) { Err(Fault::NotPermitted) } else { Ok(()) }
+    pub(crate) fn need(&self, ask: Ask<'_>, fid: Fid, want: Want) -> Result<(), Fault> {
+        if self.may(ask, fid, want)? { Ok(()) } else { Err(Fault::AccessDenied) }
+    }
+
+    /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's own in a sticky directory.
+    pub(crate) fn need_delete(&self, ask: Ask<'_>, dir: Fid, victim: Fid) -> Result<(), Fault> {
+        self.need(ask, dir, Want::Delete)?;
+        let (status, victim) = (self.node(dir)?.status, self.node(victim)?.status);
+        let sticky = status.mode & STICKY != 0 && !self.decides();
+        if sticky && !owns(ask.caller, &status) && !owns(ask.caller, &victim) {
+            Err(Fault::NotPermitted)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// What a change by somebody without privileges leaves of the mode.

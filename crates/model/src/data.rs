@@ -4,12 +4,14 @@ use bytes::Bytes;
 use types::{AllocateMode, Answer, BootVerifier, Fault, Fid, Kind, SeekWhat, limits};
 
 use crate::Body;
+use crate::access::Want;
 use crate::tree::{Ask, Content, Node, Tree};
 
 impl Tree {
-    pub(crate) fn read(&self, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
+    pub(crate) fn read(&self, ask: Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         let body = node.body()?;
+        self.need(ask, fid, Want::ReadData)?;
         let data = body.read(offset, u64::from(length).min(limits::PAYLOAD_BYTES_MAX as u64));
         let end = offset.saturating_add(data.len() as u64) >= body.size();
         Ok(Answer::Data { data: Bytes::from(data), end, status: node.status })
@@ -23,8 +25,10 @@ impl Tree {
         data: &Bytes,
         kill: bool,
     ) -> Result<Answer, Fault> {
+        let size = self.node(fid)?.body()?.size();
+        self.need(ask, fid, Want::WriteData)?;
         let node = self.node_mut(fid)?;
-        let offset = offset.unwrap_or(node.body()?.size());
+        let offset = offset.unwrap_or(size);
         if data.len() > limits::PAYLOAD_BYTES_MAX {
             return Err(Fault::Invalid);
         }
@@ -44,8 +48,9 @@ impl Tree {
         length: u64,
         mode: AllocateMode,
     ) -> Result<Answer, Fault> {
+        self.node(fid)?.body()?;
+        self.need(ask, fid, Want::WriteData)?;
         let node = self.node_mut(fid)?;
-        node.body()?;
         if length == 0 {
             return Err(Fault::Invalid);
         }
@@ -64,8 +69,9 @@ impl Tree {
     }
 
     /// Exact to the byte: zeros are a hole. The real thing may take zeros for data.
-    pub(crate) fn seek(&self, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
+    pub(crate) fn seek(&self, ask: Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
         let body = self.node(fid)?.body()?;
+        self.need(ask, fid, Want::ReadData)?;
         if offset >= body.size() {
             return Err(Fault::NothingThere);
         }

@@ -3,7 +3,7 @@
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
-use crate::access::{READ, SEARCH, WRITE, allowed, need, need_delete};
+use crate::access::Want;
 use crate::tree::{Ask, Content, Tree};
 
 impl Tree {
@@ -16,8 +16,8 @@ impl Tree {
     /// All that is left, in the order of names; a cookie is the entry's place.
     pub(crate) fn read_dir(&self, ask: Ask<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
-        need(ask.caller, &node.status, READ)?;
-        let plus = plus && allowed(ask.caller, &node.status, SEARCH);
+        self.need(ask, dir, Want::List)?;
+        let plus = plus && self.may(ask, dir, Want::Search)?;
         let mut entries = Vec::new();
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
             let node = self.node(*fid)?;
@@ -40,7 +40,8 @@ impl Tree {
         Ok(Answer::Entries { entries, end: true, dir_version: node.status.data_version })
     }
 
-    pub(crate) fn read_link(&self, fid: Fid) -> Result<Answer, Fault> {
+    pub(crate) fn read_link(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+        self.need(ask, fid, Want::See)?;
         match &self.node(fid)?.content {
             Content::Target(target) => Ok(Answer::Target(target.clone())),
             _ => Err(Fault::Invalid),
@@ -53,7 +54,7 @@ impl Tree {
         if status.links == 0 {
             return Err(Fault::NotFound);
         }
-        need(ask.caller, &status, WRITE | SEARCH)
+        self.need(ask, dir, Want::Insert)
     }
 
     pub(crate) fn link(&mut self, ask: Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
@@ -62,9 +63,15 @@ impl Tree {
             return Err(Fault::Exists);
         }
         self.need_room(ask, dir)?;
+        let decides = self.decides();
         let node = self.node_mut(fid)?;
         if matches!(node.status.kind, Kind::Directory | Kind::MountPoint) {
             return Err(Fault::NotPermitted);
+        }
+        match node.status.links {
+            0 => node.parent = dir,
+            _ if decides && node.parent != dir => return Err(Fault::CrossVolume),
+            _ => {}
         }
         node.status.links += 1;
         node.touch_status(ask.wall);
@@ -83,7 +90,7 @@ impl Tree {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
         let victim = self.node(fid)?;
-        need_delete(ask.caller, &node.status, &victim.status)?;
+        self.need_delete(ask, dir, fid)?;
         match (what, victim.status.kind) {
             (RemoveWhat::MountPoint, Kind::MountPoint) => {}
             (RemoveWhat::MountPoint, _) => return Err(Fault::Invalid),

@@ -7,6 +7,7 @@ mod access;
 mod body;
 mod data;
 mod entries;
+mod lists;
 mod make;
 mod rename;
 mod status;
@@ -14,4 +15,5 @@ mod tree;
 mod xattr;
 
 pub use body::Body;
+pub use lists::List;
 pub use tree::{Content, Node, Tree};

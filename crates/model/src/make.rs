@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
 use crate::Body;
-use crate::access::{GROUP_EXECUTE, SET_GID, in_group};
+use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
 use crate::tree::{Ask, Content, Node, Tree};
 
 impl Tree {
@@ -70,13 +70,19 @@ impl Tree {
         exclusive: Option<u64>,
     ) -> Result<Fid, Fault> {
         let kind = new.kind();
-        let (mode, gid) = inherit(ask, &self.node(dir)?.status, kind, mode);
+        let (mut mode, gid) = inherit(ask, &self.node(dir)?.status, kind, mode);
+        let decides = self.decides();
+        if decides && !self.is_administrator(ask.caller) {
+            mode &= !SET_IDS;
+        }
+        // From now on its own, whatever becomes of that above.
+        let list = if decides && kind == Kind::Directory { self.ruling(dir) } else { None };
         let fid = self.new_fid(kind);
         let status = Status {
             fid,
             kind,
             mode,
-            by_list: false,
+            by_list: decides,
             own_list: false,
             uid: ask.caller.uid,
             gid,
@@ -104,7 +110,7 @@ impl Tree {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => Content::Target(target.clone()),
             _ => Content::Nothing,
         };
-        self.nodes.insert(fid, Node { status, content, parent: dir, exclusive, xattrs: BTreeMap::new() });
+        self.nodes.insert(fid, Node { status, content, parent: dir, exclusive, xattrs: BTreeMap::new(), list });
         Ok(fid)
     }
 }

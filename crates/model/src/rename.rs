@@ -2,7 +2,7 @@
 
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
-use crate::access::{WRITE, need, need_delete};
+use crate::access::Want;
 use crate::tree::{Ask, Content, Node, Tree};
 
 impl Tree {
@@ -86,12 +86,18 @@ impl Tree {
     ) -> Result<(), Fault> {
         let source = self.node(moved)?;
         let is_directory = source.status.kind == Kind::Directory;
-        need_delete(ask.caller, &self.node(from_dir)?.status, &source.status)?;
-        let target = target.map(|fid| self.node(fid)).transpose()?;
+        self.need_delete(ask, from_dir, moved)?;
         match target {
             None => self.need_room(ask, to_dir)?,
-            Some(target) => need_delete(ask.caller, &self.node(to_dir)?.status, &target.status)?,
+            Some(target) => {
+                self.need_delete(ask, to_dir, target)?;
+                self.need(ask, to_dir, Want::Insert)?;
+                if mode == RenameMode::Exchange {
+                    self.need(ask, from_dir, Want::Insert)?;
+                }
+            }
         }
+        let target = target.map(|fid| self.node(fid)).transpose()?;
         let is_mount_point = |node: &Node| node.status.kind == Kind::MountPoint;
         match (mode, is_mount_point(source), target.is_some_and(is_mount_point)) {
             (RenameMode::MountPoint, false, _) => return Err(Fault::Invalid),
@@ -107,21 +113,28 @@ impl Tree {
         }
         if from_dir != to_dir {
             if is_directory {
-                need(ask.caller, &source.status, WRITE)?;
+                self.need(ask, moved, Want::Move)?;
             }
             match target {
                 Some(other) if mode == RenameMode::Exchange && other.status.kind == Kind::Directory => {
-                    need(ask.caller, &other.status, WRITE)?;
+                    self.need(ask, other.status.fid, Want::Move)?;
                 }
                 _ => {}
             }
         }
         match target.map(|target| &target.content) {
             Some(Content::Directory(entries)) if mode == RenameMode::Replace && !entries.is_empty() => {
-                Err(Fault::NotEmpty)
+                return Err(Fault::NotEmpty);
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // All names of a file are in one directory, whose list it has.
+        let linked = |node: &Node| node.status.kind != Kind::Directory && node.status.links > 1;
+        let both = mode == RenameMode::Exchange && target.is_some_and(linked);
+        if self.decides() && from_dir != to_dir && (linked(source) || both) {
+            return Err(Fault::CrossVolume);
+        }
+        Ok(())
     }
 
     fn exchange(&mut self, ask: Ask<'_>, a: (Fid, &Name), b: (Fid, &Name)) -> Result<(), Fault> {

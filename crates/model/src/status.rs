@@ -2,17 +2,18 @@
 
 use types::{Answer, Fault, Fid, Kind, SetTime, StatusChange, limits};
 
-use crate::access::{SET_GID, WRITE, allowed, in_group, need, owns, without_privileges};
+use crate::access::{SET_GID, SET_IDS, Want, in_group, owns, without_privileges};
 use crate::tree::{Ask, Content, Node, Tree};
 use crate::xattr::CAPABILITY;
 
 impl Tree {
     pub(crate) fn set_status(&mut self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
-        let node = self.node_mut(fid)?;
         if is_nothing(change) {
-            return Ok(Answer::Status(node.status));
+            return Ok(Answer::Status(self.node(fid)?.status));
         }
-        need_change(ask, node, change)?;
+        self.need_change(ask, fid, change)?;
+        let (decides, is_administrator) = (self.decides(), self.is_administrator(ask.caller));
+        let node = self.node_mut(fid)?;
         let gains_owner = change.uid.is_some() || change.gid.is_some();
         if gains_owner || change.kill_privileges || (change.size.is_some() && !ask.caller.is_root()) {
             node.kill_privileges();
@@ -21,7 +22,12 @@ impl Tree {
         node.status.gid = change.gid.unwrap_or(node.status.gid);
         if let Some(mode) = change.mode {
             let keeps = ask.caller.is_root() || in_group(ask.caller, node.status.gid);
-            node.status.mode = mode & if keeps { 0o7777 } else { 0o7777 & !SET_GID };
+            let lost = match (decides, is_administrator) {
+                (false, _) if !keeps => SET_GID,
+                (true, false) => SET_IDS,
+                _ => 0,
+            };
+            node.status.mode = mode & 0o7777 & !lost;
         }
         match (change.size, &mut node.content) {
             (Some(size), Content::File(body)) => {
@@ -39,45 +45,51 @@ impl Tree {
         node.status.modified = change.modified.map_or(node.status.modified, at);
         Ok(Answer::Status(node.status))
     }
+
+    fn need_change(&self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<(), Fault> {
+        let status = &self.node(fid)?.status;
+        if let Some(size) = change.size {
+            match status.kind {
+                Kind::File if size > limits::FILE_BYTES_MAX => return Err(Fault::TooBig),
+                Kind::File => {}
+                Kind::Directory => return Err(Fault::IsDirectory),
+                _ => return Err(Fault::Invalid),
+            }
+            self.need(ask, fid, if change.through_handle { Want::WriteData } else { Want::Write })?;
+        }
+        let root = ask.caller.is_root();
+        let owner = owns(ask.caller, status);
+        let uid_fine = change.uid.is_none_or(|uid| root || (owner && uid == status.uid));
+        let gid_fine = change.gid.is_none_or(|gid| root || (owner && (gid == status.gid || in_group(ask.caller, gid))));
+        let mode_fine = change.mode.is_none() || owner;
+        if !uid_fine || !gid_fine || !mode_fine {
+            return Err(Fault::NotPermitted);
+        }
+        if self.decides() {
+            if (change.uid.is_some() || change.gid.is_some()) && !self.is_administrator(ask.caller) {
+                return Err(Fault::NotPermitted);
+            }
+            if change.mode.is_some() || change.accessed.is_some() || change.modified.is_some() {
+                self.need(ask, fid, Want::WriteData)?;
+            }
+        }
+        if change.mode.is_some() && status.kind.has_target() {
+            return Err(Fault::Unsupported);
+        }
+        let times = [change.accessed, change.modified];
+        if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) && !owner {
+            return Err(Fault::NotPermitted);
+        }
+        if times.iter().flatten().next().is_some() && !owner && !self.may(ask, fid, Want::Write)? {
+            return Err(Fault::AccessDenied);
+        }
+        Ok(())
+    }
 }
 
 fn is_nothing(change: &StatusChange) -> bool {
     let rest = StatusChange { through_handle: false, ..*change };
     rest == StatusChange::default()
-}
-
-fn need_change(ask: Ask<'_>, node: &Node, change: &StatusChange) -> Result<(), Fault> {
-    let status = &node.status;
-    if let Some(size) = change.size {
-        match status.kind {
-            Kind::File if size > limits::FILE_BYTES_MAX => return Err(Fault::TooBig),
-            Kind::File => {}
-            Kind::Directory => return Err(Fault::IsDirectory),
-            _ => return Err(Fault::Invalid),
-        }
-        if !change.through_handle {
-            need(ask.caller, status, WRITE)?;
-        }
-    }
-    let root = ask.caller.is_root();
-    let owner = owns(ask.caller, status);
-    let uid_fine = change.uid.is_none_or(|uid| root || (owner && uid == status.uid));
-    let gid_fine = change.gid.is_none_or(|gid| root || (owner && (gid == status.gid || in_group(ask.caller, gid))));
-    let mode_fine = change.mode.is_none() || owner;
-    if !uid_fine || !gid_fine || !mode_fine {
-        return Err(Fault::NotPermitted);
-    }
-    if change.mode.is_some() && status.kind.has_target() {
-        return Err(Fault::Unsupported);
-    }
-    let times = [change.accessed, change.modified];
-    if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) && !owner {
-        return Err(Fault::NotPermitted);
-    }
-    if times.iter().flatten().next().is_some() && !owner && !allowed(ask.caller, status, WRITE) {
-        return Err(Fault::AccessDenied);
-    }
-    Ok(())
 }
 
 impl Node {

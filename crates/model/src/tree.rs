@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, Call, Caller, Fault, Fid, Kind, Name, SessionId, Status, Timestamp, VnodeNo, VolumeId,
-    VolumeStatus,
+    Answer, BootVerifier, Call, Caller, Fault, Fid, Kind, Name, PrincipalId, SessionId, Status, Timestamp, VnodeNo,
+    VolumeId, VolumeStatus,
 };
 
 use crate::Body;
-use crate::access::{SEARCH, need};
+use crate::access::Want;
+use crate::lists::List;
 
 /// What a file consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +32,14 @@ pub struct Node {
     pub status: Status,
     /// What it consists of.
     pub content: Content,
-    /// Of a directory: where it lies. The root lies in itself.
+    /// Where a directory lies; of a file where it was named first, or moved last. The root lies in itself.
     pub parent: Fid,
     /// The verifier that it was made with.
     pub exclusive: Option<u64>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Bytes, Bytes>,
+    /// Its own access list.
+    pub list: Option<List>,
 }
 
 /// A volume's files.
@@ -44,6 +47,8 @@ pub struct Node {
 pub struct Tree {
     pub(crate) nodes: BTreeMap<Fid, Node>,
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
+    /// Who everybody is, by uid.
+    pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,
     volume: VolumeId,
     next: u64,
@@ -68,9 +73,18 @@ impl Tree {
             parent: root.fid,
             exclusive: None,
             xattrs: BTreeMap::new(),
+            list: None,
         };
         let nodes = BTreeMap::from([(root.fid, node)]);
-        Tree { nodes, holds: BTreeMap::new(), name, volume: root.fid.volume, next: 1, given: None }
+        Tree {
+            nodes,
+            holds: BTreeMap::new(),
+            people: BTreeMap::new(),
+            name,
+            volume: root.fid.volume,
+            next: 1,
+            given: None,
+        }
     }
 
     /// The root directory.
@@ -84,7 +98,7 @@ impl Tree {
     }
 
     /// Executes `call` for `caller`, whose groups must all be given (none given: there are none). Locks, sums,
-    /// descriptors and reports are not part of the model: `Unsupported`.
+    /// descriptors, changes of a list instead of a certain one, and reports are not part of the model: `Unsupported`.
     ///
     /// # Errors
     /// What the service has to refuse with.
@@ -108,8 +122,14 @@ impl Tree {
             Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
                 self.rename(ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
             }
-            Call::ReadLink { fid } => self.read_link(*fid),
-            Call::GetStatus { fid } => Ok(Answer::Status(self.node(*fid)?.status)),
+            Call::ReadLink { fid } => self.read_link(ask, *fid),
+            Call::GetStatus { fid } => {
+                self.need(ask, *fid, Want::See)?;
+                Ok(Answer::Status(self.node(*fid)?.status))
+            }
+            Call::GetAcl { fid } => self.get_acl(ask, *fid),
+            Call::SetAcl { fid, list, instead_of: None } => self.set_acl(ask, *fid, list.as_ref()),
+            Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
             Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
             Call::XattrSet { fid, name, value, mode } => self.xattr_set(ask, *fid, name, value, *mode),
@@ -117,13 +137,13 @@ impl Tree {
             Call::XattrRemove { fid, name } => self.xattr_remove(ask, *fid, name),
             Call::VolumeStatus { fid } => self.volume_status(*fid),
             Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
-                self.read(*fid, *offset, *length)
+                self.read(ask, *fid, *offset, *length)
             }
             Call::Write { fid, offset, data, kill_privileges, .. } => {
                 self.write(ask, *fid, *offset, data, *kill_privileges)
             }
             Call::Allocate { fid, offset, length, mode } => self.allocate(ask, *fid, *offset, *length, *mode),
-            Call::Seek { fid, offset, what } => self.seek(*fid, *offset, *what),
+            Call::Seek { fid, offset, what } => self.seek(ask, *fid, *offset, *what),
             Call::Commit { fid } | Call::CommitVolume { fid } => {
                 self.node(*fid).map(|_| Answer::Committed { verifier: BootVerifier::default() })
             }
@@ -133,9 +153,7 @@ impl Tree {
             // A delegated change is the change, at its own time.
             Call::Delegated { at, call, .. } => self.apply(session, *at, caller, call),
             Call::SetQuota { .. }
-            | Call::GetAcl { .. }
             | Call::SetAcl { .. }
-            | Call::Rights { .. }
             | Call::OpenBody { .. }
             | Call::LendBody { .. }
             | Call::SettleBody { .. }
@@ -177,9 +195,9 @@ impl Tree {
 
     /// A directory that the caller may search.
     pub(crate) fn searched(&self, ask: Ask<'_>, dir: Fid) -> Result<&Node, Fault> {
-        let node = self.directory(dir)?;
-        need(ask.caller, &node.status, SEARCH)?;
-        Ok(node)
+        self.directory(dir)?;
+        self.need(ask, dir, Want::Search)?;
+        self.directory(dir)
     }
 
     pub(crate) fn directory(&self, dir: Fid) -> Result<&Node, Fault> {
@@ -205,7 +223,7 @@ impl Tree {
             node
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
-        Tree { nodes, holds: BTreeMap::new(), name, volume, next: self.next, given: None }
+        Tree { nodes, holds: BTreeMap::new(), people: self.people.clone(), name, volume, next: self.next, given: None }
     }
 
     /// A fid that was never used.

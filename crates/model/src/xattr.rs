@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
-use crate::access::{READ, STICKY, WRITE, need, owns};
+use crate::access::{STICKY, Want, owns};
 use crate::tree::{Ask, Tree};
 
 /// File capabilities.
@@ -22,9 +22,9 @@ impl Tree {
         let node = self.node(fid)?;
         match space(name)? {
             Space::User if !carries_user(&node.status) => return Err(Fault::NoXattr),
-            Space::User => need(ask.caller, &node.status, READ)?,
+            Space::User => self.need(ask, fid, Want::ReadXattr)?,
             Space::Trusted if !ask.caller.is_root() => return Err(Fault::NoXattr),
-            Space::Trusted | Space::Security => {}
+            Space::Trusted | Space::Security => self.need(ask, fid, Want::See)?,
         }
         node.xattrs.get(name).cloned().map(Answer::Xattr).ok_or(Fault::NoXattr)
     }
@@ -37,8 +37,8 @@ impl Tree {
         value: &Bytes,
         mode: XattrMode,
     ) -> Result<Answer, Fault> {
+        self.need_xattr_change(ask, fid, name)?;
         let node = self.node_mut(fid)?;
-        need_change(ask, &node.status, name)?;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
@@ -59,36 +59,38 @@ impl Tree {
     }
 
     pub(crate) fn xattr_list(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
+        self.need(ask, fid, Want::See)?;
         let shown = |name: &&Bytes| ask.caller.is_root() || !name.starts_with(b"trusted.");
         Ok(Answer::XattrNames(self.node(fid)?.xattrs.keys().filter(shown).cloned().collect()))
     }
 
     pub(crate) fn xattr_remove(&mut self, ask: Ask<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
+        self.need_xattr_change(ask, fid, name)?;
         let node = self.node_mut(fid)?;
-        need_change(ask, &node.status, name)?;
         node.xattrs.remove(name).ok_or(Fault::NoXattr)?;
         node.touch_status(ask.wall);
         Ok(Answer::Status(node.status))
+    }
+
+    fn need_xattr_change(&self, ask: Ask<'_>, fid: Fid, name: &[u8]) -> Result<(), Fault> {
+        let status = &self.node(fid)?.status;
+        match space(name)? {
+            Space::User if !carries_user(status) => Err(Fault::NotPermitted),
+            Space::User => {
+                let shared = status.kind == Kind::Directory && status.mode & STICKY != 0;
+                if shared && !owns(ask.caller, status) {
+                    return Err(Fault::NotPermitted);
+                }
+                self.need(ask, fid, Want::Write)
+            }
+            Space::Trusted | Space::Security if ask.caller.is_root() => Ok(()),
+            Space::Trusted | Space::Security => Err(Fault::NotPermitted),
+        }
     }
 }
 
 fn carries_user(status: &Status) -> bool {
     matches!(status.kind, Kind::File | Kind::Directory)
-}
-
-fn need_change(ask: Ask<'_>, status: &Status, name: &[u8]) -> Result<(), Fault> {
-    match space(name)? {
-        Space::User if !carries_user(status) => Err(Fault::NotPermitted),
-        Space::User => {
-            let shared = status.kind == Kind::Directory && status.mode & STICKY != 0;
-            if shared && !owns(ask.caller, status) {
-                return Err(Fault::NotPermitted);
-            }
-            need(ask.caller, status, WRITE)
-        }
-        Space::Trusted | Space::Security if ask.caller.is_root() => Ok(()),
-        Space::Trusted | Space::Security => Err(Fault::NotPermitted),
-    }
 }
 
 fn space(name: &[u8]) -> Result<Space, Fault> {

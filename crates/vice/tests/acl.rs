@@ -290,6 +290,36 @@ fn a_file_is_linked_within_its_directory_only() {
 }
 
 #[test]
+fn a_file_with_two_names_leaves_its_directory_with_neither() {
+    let mut rig = rig(1);
+    let root = rig.root();
+    let (dir, file) = (rig.directory(root, "dir"), rig.file(root, "file"));
+    rig.call(0, &Caller::ROOT, Call::Link { fid: file, dir: root, name: name("second") }).unwrap();
+    let rename = |to_dir, to: &str, mode| Call::Rename {
+        from_dir: root,
+        from: name("file"),
+        to_dir,
+        to: name(to),
+        mode,
+        hold: false,
+    };
+    assert_eq!(rig.call(0, &Caller::ROOT, rename(dir, "file", RenameMode::Replace)), Err(Fault::CrossVolume));
+    rig.file(dir, "other");
+    assert_eq!(rig.call(0, &Caller::ROOT, rename(dir, "other", RenameMode::Exchange)), Err(Fault::CrossVolume));
+    assert!(rig.call(0, &Caller::ROOT, rename(root, "third", RenameMode::Replace)).is_ok());
+    rig.call(0, &Caller::ROOT, remove(root, "third")).unwrap();
+    let last = Call::Rename {
+        from_dir: root,
+        from: name("second"),
+        to_dir: dir,
+        to: name("second"),
+        mode: RenameMode::Replace,
+        hold: false,
+    };
+    assert!(rig.call(0, &Caller::ROOT, last).is_ok());
+}
+
+#[test]
 fn lists_are_no_attributes() {
     let mut rig = rig(1);
     let fid = rig.root();

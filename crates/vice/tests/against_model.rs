@@ -16,7 +16,10 @@ use random::{Op, World};
 const CLONED_EVERY: usize = 60;
 
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<String, u64> {
-    let mut world = World::new(ground);
+    run_in(World::new(ground), ops)
+}
+
+fn run_in(mut world: World, ops: &[Op]) -> BTreeMap<String, u64> {
     for (at, op) in ops.iter().enumerate() {
         if at % CLONED_EVERY == CLONED_EVERY / 2 {
             world.clone_volume();
@@ -42,6 +45,52 @@ proptest! {
     #[test]
     fn short_histories_in_memory(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
         run(Ground::memory(), &ops);
+    }
+
+    #[test]
+    fn short_histories_where_lists_decide(ops in prop::collection::vec(any::<[u16; 8]>().prop_map(Op), 1..200)) {
+        run_in(World::with_lists(Ground::memory()), &ops);
+    }
+}
+
+#[test]
+fn long_histories_where_lists_decide() {
+    let mut outcomes = BTreeMap::new();
+    for seed in 0..7 {
+        for (outcome, count) in run_in(World::with_lists(Ground::memory()), &Op::sequence(seed, 5000)) {
+            *outcomes.entry(outcome).or_insert(0) += count;
+        }
+    }
+    let wanted = [
+        "GetAcl AccessDenied",
+        "GetAcl Ok",
+        "GetStatus AccessDenied",
+        "Link CrossVolume",
+        "Link Ok",
+        "Lookup AccessDenied",
+        "Make AccessDenied",
+        "Make Ok",
+        "Read AccessDenied",
+        "Read Ok",
+        "Remove AccessDenied",
+        "Remove Ok",
+        "Rename AccessDenied",
+        "Rename CrossVolume",
+        "Rename Ok",
+        "Rights Ok",
+        "SetAcl AccessDenied",
+        "SetAcl Invalid",
+        "SetAcl Ok",
+        "SetStatus AccessDenied",
+        "SetStatus NotPermitted",
+        "SetStatus Ok",
+        "Write AccessDenied",
+        "Write Ok",
+        "XattrGet AccessDenied",
+        "XattrSet AccessDenied",
+    ];
+    for outcome in wanted {
+        assert!(outcomes.contains_key(outcome), "{outcome} never came up: {outcomes:?}");
     }
 }
 

@@ -71,6 +71,7 @@ impl Vice {
         }
         scene.check(ask, &volume, mode)?;
         if volume.lists.decide() && scene.to_dir.is_some() {
+            scene.check_names(mode)?;
             // What has no list of its own has another one above it from now on.
             change.change_rights();
         }
@@ -176,6 +177,13 @@ impl Scene {
             None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => Err(Fault::TooManyLinks),
             _ => Ok(()),
         }
+    }
+
+    /// Where lists decide all names of a file are in one directory, whose list it has. Otherwise what keeps a name in one could have the list of another.
+    fn check_names(&self, mode: RenameMode) -> Result<(), Fault> {
+        let linked = |vnode: &Vnode| vnode.status.kind != Kind::Directory && vnode.status.links > 1;
+        let comes_back = mode == RenameMode::Exchange && self.target.as_ref().is_some_and(linked);
+        if linked(&self.moved) || comes_back { Err(Fault::CrossVolume) } else { Ok(()) }
     }
 
     /// Mount points move when that is what is meant, and are never replaced.

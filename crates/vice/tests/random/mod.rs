@@ -8,10 +8,14 @@
 pub mod delegating;
 mod op;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
+use guard::Cps;
 use model::{Content, Tree};
-use types::{Answer, Call, Caller, DirEntry, Fault, Fid, SeekWhat, Status, VolumeCall, VolumeId, VolumeKind};
+use types::{
+    Answer, Call, Caller, DirEntry, Fault, Fid, PrincipalId, SeekWhat, Status, VolumeCall, VolumeId, VolumeKind,
+};
 
 pub use op::Op;
 
@@ -28,6 +32,27 @@ pub struct World {
     history: Vec<String>,
     /// How often each kind of call came to what.
     pub outcomes: BTreeMap<String, u64>,
+    /// Who is in which groups, where lists decide.
+    people: Option<Arc<People>>,
+}
+
+/// Uid n is principal n, and in some groups.
+#[derive(Default)]
+pub struct People(Mutex<BTreeMap<u32, BTreeSet<PrincipalId>>>);
+
+impl People {
+    fn numbers(&self, uid: u32) -> BTreeSet<PrincipalId> {
+        let groups = self.0.lock().unwrap().get(&uid).cloned().unwrap_or_default();
+        let himself = [PrincipalId(uid as i32), PrincipalId::ANYBODY, PrincipalId::PROVED];
+        groups.into_iter().chain(himself).collect()
+    }
+}
+
+impl vice::Principals for People {
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        let himself = PrincipalId(caller.uid as i32);
+        Ok(Cps::new(himself, caller.who.level, self.numbers(caller.uid)))
+    }
 }
 
 /// A volume that goes on showing what there was.
@@ -54,31 +79,74 @@ impl World {
             clones: Vec::new(),
             history: Vec::new(),
             outcomes: BTreeMap::new(),
+            people: None,
         }
+    }
+
+    /// A world where lists decide.
+    pub fn with_lists(ground: Ground) -> Self {
+        let mut world = World::new(ground);
+        world.people = Some(Arc::default());
+        world.rig.vice().set_principals(world.people.clone().unwrap());
+        op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
+        let list = Some(op::everything_to_anybody());
+        world.both(0, &Caller::ROOT, &Call::SetAcl { fid: world.model.root(), list, instead_of: None });
+        world
+    }
+
+    fn tell_model(&mut self, uid: u32) {
+        let numbers = self.people.as_ref().unwrap().numbers(uid);
+        self.model.set_numbers(uid, numbers);
+    }
+
+    /// Somebody joins a group, or leaves it.
+    fn regroup(&mut self, uid: u32, group: PrincipalId) {
+        self.history.push(format!("{uid} in {group} or not"));
+        let mut all = self.people.as_ref().unwrap().0.lock().unwrap();
+        let groups = all.entry(uid).or_default();
+        if !groups.remove(&group) {
+            groups.insert(group);
+        }
+        drop(all);
+        self.tell_model(uid);
     }
 
     /// One random call on both.
     pub fn step(&mut self, op: &Op) {
-        let (who, caller, call) = op.resolve(&self.pairs);
+        if self.people.is_some()
+            && let Some((uid, group)) = op.regroups()
+        {
+            return self.regroup(uid, group);
+        }
+        let listed = self.people.as_ref().and_then(|_| op.about_lists(&self.pairs));
+        let (who, caller, call) = listed.unwrap_or_else(|| op.resolve(&self.pairs));
+        let shown = if op.hides_groups() { Caller { groups: None, ..caller.clone() } } else { caller.clone() };
+        self.both_shown(who, &caller, &shown, &call);
+    }
+
+    fn both(&mut self, who: usize, caller: &Caller, call: &Call) {
+        self.both_shown(who, caller, caller, call);
+    }
+
+    fn both_shown(&mut self, who: usize, caller: &Caller, shown: &Caller, call: &Call) {
         self.history.push(format!("{who} {caller:?} {call:?}"));
-        let ours = self.translate_call(&call);
+        let ours = self.translate_call(call);
         let session = self.rig.clients[who].session;
         // As a client does: without the groups first, and with them when asked.
-        let shown = if op.hides_groups() { Caller { groups: None, ..caller.clone() } } else { caller.clone() };
-        let mut found = self.rig.call(who, &shown, ours.clone());
+        let mut found = self.rig.call(who, shown, ours.clone());
         if found == Err(Fault::GroupsNeeded) {
             assert!(shown.groups.is_none(), "{call:?}: groups needed although they were shown");
-            found = self.rig.call(who, &caller, ours);
+            found = self.rig.call(who, caller, ours);
         }
         let wall = self.rig.clock();
-        let expected = self.model.apply(session, wall, &caller, &call);
+        let expected = self.model.apply(session, wall, caller, call);
         let kind = format!("{call:?}");
         let kind = kind.split(' ').next().unwrap_or_default();
         let came_to = found.as_ref().err().map_or("Ok".to_owned(), |fault| format!("{fault:?}"));
         *self.outcomes.entry(format!("{kind} {came_to}")).or_default() += 1;
         self.learn(&expected, &found);
-        self.compare(&call, &expected, &found);
-        self.follow_holds(who, &call, &found);
+        self.compare(call, &expected, &found);
+        self.follow_holds(who, call, &found);
     }
 
     /// A new file has a number on either side.
@@ -130,6 +198,7 @@ impl World {
 
     fn compare(&mut self, call: &Call, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
         match (call, expected, found) {
+            (Call::Seek { .. }, Err(Fault::AccessDenied), Err(Fault::AccessDenied)) => {}
             (Call::Seek { fid, offset, what }, ..) => self.compare_seek(*fid, *offset, *what, found),
             (Call::ReadDir { dir, .. }, Ok(expected), Ok(_)) => self.compare_listing(*dir, expected),
             (_, Ok(expected), Ok(found)) => {
@@ -146,6 +215,9 @@ impl World {
     fn translate(&self, answer: &Answer) -> Answer {
         let mut answer = plain(answer);
         each_status(&mut answer, |status| status.fid = self.ours[&status.fid]);
+        if let Answer::Acl { of, .. } | Answer::Rights { of, .. } = &mut answer {
+            *of = self.ours[of];
+        }
         answer
     }
 
@@ -311,6 +383,9 @@ impl World {
     pub fn restart(&mut self) {
         self.history.push("restart".to_owned());
         self.rig.restart();
+        if let Some(people) = &self.people {
+            self.rig.vice().set_principals(people.clone());
+        }
         (0..self.rig.clients.len()).for_each(|who| self.rig.reclaim(who));
     }
 }

@@ -1,11 +1,12 @@
 //! Eight random numbers and the call that they mean.
 
 use bytes::Bytes;
+use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange,
-    Timestamp, XattrMode,
+    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime,
+    StatusChange, Timestamp, XattrMode,
 };
 
 /// See the head of the file.
@@ -19,7 +20,56 @@ const KIB: u64 = 1024;
 /// Where bodies have their joints: the largest inline body, blocks, a page of sums, and far away.
 const JOINTS: [u64; 9] = [0, 1, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 1024 * KIB, (1024 + 16) * KIB, 1 << 40];
 
+/// Callers other than the superuser.
+pub const UIDS: [u32; 3] = [10, 11, 12];
+const GROUPS: [PrincipalId; 3] = [PrincipalId(-300), PrincipalId(-301), PrincipalId::ADMINISTRATORS];
+
+/// The list that a world with lists begins with.
+pub fn everything_to_anybody() -> Bytes {
+    list(&[(PrincipalId::ANYBODY, Rights::ALL)], &[])
+}
+
+fn list(given: &[(PrincipalId, Rights)], denied: &[(PrincipalId, Rights)]) -> Bytes {
+    let mut list = Acl::new();
+    for (entries, negative) in [(given, false), (denied, true)] {
+        entries.iter().for_each(|(who, rights)| assert!(list.set(*who, *rights, negative)));
+    }
+    list.encode().into()
+}
+
 impl Op {
+    /// Who joins or leaves which group.
+    pub fn regroups(&self) -> Option<(u32, PrincipalId)> {
+        let [what, who, group, ..] = self.0;
+        (what / 64 % 32 == 0).then(|| (UIDS[usize::from(who % 3)], GROUPS[usize::from(group % 8).min(2)]))
+    }
+
+    /// A call about lists, instead of [`Op::resolve`]'s.
+    pub fn about_lists(&self, pairs: &[(Fid, Fid)]) -> Option<(usize, Caller, Call)> {
+        let [what, file, rights, first, second, value, more, flags] = self.0;
+        let fid = pairs[usize::from(file) % pairs.len()].0;
+        let call = match what / 64 % 32 {
+            1..=3 => {
+                let who = |number: u16| {
+                    let all = [10, 11, 12, -300, -301, -101, -102];
+                    PrincipalId(all[usize::from(number % 7)])
+                };
+                // Much is given, or nobody would do anything any more.
+                let many = Rights(u32::from(rights | more) % 128).with(Rights::LOOKUP);
+                let few = Rights(1 << (second / 7 % 7));
+                let given = [(who(first), many), (who(second), Rights(1 << (value % 7)).with(many))];
+                let denied = [(who(value), few)];
+                let list = list(&given, if value.is_multiple_of(3) { &denied } else { &[] });
+                let away = more % 4 == 3 && fid != Fid::root(fid.volume);
+                Call::SetAcl { fid, list: (!away).then_some(list), instead_of: None }
+            }
+            4 => Call::GetAcl { fid },
+            5 | 6 => Call::Rights { fid },
+            _ => return None,
+        };
+        Some((usize::from(flags / 2 % 2), caller(flags / 4), call))
+    }
+
     /// A long sequence from a seed.
     pub fn sequence(seed: u64, length: usize) -> Vec<Op> {
         let mut rng = SmallRng::seed_from_u64(seed);
