@@ -134,6 +134,25 @@ check "it is where it was" says "it is there" 1 vos move real -toserver localhos
 check "nothing is left over" test "$(vos listvol --json | grep -c 'releasing\|moving')" -eq 0
 check "is unmounted" unmounted "$tree"
 
+# The access list of a single file goes where its file goes.
+lists=$base/lists listed=$base/listed
+mkdir -p "$lists" "$listed"
+check "a volume where lists decide" sh -c "'$RIALTO' vos --dir '$A' create -name listed -server localhost && '$RIALTO' vos --dir '$A' setfields listed -model acl -acl system:anyuser l"
+check "is mounted" mounted listed "$lists"
+echo text > "$lists/file"
+check "a file has its own" within 30 "$RIALTO" fs setacl "$lists/file" system:anyuser rl
+own_list() { test "$("$RIALTO" fs listacl "$1/file" --json | field '[(v["own"], e["rights"]) for v in found for e in v["normal"] if e["name"] == "system:anyuser"]')" = "[(True, 'rl')]"; }
+check "which is shown" own_list "$lists"
+check "it is released elsewhere" sh -c "'$RIALTO' vos --dir '$A' addsite three vicep listed && '$RIALTO' vos --dir '$A' release listed"
+check "what was released is mounted" mounted listed.readonly "$listed"
+check "with that list" own_list "$listed"
+check "is unmounted again" unmounted "$listed"
+check "moved" says "Volume listed moved to two" 0 vos move listed -toserver two
+check "it has that list" own_list "$lists"
+check "and moved it is unmounted" unmounted "$lists"
+check "what was released goes" vos remove three vicep listed.readonly
+check "and it" vos remove listed
+
 # A server is emptied: what is written there and what is only read there go elsewhere, as they are.
 check "two is evacuated" says "Read-only site of real moved from two" 0 vos evacuate -server two
 check "nothing is left on it" test "$(vos listvol -server two --json | grep -c '"name"')" -eq 0
