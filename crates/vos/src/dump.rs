@@ -232,7 +232,7 @@ pub fn restore_over(
         Err(error) if error.is_refusal() => {
             let error = match error.fault() {
                 Some(Fault::Invalid) => {
-                    Error::Unfit("it is a dump of another volume than the one that is there".to_owned())
+                    Error::Unfit("it is a dump of another volume than the one that is there, which has snapshots, a backup volume, clones or read-only sites on its partition that show what it had; remove these first, or restore it under another name".to_owned())
                 }
                 _ => error,
             };

@@ -93,12 +93,24 @@ fn increments_are_applied_in_their_order_or_refused() {
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     over(&cell, &cell.reach, &dumps[1]).unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
-    // Of another volume.
+    // Of another volume: all of it goes over one that nobody else shows anything of.
     cell.make("other", 1);
-    let (mut parts, group) = (dumps[0].parts.clone().into_iter(), cell.group("other").unwrap());
-    let refused =
-        lead(&cell.reach, |job| vos::restore_over(job, group, &dumps[0].what, &mut || Ok(parts.next()))).unwrap_err();
+    let over_other = |cell: &Cell, dump: &Dump| {
+        let (mut parts, group) = (dump.parts.clone().into_iter(), cell.group("other").unwrap());
+        lead(&cell.reach, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next()))).map(drop)
+    };
+    let of = cell.group("other").unwrap().record.read_write;
+    let kept = VolumeCall::Clone { id: None, of, name: name("kept"), kind: VolumeKind::Snapshot, replace: false };
+    let types::Answer::Volumes { volumes, .. } = cell.reach.call(cell.ids[1], kept).unwrap() else { panic!() };
+    let before = cell.files(1, "other");
+    let refused = over_other(&cell, &dumps[0]).unwrap_err();
     assert!(refused.to_string().contains("another volume"), "{refused}");
+    assert_eq!((cell.files(1, "other"), cell.group("other").unwrap().record.busy), (before, None));
+    cell.reach.call(cell.ids[1], VolumeCall::Remove { id: volumes[0].id }).unwrap();
+    over_other(&cell, &dumps[0]).unwrap();
+    assert_eq!(cell.files(1, "other").as_ref(), Some(&files[0]));
+    over_other(&cell, &dumps[1]).unwrap();
+    assert_eq!(cell.files(1, "other").as_ref(), Some(&files[1]));
     cell.write(1, "other", "still", b"mine");
 }
 

@@ -12,6 +12,9 @@
 //! All of a dump may be older than the volume, and clients know files by their fids and versions. So versions are shifted then, above all that
 //! the volume ever had (its root tells how far that is), and those of increments behind it by as much.
 //!
+//! All of another volume's dump goes over a volume too, whose names have another hash: what came is put together as it is, and with it the volume takes the other key. No other
+//! volume may show anything of the tree then, as a tree has one key.
+//!
 //! No body file that the volume shows is changed, though the head has it too: programs may have it open.
 
 use std::ops::ControlFlow;
@@ -83,8 +86,8 @@ impl Partition {
         if stored.frozen || stored.held || stored.arriving {
             return Err(FROZEN);
         }
-        if stored.hash_key != head.hash_key {
-            return Err(StoreError::NoStream("it is of another volume than what is here"));
+        if stored.hash_key != head.hash_key && !may_change_key(stored, head) {
+            return Err(StoreError::NoStream("it is of another volume than what is here, which others show"));
         }
         if head.encrypted && !volume.is_encrypted() {
             return Err(StoreError::NoStream("its files are encrypted where it comes from, and are not here"));
@@ -139,7 +142,8 @@ impl Partition {
         let catalog = self.0.catalog.lock();
         let mut header = trunk.header.lock();
         let base = Some(Base { epoch: stream.epoch, shift: under.shift });
-        let mut new = TreeHeader { frozen: false, updated: now, base, ..header.stored.clone() };
+        let hash_key = stream.hash_key;
+        let mut new = TreeHeader { frozen: false, updated: now, base, hash_key, ..header.stored.clone() };
         let mut batch = Batch::default();
         self.thaw(trunk, &mut new, &mut batch);
         end_progress(trunk, &mut new, stream.usage, &mut batch);
@@ -196,6 +200,11 @@ impl Partition {
         let base = |trunk: Arc<Trunk>| trunk.header.lock().stored.base.map(|base| base.epoch);
         Ok(self.tree_of(tree)?.and_then(base))
     }
+}
+
+/// Whether all that the tree has is its read-write volume, so that names may have another hash with what comes.
+fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
+    head.since == 0 && stored.sealed.is_empty() && stored.origin.is_none()
 }
 
 /// The vnodes of a tree that have no name and that somebody has open.

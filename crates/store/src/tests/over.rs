@@ -15,6 +15,8 @@ const SHIFT: u64 = 1 << 40;
 #[derive(Clone, Debug)]
 enum Step {
     Source(Op),
+    /// From now on another volume is where dumps come from.
+    Switch,
     /// The clone under this number is sent: all of it, or since what the volume is a copy of; and given up after so many parts, if that many are needed.
     Restore {
         clone: u8,
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => op().prop_filter("of the copy alone", |op| !matches!(op, Op::Kill | Op::PowerLoss(_))).prop_map(Step::Source),
         4 => (0..4_u8).prop_map(|number| Step::Source(Op::Clone(number))),
+        1 => Just(Step::Switch),
         8 => (0..4_u8, prop::bool::weighted(0.2), stop()).prop_map(|(clone, full, stop)| Step::Restore { clone, full, stop }),
         1 => Just(Step::Abandon),
         1 => any::<u8>().prop_map(Step::Change),
@@ -59,6 +62,10 @@ fn unshifted((mut vnodes, usage): Whole) -> Whole {
 
 struct Desk {
     source: World,
+    /// Another volume, whose names have another hash.
+    other: World,
+    /// Whether what the volume shows, and what comes in if anything does, is of `other`, or of what is `source` after a switch.
+    is_of_other: bool,
     machine: MemMachine,
     copy: Partition,
     shows: Whole,
@@ -102,7 +109,7 @@ fn begin(source: &Volume, since: u64, to: &Partition) -> Result<StreamCursor, St
 
 impl Desk {
     fn new() -> Desk {
-        let source = World::new();
+        let (source, other) = (World::new(), World::another());
         let machine = MemMachine::new();
         let copy = open(&machine);
         let sealed = sealed(&source, "first");
@@ -111,7 +118,7 @@ impl Desk {
         assert!(send(&sealed, 0, &copy, cursor, &mut |_| false).unwrap());
         copy.finish_incoming(TREE, &finish()).unwrap();
         let (shows, base) = (whole(&sealed), Some(sealed.epoch()));
-        Desk { source, machine, copy, shows, base, snapshots: Vec::new() }
+        Desk { source, other, is_of_other: false, machine, copy, shows, base, snapshots: Vec::new() }
     }
 
     fn volume(&self) -> std::sync::Arc<Volume> {
@@ -130,6 +137,10 @@ impl Desk {
                 if let Op::Abandon { .. } = op {
                     source.model = source.found();
                 }
+            }
+            Step::Switch => {
+                std::mem::swap(&mut self.source, &mut self.other);
+                self.is_of_other = !self.is_of_other;
             }
             Step::Restore { clone, full, stop } => self.restore(*clone, *full, *stop),
             Step::Abandon => drop(self.copy.abandon_incoming(TREE)),
@@ -156,7 +167,7 @@ impl Desk {
     fn restore(&mut self, clone: u8, full: bool, stop: Option<u8>) {
         let Some(id) = self.source.clone_id(clone) else { return };
         let source = self.source.partition.volume(id).unwrap().unwrap();
-        let since = if full { 0 } else { self.base.unwrap_or(source.epoch()) };
+        let since = if full || self.is_of_other { 0 } else { self.base.unwrap_or(source.epoch()) };
         if source.changes_part(since, StreamCursor::START, PART_BYTES_MIN).is_err() {
             return;
         }
@@ -164,8 +175,11 @@ impl Desk {
             Ok(cursor) => cursor,
             // An earlier one comes in still, or is being swept.
             Err(StoreError::Busy(_)) => return,
+            // Snapshots show names with the other hash.
+            Err(StoreError::NoStream(_)) if self.is_of_other && !self.snapshots.is_empty() => return,
             Err(error) => panic!("{error}"),
         };
+        assert!(!self.is_of_other || self.snapshots.is_empty());
         let mut left = stop.map_or(usize::MAX, usize::from);
         let mut stops = |_: &Bytes| {
             left = left.wrapping_sub(1);
@@ -186,7 +200,7 @@ impl Desk {
             let shows = unshifted(whole(&copy.volume(TREE).unwrap().unwrap()));
             assert!(shows == new || shows == self.shows, "image {seed} shows something else");
         }
-        (self.shows, self.base) = (new, Some(source.epoch()));
+        (self.shows, self.base, self.is_of_other) = (new, Some(source.epoch()), false);
         assert!(matches!(self.copy.finish_over(TREE, Timestamp::default()), Err(StoreError::NoVolume(_))));
     }
 
@@ -262,6 +276,12 @@ proptest! {
     }
 }
 
+fn whole_key(world: &World) -> u128 {
+    let of = sealed(world, "key");
+    let part = of.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+    StreamPart::open(&part).unwrap().head.hash_key
+}
+
 #[test]
 fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     let mut desk = Desk::new();
@@ -286,7 +306,12 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     // Of another volume.
     let part = second.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
-    refused(desk.copy.begin_over(TREE, &crate::StreamHead { hash_key: !head.hash_key, ..head }));
+    assert_ne!(whole_key(&desk.source), whole_key(&desk.other), "their names have other hashes");
+    let other = crate::StreamHead { hash_key: !head.hash_key, ..head };
+    refused(desk.copy.begin_over(TREE, &crate::StreamHead { since: 1, ..other }));
+    desk.snapshot(1);
+    refused(desk.copy.begin_over(TREE, &other));
+    desk.step(&Step::Forget(0));
     // All of it fits anything, and versions rise.
     let before = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     let cursor = begin(&second, 0, &desk.copy).unwrap();
@@ -301,6 +326,21 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     desk.check(&desk.copy);
     let last = desk.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
     assert!(last.data_version >= after.data_version);
+    // All of another volume fits too, and what follows that.
+    desk.step(&Step::Switch);
+    make_file(&desk.source.volume.clone(), &name("elsewhere"), |_, _| {});
+    let first = sealed(&desk.source, "first of the other");
+    let cursor = begin(&first, 0, &desk.copy).unwrap();
+    assert!(send(&first, 0, &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&first);
+    assert!(desk.volume().lookup(VnodeNo::ROOT, b"elsewhere").unwrap().is_some());
+    assert!(desk.volume().lookup(VnodeNo::ROOT, b"g").unwrap().is_none());
+    make_file(&desk.source.volume.clone(), &name("later"), |_, _| {});
+    let second = sealed(&desk.source, "second of the other");
+    let cursor = begin(&second, first.epoch(), &desk.copy).unwrap();
+    assert!(send(&second, first.epoch(), &desk.copy, cursor, &mut |_| false).unwrap());
+    desk.finish(&second);
+    desk.check(&desk.copy);
 }
 
 #[test]

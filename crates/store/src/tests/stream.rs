@@ -51,6 +51,14 @@ pub(crate) fn whole(volume: &Volume) -> Whole {
             charged: 0,
         };
         assert_eq!(seen.entries.len() as u64, vnode.entries);
+        for entry in &seen.entries {
+            assert_eq!(
+                volume.lookup(no, entry.name.as_bytes()).unwrap().map(|found| found.target),
+                Some(entry.target),
+                "{:?}",
+                entry.name
+            );
+        }
         if vnode.status.kind == Kind::File {
             let reader = volume.reader(no).unwrap().unwrap();
             seen.bytes = reader.read(0, 1 << 30).unwrap();

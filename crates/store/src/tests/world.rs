@@ -221,9 +221,18 @@ impl World {
         World::new_as(false)
     }
 
+    /// One whose names have another hash.
+    pub(crate) fn another() -> World {
+        World::new_with(false, OpenOptions { seed: Some(8), ..options() })
+    }
+
     pub(crate) fn new_as(encrypted: bool) -> World {
+        World::new_with(encrypted, options())
+    }
+
+    fn new_with(encrypted: bool, options: OpenOptions) -> World {
         let machine = MemMachine::new();
-        let partition = Partition::open_memory(&machine, options()).unwrap();
+        let partition = Partition::open_memory(&machine, options).unwrap();
         let name = Name::new(b"root").unwrap();
         let volume = if encrypted {
             partition.create_encrypted_volume(None, &name, &new_root()).unwrap()
