@@ -119,10 +119,37 @@ check "an increment over what was changed is refused" says "it was changed since
 check "a full dump is no increment" says "overwrite full" 1 vos restore -name real.again -file "$at/work.dump" -overwrite incremental
 check "all of it over the volume, which is mounted" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/work.dump" -overwrite full
 check "it is the tree again, byte for byte" diff "$at/dumped" <(picture "$before")
-check "over another volume it is refused" says "a dump of another volume" 1 vos restore -name root.cell -file "$at/work.dump" -overwrite full
-check "which takes changes still" sh -c "echo fine > '$A/still-there' && rm '$A/still-there'"
 umount_volume "$before"
 check "it goes" vos remove real.again
+# Over a volume that has nothing to do with the dump.
+check "another volume" vos create real.other
+check "it is mounted" mount_volume real.other "$before"
+check "it has something" sh -c "mkdir '$before/own' && echo own > '$before/own/file'"
+other=$(field real.other id)
+check "and yesterday's" vos backup real.other
+check "while that shows what it had, it is not overwritten" says "a dump of another volume" 1 vos restore -name real.other -file "$at/work.dump" -overwrite full
+check "and takes changes still" sh -c "grep -q own '$before/own/file' && echo fine > '$before/fine'"
+check "without yesterday's" vos remove real.other.backup
+check "it is" says "Restored volume real.other" 0 vos restore -name real.other -file "$at/work.dump" -overwrite full -lastupdate dump
+check "it is the tree, byte for byte, under the mount" diff "$at/dumped" <(picture "$before")
+check "under its number" test "$(field real.other id)" = "$other"
+check "and the date of the dump" test "$(field real.other updated)" = "$(field real.work updated)"
+check "it goes on" sh -c "echo mine > '$before/mine' && grep -q mine '$before/mine'"
+check "all of it is found by name" diff <(cd "$home" && find . | sort) <(cd "$before" && rm mine && find . | sort)
+umount_volume "$before"
+check "it goes too" vos remove real.other
+# A read-only volume, with none behind it that is written.
+check "a read-only volume of a dump" says "Restored volume real.kept" 0 vos restore -name real.kept -file "$at/after.dump" -readonly
+check "is there alone" refused vos examine real.kept
+check "it is mounted" mount_volume real.kept.readonly "$before"
+check "takes no changes" says "Read-only file system" 1 touch "$before/mine"
+umount_volume "$before"
+check "once more it is refused" says "there is a read-only volume of that name" 1 vos restore -name real.kept -file "$at/after.dump" -readonly
+check "what was changed since comes over it" says "Restored volume real.kept" 0 vos restore -name real.kept -file "$at/little.dump" -readonly -overwrite incremental
+check "it is mounted again" mount_volume real.kept.readonly "$before"
+check "it is what the other was, byte for byte" diff "$at/dumped" <(picture "$before")
+umount_volume "$before"
+check "it goes" says "deleted" 0 vos remove real.kept.readonly
 check "through a pipe" sh -c "'$RIALTO' vos dump real.home.snapshot.after --dir '$CELL' | '$RIALTO' vos restore -name real.again --dir '$CELL'"
 check "it is mounted" mount_volume real.again "$before"
 check "what was changed since comes over it" says "Restored volume real.again" 0 vos restore -name real.again -file "$at/little.dump" -overwrite incremental

@@ -382,6 +382,7 @@ fn calls() -> Vec<(&'static str, Call)> {
                     quota_files: 6,
                     created: Timestamp { secs: 1, nanos: 2 },
                     arriving: true,
+                    updated: None,
                 },
             }))),
         ),
@@ -392,7 +393,30 @@ fn calls() -> Vec<(&'static str, Call)> {
             Call::Volume(VolumeCall::Finish {
                 partition: PartitionNo(1),
                 tree: VolumeId(0x0102),
-                finish: Finish::Over,
+                finish: Finish::Over { updated: None },
+            }),
+        ),
+        (
+            "volume-finish-over-dated",
+            Call::Volume(VolumeCall::Finish {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                finish: Finish::Over { updated: Some(Timestamp { secs: 3, nanos: 4 }) },
+            }),
+        ),
+        (
+            "volume-finish-dated",
+            Call::Volume(VolumeCall::Finish {
+                partition: PartitionNo(1),
+                tree: VolumeId(0x0102),
+                finish: Finish::ReadWrite {
+                    name: name("home.a"),
+                    quota_bytes: 5,
+                    quota_files: 6,
+                    created: Timestamp { secs: 1, nanos: 2 },
+                    arriving: false,
+                    updated: Some(Timestamp { secs: 3, nanos: 4 }),
+                },
             }),
         ),
         ("volume-hold", Call::Volume(VolumeCall::Hold { id: VolumeId(0x0102), millis: 10_000 })),

@@ -254,16 +254,18 @@ fn finish() -> impl Strategy<Value = Finish> {
     let id = of(volume_id().prop_filter("0 is none", |id| id.0 != 0));
     prop_oneof![
         Just(Finish::Nothing),
-        Just(Finish::Over),
+        of(timestamp()).prop_map(|updated| Finish::Over { updated }),
         (id, name(), volume_kind(), any::<bool>()).prop_map(|(id, name, kind, replace)| Finish::View {
             id,
             name,
             kind,
             replace
         }),
-        (name(), any::<[u64; 2]>(), timestamp(), any::<bool>()).prop_map(|(name, quota, created, arriving)| {
-            Finish::ReadWrite { name, quota_bytes: quota[0], quota_files: quota[1], created, arriving }
-        }),
+        (name(), any::<[u64; 2]>(), timestamp(), any::<bool>(), of(timestamp())).prop_map(
+            |(name, quota, created, arriving, updated)| {
+                Finish::ReadWrite { name, quota_bytes: quota[0], quota_files: quota[1], created, arriving, updated }
+            }
+        ),
     ]
 }
 

@@ -226,6 +226,14 @@ impl Tree {
         Tree { nodes, holds: BTreeMap::new(), people: self.people.clone(), name, volume, next: self.next, given: None }
     }
 
+    /// The same files in versions that are higher by so much.
+    pub fn shift_versions(&mut self, by: u64) {
+        for node in self.nodes.values_mut() {
+            node.status.data_version += by;
+            node.status.status_version += by;
+        }
+    }
+
     /// A fid that was never used.
     pub(crate) fn new_fid(&mut self, kind: Kind) -> Fid {
         if let Some(fid) = self.given.take() {

@@ -274,6 +274,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
         quota_files: 0,
         created: Timestamp::new(7, 7),
         arriving: false,
+        updated: None,
     };
     let finish = VolumeCall::Finish { partition, tree, finish };
     let mut cursor = StreamCursor::START;

@@ -15,6 +15,10 @@ const TREE_VERSION: u8 = 2;
 const TREE_VERSION_BASED: u8 = 3;
 /// With an origin behind it, and perhaps a base: of a writable clone.
 const TREE_VERSION_ORIGIN: u8 = 4;
+/// As [`TREE_VERSION_BASED`], with the number of the tree that it was restored from.
+const TREE_VERSION_BASED_ON: u8 = 5;
+/// What stands before the base of a writable clone: none, one without the number of a tree, and with that.
+const BASES: [u8; 3] = [0, 1, 2];
 /// Without flags and the time of the last change.
 const TREE_VERSION_FIRST: u8 = 1;
 /// The layout of a volume of a sealed epoch in which files without names were open.
@@ -75,6 +79,8 @@ pub(crate) struct Origin {
 /// What a volume is a copy of: nobody changed it since it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
+    /// The tree that the epoch is of, where it comes from; 0: not known. Two copies of one volume that were changed apart may have epochs of one number.
+    pub(crate) tree: VolumeId,
     /// The epoch, as it is numbered where it comes from.
     pub(crate) epoch: u64,
     /// By so much versions are higher here.
@@ -141,7 +147,7 @@ impl TreeHeader {
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
         let version = match (self.origin, self.base) {
             (Some(_), _) => TREE_VERSION_ORIGIN,
-            (None, Some(_)) => TREE_VERSION_BASED,
+            (None, Some(_)) => TREE_VERSION_BASED_ON,
             (None, None) => TREE_VERSION,
         };
         let mut out = Out::with_version(160 + self.name.as_bytes().len(), version);
@@ -167,11 +173,12 @@ impl TreeHeader {
         if let Some(origin) = self.origin {
             out.u64(origin.tree.0);
             out.u64(origin.epoch);
-            out.u8(u8::from(self.base.is_some()));
+            out.u8(if self.base.is_some() { BASES[2] } else { BASES[0] });
         }
         if let Some(base) = self.base {
             out.u64(base.epoch);
             out.u64(base.shift);
+            out.u64(base.tree.0);
         }
         out.seal(key)
     }
@@ -179,7 +186,7 @@ impl TreeHeader {
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<TreeHeader> {
         In::open_any(key, value)
             .and_then(|(version, fields)| match version {
-                TREE_VERSION_FIRST..=TREE_VERSION_ORIGIN => TreeHeader::fields(fields, version),
+                TREE_VERSION_FIRST..=TREE_VERSION_BASED_ON => TreeHeader::fields(fields, version),
                 _ => None,
             })
             .ok_or_else(|| damaged("volume", key))
@@ -214,17 +221,19 @@ impl TreeHeader {
         for _ in 0..fields.u32()? {
             header.sealed.push(Sealed { epoch: fields.u64()?, volumes: fields.u32()? });
         }
-        let mut based = version == TREE_VERSION_BASED;
+        let mut based = match version {
+            TREE_VERSION_BASED => BASES[1],
+            TREE_VERSION_BASED_ON => BASES[2],
+            _ => BASES[0],
+        };
         if version == TREE_VERSION_ORIGIN {
             header.origin = Some(Origin { tree: VolumeId(fields.u64()?), epoch: fields.u64()? });
-            based = match fields.u8()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            based = fields.u8().filter(|based| BASES.contains(based))?;
         }
-        if based {
-            header.base = Some(Base { epoch: fields.u64()?, shift: fields.u64()? });
+        if based != BASES[0] {
+            let (epoch, shift) = (fields.u64()?, fields.u64()?);
+            let tree = VolumeId(if based == BASES[2] { fields.u64()? } else { 0 });
+            header.base = Some(Base { tree, epoch, shift });
         }
         let known = flags & !(OFFLINE | HEADLESS | INCOMING | ARRIVING | HELD | FROZEN) == 0;
         let rising = header.sealed.windows(2).all(|pair| pair[0].epoch < pair[1].epoch);

@@ -13,9 +13,20 @@ pub enum Finish {
     /// and kind shows it from then on, and keeps its number.
     View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
     /// The tree's read-write volume, under the tree's number. `arriving`: it serves nobody before [`crate::VolumeCall::Serve`].
-    ReadWrite { name: Name, quota_bytes: u64, quota_files: u64, created: Timestamp, arriving: bool },
+    ReadWrite {
+        name: Name,
+        quota_bytes: u64,
+        quota_files: u64,
+        created: Timestamp,
+        arriving: bool,
+        /// When it was last updated; `None`: now.
+        updated: Option<Timestamp>,
+    },
     /// The read-write volume that it came in over shows it from then on.
-    Over,
+    Over {
+        /// When it was last updated; `None`: now.
+        updated: Option<Timestamp>,
+    },
     /// Nothing: what came in goes.
     Nothing,
 }

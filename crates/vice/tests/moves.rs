@@ -56,7 +56,7 @@ fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
         cursor = next;
     }
     let (name, created) = (name("data"), Timestamp::new(3, 3));
-    let finish = Finish::ReadWrite { name, quota_bytes: 0, quota_files: 0, created, arriving: true };
+    let finish = Finish::ReadWrite { name, quota_bytes: 0, quota_files: 0, created, arriving: true, updated: None };
     let arrived = one(ask(to, VolumeCall::Finish { partition, tree, finish }));
     assert_eq!((arrived.id, arrived.state), (tree, VolumeState::Arriving));
 }

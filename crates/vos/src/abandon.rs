@@ -6,10 +6,10 @@
 use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
 
 use crate::claim::{Claim, need_free};
-use crate::{Error, Job, Servers, examine};
+use crate::{Error, Job, Servers, dump_read_only, examine};
 
 /// Operations that make a volume of what comes in.
-const MAKES: [&str; 2] = ["restore", "copy"];
+const MAKES: [&str; 3] = ["restore", "copy", dump_read_only::OPERATION];
 /// How those begin that bring a volume into another state.
 const OVER: &str = "restore over ";
 
@@ -52,8 +52,11 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Er
     let finish = Finish::Nothing;
     job.call("what came is given up", server, VolumeCall::Finish { partition: begun.partition, tree, finish })?;
     let (Some(seen), Some(operation)) = (seen, operation) else { return Ok(()) };
-    let is_here = seen.record.read_write_site().is_some_and(|site| site.server == server);
-    if begun.over && operation.starts_with(OVER) {
+    let read_only = operation == dump_read_only::OPERATION && seen.record.released_epoch == 0;
+    let site = if read_only { seen.record.sites.first() } else { seen.record.read_write_site() };
+    let is_here = site.is_some_and(|site| site.server == server);
+    let shows_what_it_had = operation == dump_read_only::OPERATION && seen.record.released_epoch != 0;
+    if begun.over && operation.starts_with(OVER) || shows_what_it_had {
         return Claim::of(job, seen, &operation)?.done("nobody is at work on it", |_| {}).map(drop);
     }
     let was_to_be_made = is_here && MAKES.contains(&operation.as_str());

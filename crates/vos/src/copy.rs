@@ -67,6 +67,7 @@ fn seal_and_fetch(
         quota_files: sealed.quota_files,
         created: sealed.created,
         arriving: false,
+        updated: None,
     };
     let order = Order { by: new.server, partition: Some(no), from, id: sealed.id, tree, finish };
     let fetched =

@@ -113,6 +113,8 @@ pub struct Dumped {
     pub quota_files: u64,
     /// When the restored volume was made; `None`: now.
     pub created: Option<Timestamp>,
+    /// When it was last updated; `None`: now.
+    pub updated: Option<Timestamp>,
     /// Bytes of all parts.
     pub total_bytes: u64,
 }
@@ -133,14 +135,15 @@ pub fn restore(
     let partition = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
     let tree = claim.group.read_write;
-    let known = if job.dry_run { None } else { examine(job.servers, new.server, WhichVolume::Id(tree))? };
-    if let Some(known) = known.and_then(|volumes| volumes.into_iter().next()) {
+    let known = if job.dry_run { None } else { the_volume(job, new.server, tree)? };
+    if let Some(known) = known {
         claim.done("the volume is there", |_| {})?;
         return Ok(Some(known));
     }
     let created = dump.created.unwrap_or_else(|| Timestamp::new((job.who.now_secs)(), 0));
     let (name, quota_bytes, quota_files) = (new.name.clone(), new.quota_bytes, dump.quota_files);
-    let finish = Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving: false };
+    let updated = dump.updated;
+    let finish = Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving: false, updated };
     let made = apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
         job.call_one("make the volume of what came", new.server, VolumeCall::Finish { partition, tree, finish })
     });
@@ -150,6 +153,11 @@ pub fn restore(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
+            // A server that died before it answered is asked again, and may refuse for what it has done itself.
+            if let Some(made) = the_volume(job, new.server, tree)? {
+                claim.done("the volume is there", |_| {})?;
+                return Ok(Some(made));
+            }
             let finish = Finish::Nothing;
             let given_up = VolumeCall::Finish { partition, tree, finish };
             match job.call("what came is given up", new.server, given_up) {
@@ -163,7 +171,7 @@ pub fn restore(
     }
 }
 
-fn apply(
+pub(crate) fn apply(
     job: &Job<'_>,
     server: ServerId,
     (partition, tree): (PartitionNo, VolumeId),
@@ -221,7 +229,7 @@ pub fn restore_over(
     }
     let claim = Claim::of(job, group, &operation)?;
     let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
-        let finish = Finish::Over;
+        let finish = Finish::Over { updated: dump.updated };
         job.call_one("the volume shows what came", server, VolumeCall::Finish { partition, tree, finish })
     });
     match made {
@@ -230,6 +238,12 @@ pub fn restore_over(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
+            // As above.
+            let (begun, base) = incoming(job, server, tree)?;
+            if begun.is_none() && base == dump.epoch && same.is_none_or(|one| one.epoch == base) {
+                claim.done("the volume is restored", |_| {})?;
+                return the_volume(job, server, tree);
+            }
             let error = match error.fault() {
                 Some(Fault::Invalid) => {
                     Error::Unfit("it is a dump of another volume than the one that is there, which has snapshots, a backup volume, clones or read-only sites on its partition that show what it had; remove these first, or restore it under another name".to_owned())

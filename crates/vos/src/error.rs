@@ -54,7 +54,7 @@ impl Error {
     }
 
     /// Whether the step is known not to have been done.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         match self {
             Error::Refused { .. } | Error::NoVolume | Error::Unfit(_) | Error::Busy { .. } => true,
             Error::Cell(error) => !matches!(error, CellError::Away(_) | CellError::Medium(_)),

@@ -237,6 +237,7 @@ impl Way<'_, '_> {
             quota_files: head.quota_files,
             created: head.created,
             arriving: true,
+            updated: Some(head.updated),
         };
         self.pull("fetch the last of it", sealed.id, finish)
     }

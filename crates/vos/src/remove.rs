@@ -25,7 +25,12 @@ fn of_site(server: ServerId) -> String {
 /// `Busy`; the server's and the database's.
 pub fn remove(job: &Job<'_>, found: &Found) -> Result<(), Error> {
     let (volume, server) = (found.volume(), found.server);
-    let Some(seen) = found.group.clone() else { return remove_at(job, server, volume.id) };
+    // While it is renamed the database has it under its other name.
+    let seen = match found.group.clone() {
+        Some(seen) => Some(seen),
+        None => job.servers.db().group_of(volume.tree)?,
+    };
+    let Some(seen) = seen else { return remove_at(job, server, volume.id) };
     let group = &seen.record;
     let kind = |number: Option<VolumeId>, kind| volume.kind == kind && number == Some(volume.id);
     let is_site = |kind| group.sites.iter().any(|site| site.server == server && site.kind == kind);

@@ -339,3 +339,19 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
     let id = cell.group("home").unwrap().record.read_write;
     assert!(id > VolumeId(0));
 }
+
+#[test]
+fn a_volume_that_is_renamed_by_somebody_is_not_removed_by_its_old_name() {
+    let cell = Cell::new(1);
+    cell.make("home", 0);
+    let mut seen = cell.group("home").unwrap();
+    // The database has the other name already, the server not yet.
+    seen.record.name = name("house");
+    let operation = "rename from home".to_owned();
+    seen.record.busy = Some(types::Busy { operation, by: "somebody".to_owned(), since_secs: 1 });
+    cell.reach.db().put_group(&seen.record, seen.revision).unwrap();
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    let refused = lead(&cell.reach, |job| vos::remove(job, &found)).unwrap_err();
+    assert!(matches!(refused, Error::Busy { .. }), "{refused}");
+    assert!(cell.files(0, "home").is_some());
+}

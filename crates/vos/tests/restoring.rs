@@ -31,8 +31,15 @@ impl Sink for Dump {
 
 fn dump(cell: &Cell, volume: &str, since: u64) -> Dump {
     let found = vos::find(&cell.reach, &by_name(volume), None).unwrap();
-    let what =
-        Dumped { epoch: 0, since, since_name: "the one before".into(), quota_files: 0, created: None, total_bytes: 0 };
+    let what = Dumped {
+        epoch: 0,
+        since,
+        since_name: "the one before".into(),
+        quota_files: 0,
+        created: None,
+        updated: None,
+        total_bytes: 0,
+    };
     let mut dump = Dump { what, parts: Vec::new() };
     lead(&cell.reach, |job| vos::dump(job, found.server, found.volume(), since, &mut dump)).unwrap();
     dump
@@ -182,4 +189,60 @@ fn what_is_unfinished_is_told_and_given_up() {
     // Both may be begun again.
     over(&cell, &cell.reach, &dumps[1]).unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
+}
+
+#[test]
+fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
+    let mut cell = Cell::new(2);
+    let (dumps, files) = prepare(&mut cell);
+    let new = cell.new_volume("kept", 1);
+    let restore = |cell: &Cell, over: bool, dump: &Dump| {
+        let mut parts = dump.parts.clone().into_iter();
+        let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &new, over, &dump.what, &mut || Ok(parts.next()));
+        lead(&cell.reach, made).map(drop)
+    };
+    let refused = |made: Result<(), Error>, says: &str| {
+        let error = made.unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    refused(restore(&cell, false, &dumps[1]), "there is no volume of that name");
+    restore(&cell, false, &dumps[0]).unwrap();
+    assert_eq!(cell.files(1, "kept.readonly").as_ref(), Some(&files[0]));
+    let group = cell.group("kept").unwrap().record;
+    assert!(group.read_write_site().is_none() && group.busy.is_none() && group.released_epoch == dumps[0].what.epoch);
+    refused(restore(&cell, false, &dumps[0]), "there is a read-only volume of that name");
+    refused(restore(&cell, true, &dumps[2]), "starts from something else");
+    assert_eq!(cell.files(1, "kept.readonly").as_ref(), Some(&files[0]));
+    let number = |cell: &Cell| vos::find(&cell.reach, &by_name("kept.readonly"), None).unwrap().volume().id;
+    let before = number(&cell);
+    restore(&cell, true, &dumps[1]).unwrap();
+    assert_eq!((cell.files(1, "kept.readonly").as_ref(), number(&cell)), (Some(&files[1]), before));
+    // Where one is written there is none but by release.
+    let (twin, mut parts) = (cell.new_volume("twin", 1), dumps[0].parts.clone().into_iter());
+    let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &twin, true, &dumps[0].what, &mut || Ok(parts.next()));
+    refused(lead(&cell.reach, made).map(drop), "vos release");
+}
+
+#[test]
+fn a_read_only_restore_that_is_stopped_is_finished_by_the_next() {
+    let prepared = std::cell::RefCell::new(None);
+    let restore = |cell: &Cell, servers: &dyn Servers, dump: &Dump| {
+        let (new, mut parts) = (cell.new_volume("kept", 1), dump.parts.clone().into_iter());
+        let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &new, true, &dump.what, &mut || Ok(parts.next()));
+        lead(servers, made).map(drop)
+    };
+    stop_everywhere(
+        2,
+        |cell| *prepared.borrow_mut() = Some(prepare(cell)),
+        |cell, servers| restore(cell, servers, &prepared.borrow().as_ref().unwrap().0[0]),
+        |cell, why| {
+            let prepared = prepared.borrow();
+            let (dumps, files) = prepared.as_ref().unwrap();
+            let shows = cell.files(1, "kept.readonly");
+            assert!(shows.is_none() || shows.as_ref() == Some(&files[0]), "{why}");
+            restore(cell, &cell.reach, &dumps[0]).unwrap_or_else(|error| panic!("{error}: {why}"));
+            assert_eq!(cell.files(1, "kept.readonly").as_ref(), Some(&files[0]), "{why}");
+            assert_eq!(cell.group("kept").unwrap().record.busy, None, "{why}");
+        },
+    );
 }

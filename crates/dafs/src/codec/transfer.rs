@@ -16,6 +16,9 @@ const NOTHING: u8 = 0;
 const VIEW: u8 = 1;
 const READ_WRITE: u8 = 2;
 const OVER: u8 = 3;
+/// With the date of the last update in front.
+const READ_WRITE_DATED: u8 = 4;
+const OVER_DATED: u8 = 5;
 /// Bytes of a task without its text.
 const TASK_BYTES: usize = 51;
 /// Bytes of a tree that comes in.
@@ -33,34 +36,36 @@ pub(super) fn get_cursor(from: &mut Reader<'_>) -> Result<StreamCursor, WireErro
 pub(super) fn put_finish<'w>(to: &'w mut Writer, finish: &Finish) -> &'w mut Writer {
     match finish {
         Finish::Nothing => to.u8(NOTHING),
-        Finish::Over => to.u8(OVER),
+        Finish::Over { updated: None } => to.u8(OVER),
+        Finish::Over { updated: Some(updated) } => to.u8(OVER_DATED).timestamp(*updated),
         Finish::View { id, name, kind, replace } => {
             to.u8(VIEW).u64(number(*id)).name_length(name).u8(*kind as u8).bool(*replace).name(name)
         }
-        Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving } => to
-            .u8(READ_WRITE)
-            .u64(*quota_bytes)
-            .u64(*quota_files)
-            .timestamp(*created)
-            .bool(*arriving)
-            .name_length(name)
-            .name(name),
+        Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving, updated } => {
+            to.u8(if updated.is_some() { READ_WRITE_DATED } else { READ_WRITE });
+            if let Some(updated) = updated {
+                to.timestamp(*updated);
+            }
+            to.u64(*quota_bytes).u64(*quota_files).timestamp(*created).bool(*arriving).name_length(name).name(name)
+        }
     }
 }
 
 pub(super) fn get_finish(from: &mut Reader<'_>) -> Result<Finish, WireError> {
     Ok(match from.u8()? {
         NOTHING => Finish::Nothing,
-        OVER => Finish::Over,
+        OVER => Finish::Over { updated: None },
+        OVER_DATED => Finish::Over { updated: Some(from.timestamp()?) },
         VIEW => {
             let (id, length) = (get_number(from)?, from.length16("name bytes", types::limits::NAME_BYTES_MAX)?);
             let (kind, replace) = (from.choice("kind of volume", VolumeKind::from_wire)?, from.bool("replace")?);
             Finish::View { id, name: from.name(length)?, kind, replace }
         }
-        READ_WRITE => {
+        tag @ (READ_WRITE | READ_WRITE_DATED) => {
+            let updated = if tag == READ_WRITE { None } else { Some(from.timestamp()?) };
             let (quota_bytes, quota_files, created) = (from.u64()?, from.u64()?, from.timestamp()?);
             let arriving = from.bool("arriving")?;
-            Finish::ReadWrite { name: get_name(from)?, quota_bytes, quota_files, created, arriving }
+            Finish::ReadWrite { name: get_name(from)?, quota_bytes, quota_files, created, arriving, updated }
         }
         other => return Err(WireError::BadValue { what: "what becomes of it", value: other.into() }),
     })

@@ -82,6 +82,7 @@ impl Fleet {
             quota_files: 0,
             created: volume.created,
             arriving: true,
+            updated: None,
         };
         self.pull((from, to), &last, whole);
         let site = self.site(to, SiteKind::ReadWrite, 0);

@@ -191,7 +191,7 @@ impl Run<'_> {
 
     /// What it begins with is not there any more: it has no end but that somebody gives it up.
     fn is_baseless(&self, order: &Order) -> bool {
-        let Order::Clone(of, _) = order else { return false };
+        let (Order::Clone(of, _) | Order::Copy(of, ..) | Order::Restore(of, ..)) = order else { return false };
         let group = self.world.lock().database.group_named(of).ok().flatten();
         group.is_none_or(|group| group.record.read_write_site().is_none())
     }
@@ -304,7 +304,14 @@ impl Run<'_> {
             }
         };
         let result = lead(world, &mut self.tally, (left, self.seat), |job| order.lead(job, &coming));
-        world.lock().note(|| format!("ORDER ends: {result:?}"));
+        let mut world = world.lock();
+        world.note(|| format!("ORDER ends: {result:?}"));
+        if let (Order::Over(_, over, _), Ok(())) = (order, &result) {
+            let group = world.database.group_named(over).ok().flatten().map(|seen| seen.record.read_write);
+            if group.is_some_and(|tree| !world.came_over.remove(&tree)) {
+                world.violate(format!("VO-1: {} was restored, it is said, and shows what it had", judge::text(over)));
+            }
+        }
         result
     }
 

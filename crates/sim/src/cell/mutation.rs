@@ -2,7 +2,7 @@
 //! is swallowed or bent on its way, and it is told that all is well.
 
 use celldb::CellDb;
-use types::{SiteKind, VolumeCall, VolumeGroup, VolumeId};
+use types::{Finish, SiteKind, VolumeCall, VolumeGroup, VolumeId};
 
 use super::world::World;
 
@@ -25,11 +25,13 @@ pub enum Mutation {
     SayLater,
     /// What only exists while something is done stays.
     KeepFleeting,
+    /// What came in over a volume is given up, and it is said that the volume shows it.
+    SkipRestore,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 8] = [
+    pub const ALL: [Mutation; 9] = [
         Mutation::SkipHold,
         Mutation::ServeBoth,
         Mutation::KeepVolume,
@@ -38,6 +40,7 @@ impl Mutation {
         Mutation::KeepClaims,
         Mutation::SayLater,
         Mutation::KeepFleeting,
+        Mutation::SkipRestore,
     ];
 
     /// What is asked of a server in place of this call; none: nothing, and the answer is that it is done.
@@ -51,6 +54,9 @@ impl Mutation {
             (Mutation::KeepVolume, VolumeCall::Remove { id }) if is_written(id) => Vec::new(),
             (Mutation::KeepFleeting, VolumeCall::Remove { id }) if !is_written(id) => Vec::new(),
             (Mutation::LoseVolume, VolumeCall::Hold { id, millis: 1.. }) => vec![VolumeCall::Remove { id: *id }],
+            (Mutation::SkipRestore, VolumeCall::Finish { partition, tree, finish: Finish::Over { .. } }) => {
+                vec![VolumeCall::Finish { partition: *partition, tree: *tree, finish: Finish::Nothing }]
+            }
             _ => vec![call.clone()],
         }
     }

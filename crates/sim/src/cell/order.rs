@@ -1,11 +1,15 @@
 //! What administrators want, by seed, and whether they have it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use celldb::CellDb;
+use parking_lot::Mutex;
 use rand::Rng;
 use store::StreamPart;
 use types::{
-    Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    WhichVolume,
 };
 use vos::{Error, Job, NewVolume, Part, Sink};
 
@@ -38,6 +42,8 @@ pub enum Order {
     Copy(Name, Name, Spot),
     /// A dump of one becomes another.
     Restore(Name, Name, Spot),
+    /// A dump of the first is brought over the second: what was changed since that is a copy of it, or all.
+    Over(Name, Name, DumpFile),
     /// From one name to another.
     Rename(Name, Name),
     /// A writable clone.
@@ -46,6 +52,19 @@ pub enum Order {
     Snapshot(Name),
     /// The read-write volume goes.
     Remove(Name),
+}
+
+/// The dump that an order brings, once it was made.
+#[derive(Clone, Default)]
+pub struct DumpFile(Arc<Mutex<Option<Dump>>>);
+
+/// What a dump brings, and its parts.
+type Dump = (vos::Dumped, Vec<Part>);
+
+impl std::fmt::Debug for DumpFile {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(if self.0.lock().is_some() { "the same dump" } else { "a new dump" })
+    }
 }
 
 impl Spot {
@@ -78,7 +97,7 @@ impl Order {
         }
         let read_only: Vec<ServerId> =
             group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly).map(|site| site.server).collect();
-        match world.rng.random_range(0..23) {
+        match world.rng.random_range(0..26) {
             0 => Order::Backup(name),
             1..4 => Order::AddSite(name, spot),
             4 if !read_only.is_empty() => Order::RemoveSite(name, read_only[0]),
@@ -87,6 +106,14 @@ impl Order {
             15 => Order::Copy(name, new, spot),
             16 => Order::Restore(name, new, spot),
             17 => Order::Rename(name, new),
+            23..26 => {
+                let over = &groups[world.rng.random_range(0..groups.len())];
+                if over.name == name {
+                    Order::Restore(name, new, spot)
+                } else {
+                    Order::Over(name, over.name.clone(), DumpFile::default())
+                }
+            }
             18 => Order::Remove(name),
             19 | 20 => Order::Clone(name, new),
             22 if !read_only.is_empty() => Order::MoveSite(name, read_only[0], spot),
@@ -108,6 +135,7 @@ impl Order {
             | Order::Remove(name) => vec![name],
             Order::Copy(name, new, _)
             | Order::Restore(name, new, _)
+            | Order::Over(name, new, _)
             | Order::Clone(name, new)
             | Order::Rename(name, new) => vec![name, new],
         }
@@ -129,19 +157,34 @@ impl Order {
             Order::MoveSite(name, from, to) => vos::move_site(job, group(name)?, *from, to.0, &to.partition()),
             Order::Copy(name, new, spot) => vos::copy(job, &group(name)?, &new_volume(new, *spot)).map(drop),
             Order::Restore(name, new, spot) => {
-                let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
-                let mut parts = Parts { coming: &|volume| coming(new, volume), parts: Vec::new() };
-                vos::dump(job, found.server, found.volume(), 0, &mut parts)?;
-                let mut parts = parts.parts.into_iter();
-                let dump = vos::Dumped {
-                    epoch: found.volume().epoch,
-                    since: 0,
-                    since_name: String::new(),
-                    quota_files: 0,
-                    created: None,
-                    total_bytes: 0,
-                };
+                let (dump, parts) = dumped(job, name, 0, &|volume| coming(new, volume))?;
+                let mut parts = parts.into_iter();
                 vos::restore(job, &new_volume(new, *spot), &dump, &mut || Ok(parts.next())).map(drop)
+            }
+            Order::Over(name, over, file) => {
+                let over_group = group(over)?;
+                let (tree, site) = (over_group.record.read_write, over_group.record.read_write_site().cloned());
+                let site = site.ok_or(Error::NoVolume)?;
+                let since = match job.servers.call(site.server, VolumeCall::Incoming { tree: Some(tree) })? {
+                    // What was begun before is done.
+                    Answer::Incoming { trees, base } => trees.first().map_or(base, |one| one.since),
+                    _ => 0,
+                };
+                let kept = file.0.lock().clone();
+                let (dump, parts) = match kept {
+                    // Who was stopped goes on with the same dump.
+                    Some(kept) => kept,
+                    None => match dumped(job, name, since, &|volume| coming(over, volume)) {
+                        // It is no copy of that, or of what nobody shows any more.
+                        Err(error) if since != 0 && error.is_refusal() => {
+                            dumped(job, name, 0, &|volume| coming(over, volume))?
+                        }
+                        made => made?,
+                    },
+                };
+                *file.0.lock() = Some((dump.clone(), parts.clone()));
+                let mut parts = parts.into_iter();
+                vos::restore_over(job, over_group, &dump, &mut || Ok(parts.next())).map(drop)
             }
             Order::Clone(name, new) => {
                 let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
@@ -174,15 +217,34 @@ impl Order {
     }
 }
 
+/// What a volume holds, or what was changed in it since an epoch.
+fn dumped(job: &Job<'_>, name: &Name, since: u64, coming: &dyn Fn(&VolumeInfo)) -> Result<Dump, Error> {
+    let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
+    let mut parts = Parts { coming, epoch: 0, parts: Vec::new() };
+    vos::dump(job, found.server, found.volume(), since, &mut parts)?;
+    let dump = vos::Dumped {
+        epoch: parts.epoch,
+        since,
+        since_name: String::new(),
+        quota_files: 0,
+        created: None,
+        updated: None,
+        total_bytes: 0,
+    };
+    Ok((dump, parts.parts))
+}
+
 /// A dump in memory.
 struct Parts<'c> {
     coming: &'c dyn Fn(&VolumeInfo),
+    epoch: u64,
     parts: Vec<Part>,
 }
 
 impl Sink for Parts<'_> {
     fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error> {
         (self.coming)(volume);
+        self.epoch = volume.epoch;
         Ok(())
     }
 

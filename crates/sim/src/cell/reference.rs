@@ -129,6 +129,15 @@ pub fn shown(volume: &store::Volume) -> Result<Image, String> {
     Ok(image)
 }
 
+/// The model, in the versions in which a volume shows it that it came over, if it does.
+pub fn came(tree: &Tree, found: &Image) -> Option<Tree> {
+    let root = key(Fid::root(VolumeId(0)));
+    let (is, was) = (found.get(&root)?.status, tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status);
+    let mut tree = tree.clone();
+    tree.shift_versions(is.status_version.checked_sub(was.status_version)?);
+    (image(&tree) == *found).then_some(tree)
+}
+
 /// Where two of them differ, for people.
 pub fn difference(found: &Image, wanted: &Image) -> String {
     let keys = found.keys().chain(wanted.keys());

@@ -55,6 +55,8 @@ impl World {
         let World { houses, rng, database, wires, now, .. } = self;
         houses[no].start(*now, no, rng, database, wires);
         let life = self.houses[no].life;
+        // What came over a volume may have been through when the server died.
+        self.trees.keys().copied().collect::<Vec<_>>().into_iter().for_each(|tree| self.note_over(no, tree));
         if std::mem::take(&mut self.powerless[no]) {
             self.look_what_is_left(no);
         }

@@ -1,11 +1,16 @@
 //! Who has sessions at servers, what they ask, and what they hear.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use types::{Answer, Call, Caller, ClientId, Fault, Origin, SessionId, Time, VolumeId, VolumeInfo, VolumeKind};
+use celldb::CellDb;
+use types::{
+    Answer, Call, Caller, ClientId, Fault, Finish, Origin, SessionId, Time, VolumeCall, VolumeId, VolumeInfo,
+    VolumeKind,
+};
 use vice::Effect;
 
-use super::reference::{Sealed, shown};
+use super::reference::{Reference, Sealed, came, difference, image, shown};
 use super::world::World;
 use crate::server::wall;
 
@@ -103,8 +108,35 @@ impl World {
         let Some((vice, now)) = self.service(no) else { return };
         self.calls += 1;
         let mut effects = Vec::new();
+        let over = match &call {
+            Call::Volume(VolumeCall::Finish { tree, finish: Finish::Over { .. }, .. }) => Some(*tree),
+            _ => None,
+        };
         vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
+        if let Some(tree) = over {
+            self.note_over(no, tree);
+        }
         self.deliver(no, effects);
+    }
+
+    /// While something is brought over a volume it may show that from one moment to the next; then the model does.
+    pub(super) fn note_over(&mut self, no: usize, tree: VolumeId) {
+        let group = self.database.group_of(tree).ok().flatten().map(|seen| seen.record);
+        let is_over = |busy: &types::Busy| busy.operation.starts_with("restore over");
+        let Some(group) = group.filter(|group| !self.muted && group.busy.as_ref().is_some_and(is_over)) else { return };
+        let found = self.partitions(no).iter().find_map(|partition| partition.volume(tree).ok().flatten());
+        let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return };
+        let candidates = self.coming.get(&group.name).cloned().unwrap_or_default();
+        let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(group.name.clone(), tree), &found);
+        let new = candidates.iter().rev().find_map(held);
+        if new.is_some() {
+            self.came_over.insert(tree);
+        }
+        if let Some(new) = new
+            && self.trees.get(&tree).is_some_and(|reference| image(&reference.tree) != found)
+        {
+            self.trees.insert(tree, Reference::new(new));
+        }
     }
 
     /// Whoever has a session there gives it up: it does not know what became of its last call.
@@ -133,7 +165,9 @@ impl World {
 
     /// A call that waited has sealed a volume. What was done beside it is answered in another order, so it shows one of the moments since the last `before`.
     fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
-        let found = self.partitions(no).iter().find_map(|partition| partition.volume(sealed.id).ok().flatten());
+        // A twin on another partition, of a move within the server, may have the number too.
+        let at = |partition: &store::Partition| partition.volume(sealed.id).ok().flatten();
+        let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
         let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };
         let moment = |tree: &model::Tree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
@@ -144,7 +178,10 @@ impl World {
                 self.coming.entry(sealed.name.clone()).or_default().push(moment);
             }
             Some(moment) => drop(self.sealed.insert((of, sealed.epoch), moment)),
-            None => self.violate(format!("VO-1: volume {} shows what volume {} never held", sealed.id.0, of.0)),
+            None => {
+                let why = difference(&found, &image(&reference.tree));
+                self.violate(format!("VO-1: volume {} shows what volume {} never held: {why}", sealed.id.0, of.0));
+            }
         }
     }
 

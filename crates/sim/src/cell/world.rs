@@ -47,6 +47,8 @@ pub struct World {
     pub sealed: BTreeMap<(VolumeId, u64), Arc<Sealed>>,
     /// What volumes that are being made may begin with, by name.
     pub coming: BTreeMap<Name, Vec<Arc<Sealed>>>,
+    /// Volumes that showed what came over them, of which nobody has said yet that it is done.
+    pub came_over: BTreeSet<VolumeId>,
     /// Read-write volumes that were removed.
     pub gone: BTreeSet<VolumeId>,
     /// Who leads something now, as claims call them.
@@ -100,6 +102,7 @@ impl World {
             trees: BTreeMap::new(),
             sealed: BTreeMap::new(),
             coming: BTreeMap::new(),
+            came_over: BTreeSet::new(),
             gone: BTreeSet::new(),
             leading: BTreeSet::new(),
             leaders: 0,

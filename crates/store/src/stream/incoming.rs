@@ -276,11 +276,12 @@ impl Partition {
         let volume = match finish {
             FinishAs::View(new) => self.seal(&incoming.volume, new, &[], Some(usage))?,
             FinishAs::ReadWrite { name, quota, created, now, arriving } => {
+                let from = state.stable.head.tree;
                 let fields = |header: &mut TreeHeader| {
                     header.name = name.clone();
                     header.arriving = *arriving;
                     (header.quota, header.created, header.updated) = (*quota, *created, *now);
-                    header.base = Some(Base { epoch: header.epoch, shift: 0 });
+                    header.base = Some(Base { tree: from, epoch: header.epoch, shift: 0 });
                 };
                 self.give_head(trunk, usage, &fields)?
             }

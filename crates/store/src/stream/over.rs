@@ -6,7 +6,7 @@
 //! then the volume goes on in the epoch that was sealed, as if nothing had been. After a crash it is frozen, with what came in, or one of the two.
 //!
 //! An increment fits a volume that is exactly what it starts from. That is known by the *base* in the tree's header: a volume that came in whole is a copy
-//! of the epoch that was sent, until its first change takes the note away, in the same batch. Epochs may have other numbers here
+//! of the tree and epoch that was sent, until its first change takes the note away, in the same batch. Epochs may have other numbers here
 //! than where the dump comes from, since snapshots may be made of what was restored.
 //!
 //! All of a dump may be older than the volume, and clients know files by their fids and versions. So versions are shifted then, above all that
@@ -113,7 +113,8 @@ impl Partition {
     fn under(&self, volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Under> {
         let orphans = orphans_of(&volume.trunk)?;
         if head.since != 0 {
-            let base = stored.base.filter(|base| base.epoch == head.since);
+            let is_it = |base: &Base| base.epoch == head.since && [VolumeId(0), head.tree].contains(&base.tree);
+            let base = stored.base.filter(is_it);
             let base = base.ok_or(StoreError::NoStream("the volume is not what it starts from"))?;
             return Ok(Under { since: stored.epoch, shift: base.shift, orphans });
         }
@@ -141,7 +142,7 @@ impl Partition {
         let nobody_writes = trunk.writers.write();
         let catalog = self.0.catalog.lock();
         let mut header = trunk.header.lock();
-        let base = Some(Base { epoch: stream.epoch, shift: under.shift });
+        let base = Some(Base { tree: stream.tree, epoch: stream.epoch, shift: under.shift });
         let hash_key = stream.hash_key;
         let mut new = TreeHeader { frozen: false, updated: now, base, hash_key, ..header.stored.clone() };
         let mut batch = Batch::default();

@@ -203,10 +203,10 @@ fn trees_with_an_origin() {
     assert_eq!(hex(&value[value.len() - 4 - 17..value.len() - 4]), behind);
     assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), header);
     no_part_of(&value, |value| TreeHeader::decode(KEY, value).is_ok());
-    let based = TreeHeader { base: Some(Base { epoch: 5, shift: 6 }), ..header };
+    let based = TreeHeader { base: Some(Base { tree: VolumeId(9), epoch: 5, shift: 6 }), ..header };
     let value = based.encode(KEY);
-    let behind = concat!("0800000000000000", "01", "0500000000000000", "0600000000000000");
-    assert_eq!(hex(&value[value.len() - 4 - 25..value.len() - 4]), behind);
+    let behind = concat!("0800000000000000", "02", "0500000000000000", "0600000000000000", "0900000000000000");
+    assert_eq!(hex(&value[value.len() - 4 - 33..value.len() - 4]), behind);
     assert_eq!(TreeHeader::decode(KEY, &value).unwrap(), based);
 }
 

@@ -388,3 +388,15 @@ fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     desk.finish(&second);
     assert_eq!(findings(&desk.copy), []);
 }
+
+#[test]
+fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
+    let desk = Desk::new();
+    make_file(&desk.source.volume.clone(), &name("here"), |_, _| {});
+    let second = sealed(&desk.source, "second");
+    let part = second.changes_part(desk.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
+    let head = StreamPart::open(&part).unwrap().head;
+    let of_another = crate::StreamHead { tree: VolumeId(head.tree.0 + 1), ..head };
+    assert!(matches!(desk.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));
+    assert!(desk.copy.begin_over(TREE, &head).is_ok());
+}

@@ -52,7 +52,14 @@ impl Vice {
         let finish = if arrives {
             let head = self.any_volume(tree)?.store.info();
             let (quota_bytes, quota_files) = (head.quota.bytes, head.quota.files);
-            Finish::ReadWrite { name: head.name, quota_bytes, quota_files, created: head.created, arriving: true }
+            Finish::ReadWrite {
+                name: head.name,
+                quota_bytes,
+                quota_files,
+                created: head.created,
+                arriving: true,
+                updated: Some(head.updated),
+            }
         } else {
             let (name, kind) = (volume.store.name(), volume.store.kind());
             Finish::View { id: Some(id), name, kind, replace: true }
@@ -109,12 +116,13 @@ impl Vice {
         let (name, kind, epoch) = (source.store.name(), source.store.kind(), source.store.epoch());
         let twin = Twin { tree: pull.tree, id: pull.id, name: &name, kind, epoch };
         let _naming = self.naming.lock();
-        let Finish::ReadWrite { name, quota_bytes, quota_files, created, .. } = &pull.finish else {
+        let Finish::ReadWrite { name, quota_bytes, quota_files, created, updated, .. } = &pull.finish else {
             return make_twin(partition, &twin, shown, wall);
         };
         let quota = Quota { bytes: *quota_bytes, files: *quota_files };
         let (name, created) = (name.clone(), *created);
-        let arrives = FinishAs::ReadWrite { name, quota, created, now: wall, arriving: true };
+        let now = updated.unwrap_or(wall);
+        let arrives = FinishAs::ReadWrite { name, quota, created, now, arriving: true };
         partition.finish_incoming(pull.tree, &arrives)?;
         // What is written there belongs to an epoch that was never written here.
         make_twin(partition, &twin, Some(pull.tree), wall)

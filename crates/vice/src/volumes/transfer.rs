@@ -211,8 +211,8 @@ impl Vice {
                 partition.abandon_incoming(tree)?;
                 return Ok((None, None));
             }
-            Finish::Over => {
-                let volume = partition.finish_over(tree, wall)?;
+            Finish::Over { updated } => {
+                let volume = partition.finish_over(tree, updated.unwrap_or(wall))?;
                 return Ok((Some(info(no, volume.info())), Some(tree)));
             }
             Finish::View { id, name, kind, replace } => {
@@ -224,11 +224,12 @@ impl Vice {
                 let new = NewClone { id: Some(id), name: name.clone(), kind: *kind, now: wall, replaces: known };
                 (FinishAs::View(new), known)
             }
-            Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving } => {
+            Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving, updated } => {
                 self.need_free_name(name, VolumeKind::ReadWrite)?;
                 let quota = Quota { bytes: *quota_bytes, files: *quota_files };
                 let (name, created, arriving) = (name.clone(), *created, *arriving);
-                (FinishAs::ReadWrite { name, quota, created, now: wall, arriving }, None)
+                let now = updated.unwrap_or(wall);
+                (FinishAs::ReadWrite { name, quota, created, now, arriving }, None)
             }
         };
         if let (Some(of), Some(known)) = (of, replaces)

@@ -45,6 +45,7 @@ EXAMPLES
     zstd -d < alice.dump.zst | rialto vos restore -name home.alice
     rialto vos restore -name home.alice.old -file tuesday.dump -overwrite incremental
     rialto vos restore -name home.alice -file alice.dump -overwrite full
+    rialto vos restore -name software -file software.dump -readonly
 
 The dump is read to its end before anything is done: one that is damaged, cut off or of another
 program changes nothing. Stopped in the middle it is finished by the same command.
@@ -53,11 +54,15 @@ A volume that has the name is left alone, unless '-overwrite' says otherwise:
     incremental   a dump that was made with --since is applied, in the order in which they were
                   made. It must start from what the volume is, and nobody may have changed that
                   since it was restored; otherwise it is refused, and it is said what is missing
-    full          the volume holds what the full dump has, and nothing else. The dump must be of
-                  this volume, or of one that was restored from one of its dumps. Its snapshots and
-                  read-only sites keep what they show, its number and quota stay
+    full          the volume holds what the full dump has, and nothing else. Its snapshots and
+                  read-only sites keep what they show, its number and quota stay. If the dump is of
+                  another volume there must be no snapshots, backup or clones of it, and no
+                  read-only site on its partition; such sites elsewhere are to be added anew
 Until all is there people see what the volume had, and changes are refused (EROFS); then, in one
-moment, what came. It is not done while files of it are open for writing on the server's machine.";
+moment, what came. It is not done while files of it are open for writing on the server's machine.
+
+With -readonly there is a read-only volume afterwards, NAME.readonly, and none that is written:
+what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
 
 /// Writes what a volume holds to a file or to the standard output.
 #[derive(Args, Debug)]
@@ -113,6 +118,7 @@ impl Dump {
             since_name: since.map(|since| text(&since.name)),
             sealed: 0,
             created: quota.map(|one| one.created.secs),
+            updated: Some(group[0].updated.secs),
             quota_bytes: quota.map_or(0, |one| one.quota_bytes),
             quota_files: quota.map_or(0, |one| one.quota_files),
             used_bytes: 0,
@@ -265,6 +271,19 @@ enum Creation {
     New,
     #[value(alias = "d")]
     Dump,
+    #[value(alias = "k")]
+    Keep,
+}
+
+/// When a volume was last updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LastUpdate {
+    #[value(alias = "n")]
+    Now,
+    #[value(alias = "d")]
+    Dump,
+    #[value(alias = "k")]
+    Keep,
 }
 
 /// Makes a volume of a dump, or brings one into its state.
@@ -285,9 +304,15 @@ pub struct Restore {
     /// What is done about a volume that has the name: abort, full, incremental. See below [default: abort]
     #[arg(long, value_name = "HOW", ignore_case = true)]
     overwrite: Option<Overwrite>,
-    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is overwritten keeps its date.)
+    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is overwritten keeps its date: keep.)
     #[arg(long, value_name = "DATE", ignore_case = true)]
     creation: Option<Creation>,
+    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten, when it was: now, dump, keep [default: now]
+    #[arg(long, value_name = "DATE", ignore_case = true)]
+    lastupdate: Option<LastUpdate>,
+    /// A read-only volume, with none behind it that is written.
+    #[arg(long)]
+    readonly: bool,
     /// [SERVER PARTITION NAME [FILE]], instead of the options.
     #[arg(value_name = "NAME", num_args = 0..=4)]
     words: Vec<String>,
@@ -320,6 +345,7 @@ impl Restore {
         let mut next = || reader.next().map_err(unfit);
         let dumped = self.dumped(&header, total_bytes);
         let made = match self.overwrite {
+            how if self.readonly => self.make_read_only(office, &what, (valid, how), &dumped, &mut next)?,
             None | Some(Overwrite::Abort) => self.make(office, &what, (&header, valid), &dumped, &mut next)?,
             Some(how) => self.overwrite(office, &what, (&wanted, how), &dumped, &mut next)?,
         };
@@ -346,6 +372,8 @@ impl Restore {
             since_name: header.since_name.clone().unwrap_or_default(),
             quota_files: header.quota_files,
             created: created.map(|secs| Timestamp::new(secs, 0)),
+            updated: (self.lastupdate == Some(LastUpdate::Dump))
+                .then(|| Timestamp::new(header.updated.unwrap_or(header.sealed), 0)),
             total_bytes,
         }
     }
@@ -376,6 +404,36 @@ impl Restore {
         Ok(made.map(|info| There { server: spot.server, info }))
     }
 
+    /// Where it is, if it is to be overwritten; otherwise where it is to be.
+    fn make_read_only(
+        &self,
+        office: &Office,
+        what: &str,
+        (name, how): (Name, Option<Overwrite>),
+        dumped: &Dumped,
+        next: &mut Next<'_>,
+    ) -> Result<Option<There>, Failure> {
+        if self.creation.is_some() || self.lastupdate.is_some() {
+            return Err(Failure::new(what.to_owned(), "a read-only volume has the date at which it came")
+                .mend("leave -creation and -lastupdate out"));
+        }
+        let over = !matches!(how, None | Some(Overwrite::Abort));
+        let known = office
+            .db()
+            .group_named(&name)
+            .ok()
+            .flatten()
+            .filter(|_| over && self.site.server.is_none() && self.site.partition.is_none());
+        let known = known.as_ref().and_then(|seen| seen.record.sites.first());
+        let (server, partition) = match known {
+            Some(site) => (site.server, site.partition.clone()),
+            None => office.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
+        };
+        let new = NewVolume { name, id: self.id.map(VolumeId), server, partition, quota_bytes: 0, owner: (0, 0) };
+        let made = office.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
+        Ok(made.map(|info| There { server, info }))
+    }
+
     fn overwrite(
         &self,
         office: &Office,
@@ -394,7 +452,7 @@ impl Restore {
             }
             _ => {}
         }
-        if self.creation == Some(Creation::Dump) {
+        if matches!(self.creation, Some(Creation::Dump | Creation::New)) {
             return refused("a volume that is overwritten keeps its date", "leave -creation out");
         }
         let there = office.volume(wanted, &self.site)?;
@@ -402,7 +460,9 @@ impl Restore {
             return refused("the volume of that name has another number", "leave -id out, or -name");
         }
         let group = office.known(wanted)?;
-        let made = office.lead(what, |job| vos::restore_over(job, group, dumped, next))?;
+        let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);
+        let dumped = Dumped { updated: dumped.updated.or(kept), ..dumped.clone() };
+        let made = office.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
         Ok(made.map(|info| There { server: there.server, info }))
     }
 }

@@ -43,6 +43,9 @@ pub struct Header {
     /// When the read-write volume was made, in seconds since 1970. Older programs do not say.
     #[serde(default)]
     pub created: Option<i64>,
+    /// When the volume was last updated, as above.
+    #[serde(default)]
+    pub updated: Option<i64>,
     /// Quota of the read-write volume; 0: none.
     pub quota_bytes: u64,
     pub quota_files: u64,
@@ -287,6 +290,7 @@ mod tests {
             since_name: None,
             sealed: 1,
             created: Some(5),
+            updated: None,
             quota_bytes: 0,
             quota_files: 0,
             used_bytes: 4096,

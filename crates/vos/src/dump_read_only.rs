@@ -1,0 +1,127 @@
+//! A dump that becomes a read-only volume, with nothing behind it that is written: what was released elsewhere, or is kept for good.
+//!
+//! Steps: a new group is announced with its number, and claimed, or the one that is overwritten is claimed; the parts come in at the site; it shows them, under the
+//! number of the group's read-only volume; the database says which epoch that is, and the claim goes. What is given up leaves what was there before.
+
+use types::{Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+
+use crate::claim::{Claim, need_free};
+use crate::dump::{Dumped, Next, apply};
+use crate::release::named;
+use crate::{Error, Job, NewVolume, examine, partition_no};
+
+/// What the claim says.
+pub(crate) const OPERATION: &str = "restore read-only";
+
+/// Makes the read-only volume `new.name` of a dump, under `new.id` if that is given; or, with `over`, shows the dump instead of what the volume has. An increment must
+/// start from that. `None` if that was only said.
+///
+/// # Errors
+/// `Unfit` if there is something else of that name, or the dump does not fit; `Busy`; the servers' and the database's; what `next` says.
+pub fn restore_read_only(
+    job: &Job<'_>,
+    new: &NewVolume,
+    over: bool,
+    dump: &Dumped,
+    next: &mut Next<'_>,
+) -> Result<Option<VolumeInfo>, Error> {
+    let partition = partition_no(job.servers, new.server, &new.partition)?;
+    let (claim, number, is_new) = claimed(job, new, (over, dump))?;
+    let tree = claim.group.read_write;
+    let name = named(&new.name, ".readonly")?;
+    let finish = Finish::View { id: Some(number), name, kind: VolumeKind::ReadOnly, replace: true };
+    let shown = if job.dry_run { None } else { shown(job, new.server, number)? };
+    let made = match shown.filter(|shown| shown.epoch == dump.epoch) {
+        Some(shown) => Ok(Some(shown)),
+        None => apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
+            job.call_one("the volume shows what came", new.server, VolumeCall::Finish { partition, tree, finish })
+        }),
+    };
+    let (server, epoch) = (new.server, dump.epoch);
+    let done = |claim: Claim<'_, '_>| {
+        claim.done("the volume is there", |group| {
+            group.released_epoch = epoch;
+            group.sites.iter_mut().filter(|site| site.server == server).for_each(|site| site.epoch = epoch);
+        })
+    };
+    match made {
+        Ok(made) => {
+            done(claim)?;
+            Ok(made)
+        }
+        Err(error) if error.is_refusal() => {
+            // A server that died before it answered is asked again, and may refuse for what it has done itself.
+            if let Some(made) = self::shown(job, new.server, number)?.filter(|shown| shown.epoch == dump.epoch) {
+                done(claim)?;
+                return Ok(Some(made));
+            }
+            let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
+            match job.call("what came is given up", new.server, given_up) {
+                // Nothing came.
+                Ok(_) | Err(Error::Refused { .. }) if is_new => claim.forget()?,
+                Ok(_) | Err(Error::Refused { .. }) => return Err(claim.give_up(unfit(error))),
+                Err(also) => job.note(also),
+            }
+            Err(unfit(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn unfit(error: Error) -> Error {
+    match error.fault() {
+        Some(types::Fault::Invalid) => {
+            Error::Unfit("it is of another volume than what is there, older, or starts from something else".to_owned())
+        }
+        _ => error,
+    }
+}
+
+fn shown(job: &Job<'_>, server: ServerId, number: VolumeId) -> Result<Option<VolumeInfo>, Error> {
+    Ok(examine(job.servers, server, WhichVolume::Id(number))?.and_then(|found| found.into_iter().next()))
+}
+
+/// The group, the number that the volume has, and whether it is new.
+fn claimed<'j, 'a>(
+    job: &'j Job<'a>,
+    new: &NewVolume,
+    (over, dump): (bool, &Dumped),
+) -> Result<(Claim<'j, 'a>, VolumeId, bool), Error> {
+    let db = job.servers.db();
+    let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadOnly, epoch: 0 };
+    let unfit = |why: &str| Err(Error::Unfit(why.to_owned()));
+    let Some(seen) = db.group_named(&new.name)? else {
+        if dump.since != 0 {
+            return unfit("it has only what was changed since another one, and there is no volume of that name");
+        }
+        let taken = job.step("database: take numbers", || Ok(db.take_numbers(VolumeId(0), 2)?))?;
+        let tree = taken.unwrap_or(VolumeId(0));
+        let number = new.id.unwrap_or(VolumeId(tree.0 + 1));
+        let mut group = VolumeGroup::new(new.name.clone(), tree, site);
+        group.read_only = Some(number);
+        job.step("database: announce the volume", || Ok(()))?;
+        return Ok((Claim::of_new(job, group, OPERATION)?, number, true));
+    };
+    need_free(job, &seen.record, Some(OPERATION))?;
+    let group = &seen.record;
+    let (is_begun, is_there) = (group.busy.is_some(), group.released_epoch != 0);
+    let Some(number) = group.read_only.filter(|_| group.read_write_site().is_none()) else {
+        return unfit("there is a volume of that name that is written: 'vos release' makes its read-only ones");
+    };
+    if group.sites.len() != 1 || !same_place(&group.sites[0], &site) {
+        return unfit(
+            "the read-only volume of that name is elsewhere, or at several sites: leave one, with 'vos remsite'",
+        );
+    }
+    if is_there && !over && !is_begun {
+        return unfit("there is a read-only volume of that name");
+    }
+    if new.id.is_some_and(|id| id != number) {
+        return unfit("the read-only volume of that name has another number");
+    }
+    Ok((Claim::of(job, seen, OPERATION)?, number, !is_there))
+}
+
+fn same_place(one: &Site, other: &Site) -> bool {
+    (one.server, &one.partition) == (other.server, &other.partition)
+}
