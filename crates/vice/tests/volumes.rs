@@ -3,12 +3,17 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use common::{Ground, Rig, name, user, write};
 use types::{
-    Answer, BreakReason, Call, Caller, Fault, Fid, NewKind, PartitionNo, RenameMode, VolumeCall, VolumeChange,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, PartitionNo, RenameMode, VolumeCall,
+    VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
+
+/// Of calls that meet others in the middle.
+const ROUNDS: usize = 200;
 
 fn administer(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
     rig.call(0, &Caller::ROOT, Call::Volume(call))
@@ -377,6 +382,47 @@ fn a_writable_clone_and_what_it_is_of_never_meet_again() {
     assert_eq!(examine(&mut rig, "home.b").unwrap()[0].origin, Some(made.id));
     let again = clone(&mut rig, twin.id, "home.c", VolumeKind::ReadWrite, false).unwrap();
     assert_eq!(read(&mut rig, 0, in_volume(file, again.id)).unwrap(), found);
+}
+
+#[test]
+fn what_is_asked_for_while_a_hold_begins_is_lent_to_nobody() {
+    let mut rig = Rig::new(Ground::disk(), 1);
+    let made = create_on(&mut rig, 0, "home.a").unwrap();
+    let root = rig.root_of(0, "home.a").unwrap();
+    let partition = rig.vice().partitions().iter().next().unwrap().clone();
+    let over = AtomicBool::new(false);
+    let (mut refused, mut lent) = (0, Vec::<usize>::new());
+    std::thread::scope(|scope| {
+        // Past the service, which is quiet before it holds: only the moments between matter here.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                partition.hold_volume(made.id, true).unwrap();
+                partition.hold_volume(made.id, false).unwrap();
+            }
+        });
+        for number in 0..ROUNDS {
+            let file = loop {
+                let make = Call::Make {
+                    dir: root,
+                    name: name(format!("f{number}")),
+                    kind: NewKind::File,
+                    mode: 0o644,
+                    how: CreateHow::Unchecked,
+                };
+                if let Ok(Answer::Made { status, .. }) = rig.call(0, &Caller::ROOT, make) {
+                    break status.fid;
+                }
+            };
+            let lend = Call::LendBody { fid: file, how: types::Lending::Write };
+            if rig.call(0, &Caller::ROOT, lend).is_err() {
+                refused += 1;
+                lent.extend(partition.lent().contains(&(made.id, file.vnode)).then_some(number));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!((1..ROUNDS).contains(&refused), "{refused} of {ROUNDS} were refused");
+    assert_eq!(lent, [0; 0], "refused, and lent all the same");
 }
 
 #[test]

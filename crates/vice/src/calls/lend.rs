@@ -92,6 +92,10 @@ impl Vice {
         }
         if let Err(fault) = Self::hand_out(&volume, vnode, how != Lending::Read) {
             self.core.lock().lends.remove(fid, ask.origin.session);
+            // A hold may have come between: what nobody has must not keep the volume from being moved.
+            if let Err(also) = self.end_lend(&volume, fid) {
+                tracing::warn!(%fid, %also, "what was lent to nobody stays lent");
+            }
             return Err(fault);
         }
         let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
