@@ -147,5 +147,6 @@ Normal rights:
   system:administrators rlidwka
   system:anyuser rl" fs listacl "$home"
 check "unmounted again" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
+check "its snapshot goes" vos remove real.acl.snapshot.before
 check "and goes" vos remove real.acl
 finish
