@@ -86,6 +86,16 @@ check "outside root is nobody as before" says "Permission denied" 1 env LC_ALL=C
 check "nothing is left of it" over
 check "nor mounted" [ "$(mounts_here)" = 1 ]
 check "where no tree is: a clear word" says "no tree is mounted there" 3 "$RIALTO" pagsh --path / -c true
+# A mount that is killed leaves the caches of its sessions; its next life takes them away.
+within 60 "$RIALTO" pagsh --path "$far" -c "touch '$open/held' && sleep 20" > /dev/null 2>&1 &
+held=$!
+for _ in $(seq 300); do [ -e "$open/held" ] && break; sleep 0.1; done
+kill -9 "$(head -n 1 "$base"/other/mounts/*.pid)"
+kill "$held"; wait "$held" 2> /dev/null
+check "a killed mount leaves something" [ "$(sessions)" = 1 ]
+check "it is taken away" within 60 "$RIALTO" umount --lazy --dir "$base/other" "$far"
+check "and mounted again" within 60 "$RIALTO" mount --daemon --dir "$base/other" "127.0.0.1:$port" "$far"
+check "without what was left" [ "$(sessions)" = 0 ]
 # The tree goes while a session writes: what it wrote is there.
 within 60 "$RIALTO" pagsh --path "$far" -c "echo 'open sesame' | '$RIALTO' login joe --password-stdin --path '$far' && echo in time > '$far/joe/late' && touch '$open/wrote' && sleep 4" > /dev/null 2>&1 &
 for _ in $(seq 300); do [ -e "$open/wrote" ] && break; sleep 0.1; done

@@ -219,6 +219,9 @@ impl Mount {
         let forerunner = Some(forerunner(at)?);
         let source = format!("rialto:{}", self.source());
         let config = MountConfig { transport, forerunner, flat: self.flat, ..MountConfig::new(at, volume, source) };
+        // Before the tree is there: who sees it may ask for a session.
+        let sessions = Arc::default();
+        let door = self.serves_sessions(at, &sessions);
         let mounted = Arc::new(Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?);
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
         let facts = MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
@@ -226,8 +229,6 @@ impl Mount {
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
         keep_tokens(&volumes, &mounted, Some(at.to_owned()))?;
-        let sessions = Arc::default();
-        let door = self.serves_sessions(at, &sessions);
         wait_for_end(&mounted)?;
         drop(door);
         end_sessions(&sessions);
@@ -252,14 +253,28 @@ impl Mount {
         }
         let (this, at, live) = (self.clone(), at.to_owned(), Arc::clone(live));
         let place = at.clone();
-        let door = sessions::listen(&place, move |number| {
-            let records = MountRecords::of(&this.place.path()?);
-            let dir = this.cache(&records, &at)?.join("sessions").join(format!("{}-{number}", std::process::id()));
-            let session = Mount { cache_dir: Some(dir.clone()), flat: true, ..this.clone() };
-            session.apart(&records, &at, dir, &live)
+        let listening = self.session_dirs(&at).and_then(|dirs| {
+            sessions::listen(&place, move |number| {
+                let records = MountRecords::of(&this.place.path()?);
+                let dir = dirs.join(number.to_string());
+                let cache_size = this.cache_size.min(SESSION_CACHE_MAX);
+                let session = Mount { cache_dir: Some(dir.clone()), cache_size, flat: true, ..this.clone() };
+                session.apart(&records, &at, dir.clone(), &live).inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
+            })
         });
         // Another mount of the same name, in another name space, may have the place.
-        door.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+        listening.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+    }
+
+    /// Where sessions keep what they read. What an earlier life of this mount left there, which was killed, is nobody's.
+    fn session_dirs(&self, at: &Path) -> Result<PathBuf, Failure> {
+        let dirs = self.cache(&MountRecords::of(&self.place.path()?), at)?.join("sessions");
+        match std::fs::remove_dir_all(&dirs) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).doing(|| format!("removing {}", dirs.display()))
+            }
+            _ => Ok(dirs),
+        }
     }
 
     /// The tree once more, for a session.
@@ -394,6 +409,9 @@ fn end_sessions(sessions: &Sessions) {
         volumes.detach();
     }
 }
+
+/// What a session keeps on disk at most, until it ends: there may be many.
+const SESSION_CACHE_MAX: u64 = 1 << 30;
 
 /// How often tokens are looked at.
 const LOOK: Duration = Duration::from_secs(60);
