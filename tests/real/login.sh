@@ -72,6 +72,17 @@ check "and in the cell" sh -c "sync; [ \"\$(stat -c %u '$at/jim/dir/file')\" = 4
 namesake() { setpriv --reuid 4713 --regid 4713 --clear-groups "$@"; }
 check "who only has his number there does not get in" says "Permission denied" 1 namesake sh -c "exec 2>&1; cat '$far/jim/dir/file'"
 check "nor lists" says "Permission denied" 2 namesake sh -c "exec 2>&1; ls '$far/jim/dir'"
+# In one breath: what a mount has not sent by then is a second old at most.
+check "jim writes, and logs out at once" elsewhere /usr/bin/python3 -c "
+import os
+os.mkdir('$far/jim/last')
+os.chdir('$far/jim/last')
+for i in range(50):
+    with open(str(i), 'w') as file:
+        print(i, file=file)
+os.setxattr('.', 'system.rialto.logout', b'')"
+check "what he wrote is there" sh -c "[ \$(cat '$at/jim/last/'* | wc -l) = 50 ]"
+check "he logs in again" says "as jim" 0 login jim "xyzzy plover" 2000
 check "jim logs out" elsewhere "$RIALTO" logout --path "$far"
 check "what was read is not read any more" says "Permission denied" 1 elsewhere sh -c "exec 2>&1; cat '$far/jim/dir/file'"
 check "nor by who has his number" says "Permission denied" 1 namesake sh -c "exec 2>&1; cat '$far/jim/dir/file'"

@@ -74,7 +74,9 @@ impl Task<'_> {
             Login::In => self.log_in(&mut parsed(value)?)?,
             Login::Kerberos => self.show_ticket(value)?,
             Login::Out => {
-                self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?.remove(self.request().caller.uid);
+                let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+                self.on.volumes.send_written(&self.request())?;
+                tokens.remove(self.request().caller.uid);
                 self.on.volumes.forget_rights();
             }
             Login::Password => {
@@ -102,6 +104,7 @@ impl Task<'_> {
             AuthCall::Password { name: text(said, "user")?, password: secret(text(said, "password")?), client }
         };
         let Answer::Token(token) = self.shown(call)? else { return Err(Refusal(Errno::PROTO)) };
+        volumes.send_written(&self.request())?;
         if !tokens.put(self.request().caller.uid, token, signer) {
             return Err(Refusal(Errno::PROTO));
         }
@@ -146,6 +149,7 @@ impl Task<'_> {
             return Err(Refusal(Errno::PROTO));
         };
         let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
+        volumes.send_written(&self.request())?;
         let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service };
         if !tokens.put_from(source, token, signer, reply) {
             return Err(Refusal(Errno::PROTO));

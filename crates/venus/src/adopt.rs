@@ -65,7 +65,7 @@ impl Core {
         let chunk = Chunk { offset: 0, data: bytes, first: data.clock };
         let mut tables = self.tables.lock();
         let at = wall();
-        let Some(local) = tables.answer_here(&self.known(&caller), &call, at) else { return false };
+        let Some(local) = tables.answer_here(&self.asker(&caller), &call, at) else { return false };
         let (number, answer) =
             self.record(&mut tables, &caller, &call, at, local, Some((Arc::clone(file), chunk.clone())));
         data.sealed.push((number, chunk));

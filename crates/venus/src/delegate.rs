@@ -2,11 +2,14 @@
 //!
 //! The rules are those of `vice` (`calls/make.rs`, `remove.rs`, `rename.rs`, `status.rs`, `data.rs`), for the cases where everything that
 //! they look at is known here for certain: the directory is delegated to us, the file is a sole child, its status is valid, nothing of
-//! ours that changes it is under way at the server, and the caller's class decides without groups that are not shown. In
-//! all other cases, refusals among them, there is no answer here, and the service is asked.
+//! ours that changes it is under way at the server, and what decides is known: the caller's class without groups that are not shown or, where access lists
+//! decide, his rights in the directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and the service is asked.
 //!
 //! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the change.
 
+use std::borrow::Cow;
+
+use guard::Rights;
 use types::{
     Answer, BootVerifier, Call, Caller, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, SetTime, Status,
     StatusChange, Timestamp, limits,
@@ -22,7 +25,11 @@ const EXECUTE: u16 = 1;
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const STICKY: u16 = 0o1000;
+const SET_IDS: u16 = SET_UID | SET_GID;
 const GROUP_EXECUTE: u16 = 0o010;
+
+/// Who has proved nothing owns nothing by lists. Source: docs/access.md.
+const NOBODY_ID: u32 = 65534;
 
 /// Bodies up to here are charged by their bytes, larger ones by blocks of this size. Source: docs/store.md.
 const BLOCK_BYTES: u64 = 16 << 10;
@@ -36,6 +43,14 @@ pub(crate) struct Local {
     pub slot: u64,
 }
 
+/// Who asks.
+pub(crate) struct Asker<'c> {
+    /// Who he is to the cell's mode bits.
+    pub caller: Cow<'c, Caller>,
+    /// His number on this machine, under which his rights are known.
+    pub uid: u32,
+}
+
 impl From<Answer> for Local {
     fn from(answer: Answer) -> Self {
         Local { answer, slot: 0 }
@@ -43,20 +58,21 @@ impl From<Answer> for Local {
 }
 
 impl Tables {
-    /// What the service will answer to this call at the time `at`; nothing if it must be asked. Changes nothing but the slots that are left.
-    pub fn answer_here(&mut self, caller: &Caller, call: &Call, at: Timestamp) -> Option<Local> {
+    /// What the service will answer to this call at the time `at`; nothing if it must be asked. Changes nothing but the slots that are left, and what is known of
+    /// rights: those in what was made.
+    pub fn answer_here(&mut self, asker: &Asker<'_>, call: &Call, at: Timestamp) -> Option<Local> {
         if !self.trusted() || self.blind > 0 {
             return None;
         }
         match call {
-            Call::Make { dir, name, kind, mode, .. } => self.make_here(caller, *dir, name, kind, *mode, at),
-            Call::Remove { dir, name, what, .. } => self.remove_here(caller, *dir, name, *what, at),
+            Call::Make { dir, name, kind, mode, .. } => self.make_here(asker, *dir, name, kind, *mode, at),
+            Call::Remove { dir, name, what, .. } => self.remove_here(asker, *dir, name, *what, at),
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
-                self.rename_here(caller, (*from_dir, from), (*to_dir, to), *mode, at)
+                self.rename_here(asker, (*from_dir, from), (*to_dir, to), *mode, at)
             }
-            Call::SetStatus { fid, change } => self.set_here(caller, *fid, change, at),
+            Call::SetStatus { fid, change } => self.set_here(asker, *fid, change, at),
             Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
-                self.write_here(caller, *fid, *offset, data.len() as u64, *kill_privileges, at)
+                self.write_here(asker, *fid, *offset, data.len() as u64, *kill_privileges, at)
             }
             _ => None,
         }
@@ -68,12 +84,24 @@ impl Tables {
         node.status.filter(|_| self.covers(fid))
     }
 
-    /// The status of a directory whose entries this caller may change here.
-    fn changeable(&self, caller: &Caller, dir: Fid) -> Option<Status> {
+    /// The status of a directory whose entries this caller may change here, where he has these rights if lists decide.
+    fn changeable(&self, asker: &Asker<'_>, dir: Fid, needed: Rights) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status = node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
         self.delegation(dir)?;
-        (may(caller, &status, WRITE | EXECUTE)? && node.names.as_ref()?.valid).then_some(status)
+        let allowed = match status.by_list {
+            true => self.rights.of(dir, asker.uid)?.has(needed),
+            false => may(&asker.caller, &status, WRITE | EXECUTE)?,
+        };
+        (allowed && node.names.as_ref()?.valid).then_some(status)
+    }
+
+    /// Whether a list lets the asker change a file, or a directory's status.
+    fn list_lets_write(&self, asker: &Asker<'_>, status: &Status) -> Option<bool> {
+        let rights = self.rights.of(status.fid, asker.uid)?;
+        let owns = asker.caller.uid == status.uid && status.uid != NOBODY_ID;
+        let dropped = status.kind != Kind::Directory && owns && rights.has(Rights::INSERT);
+        Some(rights.has(Rights::WRITE) || dropped)
     }
 
     /// What is known of a name.
@@ -84,22 +112,31 @@ impl Tables {
 
     fn make_here(
         &mut self,
-        caller: &Caller,
+        asker: &Asker<'_>,
         dir: Fid,
         name: &Name,
         new: &NewKind,
         mode: u16,
         at: Timestamp,
     ) -> Option<Local> {
-        let mut parent = self.changeable(caller, dir)?;
+        let caller = &*asker.caller;
+        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::INSERT))?;
         if self.known(dir, name) != Known::Absent || !can_make(caller, new) || parent.links >= limits::LINKS_MAX {
             return None;
         }
         let kind = new.kind();
         let (mode, gid) = inherit(caller, &parent, kind, mode)?;
+        if parent.by_list && mode & SET_IDS != 0 && !caller.is_root() {
+            // Administrators', and who is one is not known here.
+            return None;
+        }
         let slot = self.take_slot(dir.volume)?;
         let fid = Fid::of_slot(dir.volume, slot, kind == Kind::Directory);
         let mut status = new_status(fid, kind, mode, caller.uid, gid, at);
+        if parent.by_list {
+            status.by_list = true;
+            self.rights.made_in(dir, &status, asker.uid);
+        }
         match new {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => {
                 status.size = target.len() as u64;
@@ -115,13 +152,13 @@ impl Tables {
         Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
     }
 
-    fn remove_here(&self, caller: &Caller, dir: Fid, name: &Name, what: RemoveWhat, at: Timestamp) -> Option<Local> {
-        let mut parent = self.changeable(caller, dir)?;
+    fn remove_here(&self, asker: &Asker<'_>, dir: Fid, name: &Name, what: RemoveWhat, at: Timestamp) -> Option<Local> {
+        let mut parent = self.changeable(asker, dir, Rights::LOOKUP.with(Rights::DELETE))?;
         let Known::File(fid) = self.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
         let empty =
             || self.nodes.whole(&fid).and_then(|node| node.names.as_ref()).is_some_and(|names| names.is_empty());
-        if stuck(caller, &parent, &victim)
+        if stuck(&asker.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
@@ -138,14 +175,21 @@ impl Tables {
 
     fn rename_here(
         &self,
-        caller: &Caller,
+        asker: &Asker<'_>,
         from: (Fid, &Name),
         to: (Fid, &Name),
         mode: RenameMode,
         at: Timestamp,
     ) -> Option<Local> {
-        let mut from_dir = self.changeable(caller, from.0)?;
-        let mut to_dir = self.changeable(caller, to.0)?;
+        let caller = &*asker.caller;
+        let (leave, enter) = (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
+        let mut from_dir = self.changeable(asker, from.0, leave)?;
+        let replaces = self.known(to.0, to.1) != Known::Absent;
+        let mut to_dir = self.changeable(asker, to.0, if replaces { enter.with(leave) } else { enter })?;
+        if from_dir.by_list && from.0 != to.0 {
+            // Another list decides from then on, which everybody hears of.
+            return None;
+        }
         let Known::File(moved) = self.known(from.0, from.1) else { return None };
         let mut moved = self.covered_status(moved)?;
         let mut other = match (mode, self.known(to.0, to.1)) {
@@ -158,10 +202,10 @@ impl Tables {
             return None;
         }
         let directory = moved.kind == Kind::Directory;
-        let replaces = |other: &Status| {
+        let unfit = |other: &Status| {
             directory || other.kind == Kind::Directory || other.fid == moved.fid || stuck(caller, &to_dir, other)
         };
-        if stuck(caller, &from_dir, &moved) || directory && from.0 != to.0 || other.as_ref().is_some_and(replaces) {
+        if stuck(caller, &from_dir, &moved) || directory && from.0 != to.0 || other.as_ref().is_some_and(unfit) {
             return None;
         }
         touch_status(&mut moved, at);
@@ -177,7 +221,8 @@ impl Tables {
         Some(Answer::Renamed { status: moved, other, from_dir, to_dir }.into())
     }
 
-    fn set_here(&self, caller: &Caller, fid: Fid, wanted: &StatusChange, at: Timestamp) -> Option<Local> {
+    fn set_here(&self, asker: &Asker<'_>, fid: Fid, wanted: &StatusChange, at: Timestamp) -> Option<Local> {
+        let caller = &*asker.caller;
         let mut status = self.covered_status(fid)?;
         if (StatusChange { through_handle: false, ..*wanted }) == StatusChange::default() {
             return None;
@@ -188,13 +233,21 @@ impl Tables {
         {
             return None;
         }
+        if status.by_list && !caller.is_root() {
+            // Owners, groups and set-id bits are administrators' to change.
+            let privileged =
+                wanted.uid.is_some() || wanted.gid.is_some() || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
+            if privileged || !self.list_lets_write(asker, &status)? {
+                return None;
+            }
+        }
         if let Some(gid) = wanted.gid
             && !(caller.is_root() || gid == status.gid || in_group(caller, gid)?)
         {
             return None;
         }
         if let Some(size) = wanted.size {
-            let allowed = wanted.through_handle || may(caller, &status, WRITE)?;
+            let allowed = wanted.through_handle || status.by_list || may(caller, &status, WRITE)?;
             if size != 0 || status.kind != Kind::File || !allowed {
                 return None;
             }
@@ -228,7 +281,7 @@ impl Tables {
 
     fn write_here(
         &self,
-        caller: &Caller,
+        asker: &Asker<'_>,
         fid: Fid,
         offset: u64,
         length: u64,
@@ -240,11 +293,14 @@ impl Tables {
         if status.kind != Kind::File || length == 0 || offset > status.size {
             return None;
         }
+        if status.by_list && !self.list_lets_write(asker, &status)? {
+            return None;
+        }
         let previous_version = status.data_version;
         let size = status.size.max(end);
         status.used = dense(&status, size)?;
         status.size = size;
-        if kill || !caller.is_root() {
+        if kill || !asker.caller.is_root() {
             status.mode = without_privileges(&status);
         }
         touch_data(&mut status, at);
@@ -299,7 +355,6 @@ fn new_status(fid: Fid, kind: Kind, mode: u16, uid: u32, gid: u32, at: Timestamp
         fid,
         kind,
         mode,
-        // Nothing is delegated in a volume where lists decide.
         by_list: false,
         own_list: false,
         uid,
@@ -391,7 +446,7 @@ fn in_group(caller: &Caller, gid: u32) -> Option<bool> {
 /// Whether a sticky directory keeps this caller from taking the name away.
 fn stuck(caller: &Caller, dir: &Status, victim: &Status) -> bool {
     let owns = |status: &Status| caller.is_root() || caller.uid == status.uid;
-    dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)
+    !dir.by_list && dir.mode & STICKY != 0 && !owns(dir) && !owns(victim)
 }
 
 fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {

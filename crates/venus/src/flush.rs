@@ -85,7 +85,7 @@ impl Core {
             match reply {
                 Ok(reply) => self.entry_landed(&entry, &reply.answer),
                 Err(CallError::Fault(Fault::ChainAborted)) => again.push(entry),
-                Err(CallError::Fault(Fault::Busy)) => {
+                Err(CallError::Fault(Fault::Busy | Fault::CellAway)) => {
                     std::thread::sleep(BUSY_PAUSE);
                     again.push(entry);
                 }

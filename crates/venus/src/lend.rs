@@ -32,8 +32,8 @@ const OWN_CHANGES: u32 = 1;
 const PAUSE_FACTOR_MAX: u32 = 64;
 /// More slots are asked for, together with a chain that is sent anyway, when fewer are left.
 const SLOTS_FEW: u64 = 512;
-/// What may be missing for an answer here: the delegation, slots, a page of the listing.
-const IMPROVEMENTS_MAX: usize = 3;
+/// What may be missing for an answer here: the delegation, slots, a page of the listing, the caller's rights.
+const IMPROVEMENTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 enum State {
@@ -214,6 +214,7 @@ enum Missing {
     Delegation(Fid),
     Slots(Fid),
     Page(Fid),
+    Rights(Fid),
 }
 
 /// An answer that was given here, under the lock of the tables as it was taken.
@@ -230,10 +231,11 @@ impl Core {
             if let Some(answered) = self.answer_here(request.caller, call) {
                 return Some(answered);
             }
-            let missing = self.missing(call)?;
+            let missing = self.missing(request.caller.uid, call)?;
             let better = match missing {
                 Missing::Delegation(dir) | Missing::Slots(dir) => self.ask(request, dir),
                 Missing::Page(dir) => self.list_sole(request, dir),
+                Missing::Rights(dir) => self.rights(request, dir).is_ok(),
             };
             if !better {
                 return None;
@@ -247,7 +249,7 @@ impl Core {
         self.wait_for_journal();
         let mut tables = self.tables.lock();
         let at = wall();
-        let local = tables.answer_here(&self.known(caller), call, at)?;
+        let local = tables.answer_here(&self.asker(caller), call, at)?;
         let (_, answer) = self.record(&mut tables, caller, call, at, local, None);
         let snapshot = tables.holder.begin();
         Some((tables, snapshot, answer))
@@ -309,7 +311,7 @@ impl Core {
         (number, answer)
     }
 
-    fn missing(&self, call: &Call) -> Option<Missing> {
+    fn missing(&self, uid: u32, call: &Call) -> Option<Missing> {
         let tables = self.tables.lock();
         let (dirs, names): (&[Fid], &[(Fid, &Name)]) = match call {
             Call::Make { dir, .. } => (&[*dir], &[]),
@@ -326,6 +328,13 @@ impl Core {
                 .all(|dir| tables.delegation(*dir).is_some() || lend(dir).is_some_and(|lend| lend.is_wanted()));
             return (all && tables.trusted()).then_some(Missing::Delegation(*dir));
         }
+        let judged = |dir: &&Fid| {
+            let listed = tables.nodes.whole(dir).and_then(|node| node.status).is_some_and(|status| status.by_list);
+            !listed || tables.rights.of(**dir, uid).is_some()
+        };
+        if let Some(dir) = dirs.iter().find(|dir| !judged(dir)) {
+            return Some(Missing::Rights(*dir));
+        }
         if matches!(call, Call::Make { .. }) {
             return (tables.slots_left(dirs[0].volume) == 0).then_some(Missing::Slots(dirs[0]));
         }
@@ -338,17 +347,21 @@ impl Core {
 
     /// Asks for a delegation, or for more slots under one. Whether there is something new.
     fn ask(&self, request: &Request<'_>, dir: Fid) -> bool {
-        let snapshot = {
+        let (snapshot, by_list) = {
             let mut tables = self.tables.lock();
-            let lend = tables.node(dir).lend.get_or_insert_default();
+            let node = tables.node(dir);
+            let by_list = node.status.is_some_and(|status| status.by_list);
+            let lend = node.lend.get_or_insert_default();
             match lend.state {
                 State::Home => lend.state = State::Asked { recalled: false },
                 State::Held(_) => {}
                 State::Asked { .. } | State::Recalled => return false,
             }
-            tables.holder.begin()
+            (tables.holder.begin(), by_list)
         };
-        let answer = self.call(&Request { caller: &Caller::ROOT, ..*request }, Call::Delegate { fid: dir });
+        // Where lists decide, who changes nothing there gets nothing of it for himself.
+        let caller = if by_list { request.caller } else { &Caller::ROOT };
+        let answer = self.call(&Request { caller, ..*request }, Call::Delegate { fid: dir });
         let mut tables = self.tables.lock();
         let granted = match answer {
             Ok(Answer::Delegation { status, slots }) => {

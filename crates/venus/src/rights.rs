@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use guard::{Acl, Rights};
-use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, PrincipalId, PtsCall, Status};
+use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, Kind, PrincipalId, PtsCall, Status};
 
 use crate::shared::Core;
 use crate::{Error, Request, Stamp, Venus};
@@ -54,7 +54,7 @@ impl KnownRights {
         if fid.vnode.is_directory() { Some(fid) } else { self.ruled.get(&fid).copied() }
     }
 
-    fn of(&self, fid: Fid, uid: u32) -> Option<Rights> {
+    pub fn of(&self, fid: Fid, uid: u32) -> Option<Rights> {
         let known = self.rights.get(&self.ruler(fid)?)?;
         known.iter().find(|(of, _)| *of == uid).map(|(_, rights)| *rights)
     }
@@ -66,6 +66,15 @@ impl KnownRights {
         let known = self.rights.entry(dir).or_default();
         known.retain(|(of, _)| *of != uid);
         known.push((uid, rights));
+    }
+
+    /// Something was made in `dir`, whose list decides for it, or a copy of which is its own: so its maker may do there what he may in `dir`. As its owner he may do no less.
+    pub fn made_in(&mut self, dir: Fid, made: &Status, uid: u32) {
+        if made.kind != Kind::Directory {
+            self.rule(made.fid, dir);
+        } else if let Some(rights) = self.of(dir, uid) {
+            self.insert(made.fid, uid, rights);
+        }
     }
 
     fn rule(&mut self, fid: Fid, by: Fid) {
@@ -155,7 +164,9 @@ impl Venus {
         instead_of: Option<[u8; 32]>,
     ) -> Result<(), Error> {
         let list = list.map(|list| list.encode().into());
-        match self.core.call(request, Call::SetAcl { fid, list, instead_of })? {
+        let mut call = Call::SetAcl { fid, list, instead_of };
+        let _away = self.core.away(&mut call);
+        match self.core.call(request, call)? {
             Answer::Done => Ok(()),
             _ => Err(Error::Protocol),
         }
@@ -163,7 +174,7 @@ impl Venus {
 }
 
 impl Core {
-    fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+    pub(crate) fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         let uid = request.caller.uid;
         let (snapshot, stamp, logins) = {
             let tables = self.tables.lock();

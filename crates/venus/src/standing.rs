@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use client::{Ids, Standing, Tokens};
 use types::{Caller, Status};
 
+use crate::delegate::Asker;
 use crate::shared::Core;
 use crate::{Error, Request, Venus};
 
@@ -22,9 +23,9 @@ fn known<'c>(tokens: Option<&Tokens>, caller: &'c Caller) -> Cow<'c, Caller> {
 }
 
 impl Core {
-    /// Who the caller is to the cell's mode bits.
-    pub(crate) fn known<'c>(&self, caller: &'c Caller) -> Cow<'c, Caller> {
-        known(self.config.tokens.as_deref(), caller)
+    /// Who the caller is to the cell's mode bits, and to what is known of rights.
+    pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> Asker<'c> {
+        Asker { caller: known(self.config.tokens.as_deref(), caller), uid: caller.uid }
     }
 }
 

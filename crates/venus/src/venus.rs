@@ -81,6 +81,20 @@ impl Venus {
         core.call(request, Call::CommitVolume { fid }).map(drop)
     }
 
+    /// Everything that was answered here is at the server, as far as it takes it: what it refuses is told to those who wrote it.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn send_written(&self, request: &Request<'_>) -> Result<(), Error> {
+        let core = &self.core;
+        for file in core.files() {
+            if core.send_all(&file, request.cancel) == Err(Error::Interrupted) {
+                return Err(Error::Interrupted);
+            }
+        }
+        core.drain_all(request.cancel)
+    }
+
     /// Everything that was answered here is at the server and stable. Asks the server nothing if it was before. Waits for a server
     /// that is away: what it does not know yet is nowhere else.
     ///

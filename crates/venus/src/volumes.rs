@@ -96,6 +96,15 @@ impl Volumes {
         open.iter().for_each(|venus| venus.forget_rights());
     }
 
+    /// Before somebody becomes another one to the cell: what he wrote is sent in his name.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn send_written(&self, request: &Request<'_>) -> Result<(), Error> {
+        let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
+        open.iter().try_for_each(|venus| venus.send_written(request))
+    }
+
     /// Where they are.
     pub fn cell(&self) -> &Arc<Cell> {
         &self.cell

@@ -3,17 +3,19 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::CallError;
-use common::history::{Machine, draw};
+use common::history::{Machine, Op, draw, draw_listed, only};
 use common::{Client, House, RW, me, name};
+use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::Quota;
-use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
-use venus::{Error, Found, OpenMode, VenusConfig};
+use types::{Call, Caller, Fault, Fid, NewKind, PrincipalId, RenameMode, StatusChange};
+use venus::{Error, Found, OpenMode, Request, VenusConfig};
 
 const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
 
@@ -115,9 +117,29 @@ fn others_see_a_closed_file_at_once_and_an_open_quiet_one_too() {
     assert_eq!(a.venus.differences() + b.venus.differences(), 0);
 }
 
+/// User 10 is principal 10.
+struct Known;
+
+impl vice::Principals for Known {
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        Ok(Cps::new(PrincipalId(caller.uid as i32), caller.who.level, []))
+    }
+}
+
+/// A house whose volume has lists.
+fn listed() -> House {
+    let house = House::in_memory();
+    house.loopback.vice().set_principals(Arc::new(Known));
+    house.client(1000).venus.set_acl(&me(), house.root, Some(&only(10, "rlidwk")), None).unwrap();
+    house
+}
+
 fn compare(seed: u64, steps: usize, machines: usize) {
+    compare_in([House::in_memory(), House::in_memory()], draw, seed, steps, machines);
+}
+
+fn compare_in([with, without]: [House; 2], draw: fn(&mut SmallRng) -> Op, seed: u64, steps: usize, machines: usize) {
     let mut random = SmallRng::seed_from_u64(seed);
-    let (with, without) = (House::in_memory(), House::in_memory());
     let clients = |house: &House, config: VenusConfig| -> Vec<Client> {
         (1..=machines as u128).map(|number| house.client_with(number, seed.is_multiple_of(2), config.clone())).collect()
     };
@@ -157,6 +179,54 @@ fn one_machine_cannot_tell_whether_it_has_delegations() {
 #[test]
 fn two_machines_cannot_tell_whether_they_have_delegations() {
     (100..160).for_each(|seed| compare(seed, 400, 2));
+}
+
+#[test]
+fn nor_where_access_lists_decide() {
+    (200..260).for_each(|seed| compare_in([listed(), listed()], draw_listed, seed, 400, 1 + seed as usize % 2));
+}
+
+#[test]
+fn where_lists_decide_a_tree_is_made_without_a_word() {
+    let house = listed();
+    let client = house.client_with(1, true, eager());
+    let ten = Caller { uid: 10, gid: 20, groups: Some(Box::default()), who: types::Who::NAMED };
+    let request = Request::of(&ten);
+    let make =
+        |dir, text: &str| client.venus.make(&request, dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
+    let top = make(client.root, "top");
+    let first = make(top, "first");
+    client.wire.take();
+    for i in 0..20 {
+        let dir = make(first, &format!("d{i}"));
+        for text in ["f0", "f1", "f2"] {
+            let (entry, opened) = client.venus.create(&request, dir, &name(text), 0o644, true, WO).unwrap();
+            client.venus.write(&request, opened.handle, 0, b"some text".as_slice().into(), false).unwrap();
+            client.venus.release(&request, opened.handle, None).unwrap();
+            let change = StatusChange { mode: Some(0o600), ..StatusChange::default() };
+            client.venus.setattr(&request, entry.status.fid, change).unwrap();
+            assert_eq!(client.venus.rights(&request, entry.status.fid).unwrap().0.to_string(), "rlidwka");
+        }
+        let (f0, f9) = (name("f0"), name("f9"));
+        client.venus.rename(&request, (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
+        client.venus.unlink(&request, dir, &f9).unwrap();
+    }
+    assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
+    // Who may not is refused by the server, which has been told by then.
+    let eleven = Caller { uid: 11, ..ten.clone() };
+    let refused = client.venus.make(&Request::of(&eleven), first, &name("no"), NewKind::Directory, 0o755);
+    assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
+    let other = house.client_with(2, true, plain());
+    let dir = find_in(&other, first, "d7").unwrap();
+    assert_eq!(other.list(dir, true).len(), 2);
+    assert_eq!(content_of(&other, find_in(&other, dir, "f1").unwrap()), b"some text");
+    // A right that goes is heard before it is gone, and what was answered before comes first.
+    let last = make(first, "last");
+    other.venus.set_acl(&me(), first, Some(&only(10, "rl")), None).unwrap();
+    let refused = client.venus.make(&request, first, &name("more"), NewKind::Directory, 0o755);
+    assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
+    assert_eq!(find_in(&other, first, "last"), Some(last));
+    assert_eq!(client.venus.differences(), 0);
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn rows(scene: &Scene) -> Vec<Row> {
     let make = |at: &str, kind| Call::Make { dir, name: name(at), kind, mode: 0o644, how: CreateHow::Guarded };
     vec![
         (&["l"], On::Dir, Call::Lookup { dir, name: name("file") }),
+        (&["li", "ld"], On::Dir, Call::Delegate { fid: dir }),
         (&["l"], On::Dir, Call::ReadDir { dir, cookie: 0, bytes_max: 9000, plus: true }),
         (&["l"], On::File, Call::GetStatus { fid: file }),
         (&["l"], On::Dir, Call::ReadLink { fid: link }),

@@ -12,7 +12,11 @@ use random::delegating::Delegating;
 use random::{Op, World};
 
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<&'static str, u64> {
-    let mut all = Delegating::new(World::new(ground));
+    run_in(World::new(ground), ops)
+}
+
+fn run_in(world: World, ops: &[Op]) -> BTreeMap<&'static str, u64> {
+    let mut all = Delegating::new(world);
     for op in ops {
         all.step(op);
     }
@@ -25,17 +29,16 @@ fn run(ground: Ground, ops: &[Op]) -> BTreeMap<&'static str, u64> {
     all.counts
 }
 
-#[test]
-fn random_histories_with_delegations_are_those_of_the_model() {
+fn run_all(world: impl Fn() -> World, answered_least: u64) {
     let mut counts = BTreeMap::new();
     for seed in 0..12 {
-        for (what, count) in run(Ground::memory(), &Op::sequence(seed, 3000)) {
+        for (what, count) in run_in(world(), &Op::sequence(seed, 3000)) {
             *counts.entry(what).or_insert(0) += count;
         }
     }
     // A history in which nothing is delegated proves nothing.
     for (what, least) in [
-        ("answered by the client", 1000),
+        ("answered by the client", answered_least),
         ("waited for a delegation", 100),
         ("delegated", 100),
         ("not delegated", 100),
@@ -45,6 +48,16 @@ fn random_histories_with_delegations_are_those_of_the_model() {
         assert!(counts.get(what).is_some_and(|count| *count >= least), "{what}: {counts:?}");
     }
     println!("{counts:?}");
+}
+
+#[test]
+fn random_histories_with_delegations_are_those_of_the_model() {
+    run_all(|| World::new(Ground::memory()), 1000);
+}
+
+#[test]
+fn random_histories_with_delegations_where_lists_decide_are_those_of_the_model() {
+    run_all(|| World::with_lists(Ground::memory()), 400);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! two runs can be compared.
 
 use bytes::Bytes;
+use guard::{Acl, Rights};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use types::{Caller, Fid, Kind, Name, NewKind, RenameMode, SetTime, StatusChange, Timestamp};
+use types::{Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp};
 use venus::{Error, Found, Handle, OpenMode, Request, Venus};
 
 use super::name;
@@ -69,6 +70,11 @@ pub enum Op {
     List(Path),
     Content(Path),
     FsyncDir(Path),
+    /// What user 10 may do there from now on, by its own list; none: no list of its own.
+    Permit {
+        at: Path,
+        rights: Option<&'static str>,
+    },
 }
 
 fn path(random: &mut SmallRng, depth: usize) -> Path {
@@ -137,6 +143,15 @@ pub fn draw(random: &mut SmallRng) -> Op {
     }
 }
 
+/// Another one where access lists decide.
+pub fn draw_listed(random: &mut SmallRng) -> Op {
+    if random.random_bool(0.06) {
+        let rights = ["rlidwk", "rlidwk", "rl", "li", "ld", "lw", ""][random.random_range(0..7)];
+        return Op::Permit { at: some_path(random), rights: random.random_bool(0.8).then_some(rights) };
+    }
+    draw(random)
+}
+
 /// Applications of one machine.
 pub struct Machine<'a> {
     pub venus: &'a Venus,
@@ -147,6 +162,13 @@ pub struct Machine<'a> {
 
 fn by(user: usize) -> Request<'static> {
     Request::of(&USERS[user])
+}
+
+/// A list that gives one principal these rights.
+pub fn only(who: i32, rights: &str) -> Acl {
+    let mut list = Acl::new();
+    assert!(list.set(PrincipalId(who), rights.parse().expect("rights"), false));
+    list
 }
 
 fn words(error: &Error) -> String {
@@ -162,7 +184,13 @@ impl<'a> Machine<'a> {
         let mut at = self.root;
         for name in path {
             match self.venus.lookup(&by(0), at, name)? {
-                Found::Entry(entry) => at = entry.status.fid,
+                Found::Entry(entry) => {
+                    // As the mount does.
+                    if entry.status.by_list && entry.status.kind != Kind::Directory && entry.status.links == 1 {
+                        self.venus.ruled_by(&entry.status, at, entry.stamp);
+                    }
+                    at = entry.status.fid;
+                }
                 Found::Absent { .. } => return Err(types::Fault::NotFound.into()),
             }
         }
@@ -210,8 +238,12 @@ impl<'a> Machine<'a> {
             }
             Op::Put { at, bytes, exclusive, user } => {
                 let (dir, name) = self.parent(at)?;
-                let (_, opened) = self.venus.create(&by(*user), dir, &name, 0o644, *exclusive, WO)?;
+                let (entry, opened) = self.venus.create(&by(*user), dir, &name, 0o644, *exclusive, WO)?;
                 let data = self.bytes(*bytes);
+                if !self.lets_write(*user, &entry.status)? {
+                    self.venus.release(&by(*user), opened.handle, None)?;
+                    return Ok("refused by the kernel".into());
+                }
                 if !data.is_empty() {
                     self.venus.write(&by(*user), opened.handle, 0, data, false)?;
                 }
@@ -278,8 +310,21 @@ impl<'a> Machine<'a> {
             }
             Op::List(at) => self.list(at),
             Op::Content(at) => self.content(at),
+            Op::Permit { at, rights } => {
+                let list = rights.map(|rights| only(10, rights));
+                self.venus.set_acl(&me, self.walk(at)?, list.as_ref(), None).map(|()| "listed".into())
+            }
             Op::FsyncDir(at) => self.venus.fsyncdir(&me, self.walk(at)?).map(|()| "synced".into()),
         }
+    }
+
+    /// Kernels are told of rights, and ask at the open.
+    fn lets_write(&self, user: usize, status: &types::Status) -> Result<bool, Error> {
+        if !status.by_list {
+            return Ok(true);
+        }
+        let (rights, _) = self.venus.rights(&by(user), status.fid)?;
+        Ok(rights.has(Rights::WRITE) || rights.has(Rights::INSERT) && status.uid == USERS[user].uid)
     }
 
     fn told(&self, status: &types::Status) -> String {

@@ -52,6 +52,8 @@ impl Vice {
         }
         access::need(ask.asker(), &volume, &vnode, Right::Administer)?;
         need_seen(&volume, &vnode, instead_of)?;
+        // What others have answered under the old rights comes first.
+        self.need_all_back(ask, volume.store.id())?;
         let mut change = put_list(ask, &volume, vnode, list)?;
         change.change_rights();
         self.commit(ask, change, Answer::Done)

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use store::SessionRecord;
+use store::{SessionRecord, Vnode};
 use types::{Answer, Call, Fault, Fid, Timestamp, VnodeSlots};
 
 use super::Outcome;
 use crate::Vice;
+use crate::access::{self, Right};
 use crate::service::{Ask, HAD_DELEGATIONS};
 use crate::volumes::ViceVolume;
 
@@ -22,15 +23,13 @@ impl Vice {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
-        if volume.lists.decide() {
-            // What the client answers alone it would have to judge alone, by lists that it does not have.
-            return Err(Fault::Busy);
-        }
         // Whoever changes the directory or looks at it is done, or sees the delegation.
         let _held = self.stripes.write(&[dir]);
-        if volume.directory(dir)?.status.links == 0 {
+        let vnode = volume.directory(dir)?;
+        if vnode.status.links == 0 {
             return Err(Fault::NotFound);
         }
+        need_to_change(ask, &volume, &vnode)?;
         let session = ask.origin.session;
         self.need_room_to_delegate(ask, &volume)?;
         self.core.lock().leases.delegate(ask.now, session, dir, &mut ask.events)?;
@@ -116,4 +115,15 @@ impl Vice {
         ask.delegated = Some(slot);
         self.execute(ask, call)
     }
+}
+
+/// Where lists decide, a directory is delegated for who may change what is in it: its status is the answer, and what is covered others wait for. Mode bits are asked about
+/// neither.
+fn need_to_change(ask: &Ask<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<(), Fault> {
+    if !volume.lists.decide() {
+        return Ok(());
+    }
+    access::need(ask.asker(), volume, dir, Right::Search)?;
+    let inserts = access::may(ask.asker(), volume, dir, Right::Insert)?;
+    if inserts { Ok(()) } else { access::need(ask.asker(), volume, dir, Right::Delete) }
 }

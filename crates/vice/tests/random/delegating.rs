@@ -45,7 +45,12 @@ impl Delegating {
 
     pub fn step(&mut self, op: &Op) {
         let [what, _, _, _, other, _, more, flags] = op.0;
-        let (who, caller, call) = op.resolve(&self.world.pairs);
+        if let Some((uid, group)) = self.world.people.as_ref().and_then(|_| op.regroups()) {
+            // What has not been sent by then may be refused: nobody asks clients before somebody leaves a group.
+            (0..self.clients.len()).for_each(|who| self.send(who));
+            return self.world.regroup(uid, group);
+        }
+        let (who, caller, call) = self.world.resolved(op);
         let who = if other % 8 == 7 { 2 } else { who };
         let ours = self.world.translate_call(&call);
         // Mostly he acts who has the place to himself.
@@ -284,8 +289,7 @@ impl Delegating {
 
     /// The service dies and comes back; the clients tell it what they have answered, in any order of clients.
     pub fn restart(&mut self) {
-        self.world.history.push("restart".to_owned());
-        self.world.rig.restart();
+        self.world.restart_service();
         for who in 0..self.clients.len() {
             self.world.rig.clients[who].broken.clear();
             assert!(self.world.rig.resume(who).unwrap().reclaim);

@@ -111,6 +111,15 @@ impl World {
         self.tell_model(uid);
     }
 
+    /// Dead and back, before any client is.
+    fn restart_service(&mut self) {
+        self.history.push("restart".to_owned());
+        self.rig.restart();
+        if let Some(people) = &self.people {
+            self.rig.vice().set_principals(people.clone());
+        }
+    }
+
     /// One random call on both.
     pub fn step(&mut self, op: &Op) {
         if self.people.is_some()
@@ -118,10 +127,15 @@ impl World {
         {
             return self.regroup(uid, group);
         }
-        let listed = self.people.as_ref().and_then(|_| op.about_lists(&self.pairs));
-        let (who, caller, call) = listed.unwrap_or_else(|| op.resolve(&self.pairs));
+        let (who, caller, call) = self.resolved(op);
         let shown = if op.hides_groups() { Caller { groups: None, ..caller.clone() } } else { caller.clone() };
         self.both_shown(who, &caller, &shown, &call);
+    }
+
+    /// Which client does what, for whom.
+    fn resolved(&self, op: &Op) -> (usize, Caller, Call) {
+        let listed = self.people.as_ref().and_then(|_| op.about_lists(&self.pairs));
+        listed.unwrap_or_else(|| op.resolve(&self.pairs))
     }
 
     fn both(&mut self, who: usize, caller: &Caller, call: &Call) {
@@ -381,11 +395,7 @@ impl World {
 
     /// The server restarts, and the clients claim what they have open.
     pub fn restart(&mut self) {
-        self.history.push("restart".to_owned());
-        self.rig.restart();
-        if let Some(people) = &self.people {
-            self.rig.vice().set_principals(people.clone());
-        }
+        self.restart_service();
         (0..self.rig.clients.len()).for_each(|who| self.rig.reclaim(who));
     }
 }
