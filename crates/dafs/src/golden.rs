@@ -285,6 +285,7 @@ fn calls() -> Vec<(&'static str, Call)> {
                 quota_bytes: 1 << 30,
                 quota_files: 7,
                 owner: (1000, 100),
+                encrypt: None,
             }),
         ),
         (
@@ -296,8 +297,11 @@ fn calls() -> Vec<(&'static str, Call)> {
                 quota_bytes: 0,
                 quota_files: 0,
                 owner: (0, 0),
+                encrypt: None,
             }),
         ),
+        ("volume-create-encrypted", create_as(true)),
+        ("volume-create-plain", create_as(false)),
         ("volume-remove", Call::Volume(VolumeCall::Remove { id: VolumeId(0x0102) })),
         ("volume-rename", Call::Volume(VolumeCall::Rename { id: VolumeId(0x0102), name: name("home.b") })),
         (
@@ -507,7 +511,20 @@ fn volume() -> VolumeInfo {
         quota_files: 6,
         used_bytes: 7,
         used_files: 8,
+        encrypted: None,
     }
+}
+
+fn create_as(encrypt: bool) -> Call {
+    Call::Volume(VolumeCall::Create {
+        id: None,
+        partition: None,
+        name: name("b"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+        encrypt: Some(encrypt),
+    })
 }
 
 fn answers() -> Vec<(&'static str, Answer)> {
@@ -600,6 +617,10 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("lock-free", Answer::LockTest(None)),
         ("report", Answer::Report("{\"sessions\":1}".into())),
         ("volumes", Answer::Volumes { volumes: vec![volume()], end: true }),
+        (
+            "volumes-encrypted",
+            Answer::Volumes { volumes: vec![VolumeInfo { encrypted: Some(0x0a0b), ..volume() }, volume()], end: true },
+        ),
         ("groups", Answer::Groups { groups: vec![Seen { record: group(), revision: Revision(0x0304) }], end: false }),
         ("servers", Answer::Servers(vec![Seen { record: server(), revision: Revision(0x0304) }])),
         ("revision", Answer::Revision(Revision(0x0304))),

@@ -190,16 +190,16 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         .prop_map(|(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state });
     let which = prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
-        (of(1..u64::MAX), of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>()).prop_map(
-            |(id, partition, name, quota, owner)| VolumeCall::Create {
+        (of(1..u64::MAX), of(0..u32::MAX), name(), any::<[u64; 2]>(), any::<(u32, u32)>(), any::<Option<bool>>())
+            .prop_map(|(id, partition, name, quota, owner, encrypt)| VolumeCall::Create {
                 id: id.map(VolumeId),
                 partition: partition.map(PartitionNo),
                 name,
                 quota_bytes: quota[0],
                 quota_files: quota[1],
-                owner
-            }
-        ),
+                owner,
+                encrypt,
+            }),
         volume_id().prop_map(|id| VolumeCall::Remove { id }),
         (volume_id(), name()).prop_map(|(id, name)| VolumeCall::Rename { id, name }),
         (of(1..u64::MAX), volume_id(), name(), volume_kind(), any::<bool>()).prop_map(
@@ -373,8 +373,8 @@ fn cell_answers() -> impl Strategy<Value = Answer> {
 
 fn volume_info() -> impl Strategy<Value = VolumeInfo> {
     let numbers = (volume_id(), volume_id(), any::<u32>(), any::<[u64; 6]>());
-    (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()]).prop_map(
-        |((id, tree, partition, wide), kind, state, name, times)| VolumeInfo {
+    (numbers, volume_kind(), volume_state(), name(), [timestamp(), timestamp()], of(any::<u32>())).prop_map(
+        |((id, tree, partition, wide), kind, state, name, times, encrypted)| VolumeInfo {
             id,
             tree,
             kind,
@@ -389,6 +389,7 @@ fn volume_info() -> impl Strategy<Value = VolumeInfo> {
             quota_files: wide[1],
             used_bytes: wide[2],
             used_files: wide[3],
+            encrypted,
         },
     )
 }

@@ -2,7 +2,7 @@
 //!
 //! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of them unwrap. What is wrapped says by which: number (u32, little-endian),
 //! nonce (12 bytes), tag (16), the wrapped key (32), AES-256-GCM. So a new key is made first, then everything is wrapped anew, then the old one may go. All servers of a cell that
-//! are to have encrypted volumes need one such directory each; the keys need not be the same.
+//! are to have encrypted volumes need one such directory each; the keys need not be the same. Instead of the directory a command may get them from a key server (`key_command.rs`).
 
 use std::fmt;
 use std::io;
@@ -12,59 +12,104 @@ use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use store::{KEY_BYTES, KeyKeeper, TreeKey};
 use zeroize::Zeroizing;
 
+use crate::key_command::KeyCommand;
 use crate::numbered::Numbered;
 
 const NUMBER_BYTES: usize = 4;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 
-/// Keys in a directory. Read when they are needed, so that a new one is used at once.
-pub struct AtRest {
-    keys: Numbered,
+/// The keys, wherever they come from.
+pub struct AtRest(Source);
+
+enum Source {
+    /// Read when they are needed, so that a new one is used at once.
+    Directory(Numbered),
+    Command(KeyCommand),
 }
 
 impl fmt::Debug for AtRest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AtRest({})", self.keys.dir.display())
+        match &self.0 {
+            Source::Directory(keys) => write!(f, "AtRest({})", keys.dir.display()),
+            Source::Command(command) => write!(f, "AtRest({command:?})"),
+        }
     }
 }
 
 impl AtRest {
     /// The keys in this directory, which need not be there yet.
     pub fn new(dir: impl Into<PathBuf>) -> AtRest {
-        AtRest { keys: Numbered { dir: dir.into() } }
+        AtRest(Source::Directory(Numbered { dir: dir.into() }))
     }
 
-    /// The numbers of the keys, ascending.
+    /// The keys of a key server, as this command fetches them.
+    pub fn by_command(command: Vec<String>) -> AtRest {
+        AtRest(Source::Command(KeyCommand::new(command)))
+    }
+
+    /// The numbers of the keys, ascending; of a key server's, those that were fetched.
     ///
     /// # Errors
     /// The system's.
     pub fn numbers(&self) -> io::Result<Vec<u32>> {
-        self.keys.numbers()
+        match &self.0 {
+            Source::Directory(keys) => keys.numbers(),
+            Source::Command(command) => Ok(command.fetched()),
+        }
+    }
+
+    /// The number of the key that wraps; `None`: there is none yet.
+    ///
+    /// # Errors
+    /// For people, with nothing of a key.
+    pub fn newest(&self) -> Result<Option<u32>, String> {
+        match &self.0 {
+            Source::Directory(keys) => {
+                keys.numbers().map(|all| all.last().copied()).map_err(|error| said(keys, &error))
+            }
+            Source::Command(command) => command.newest().map(|(number, _)| Some(number)),
+        }
     }
 
     /// Makes one more key, which wraps from now on; its number. On disk when it returns.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's; a key server makes its keys itself.
     pub fn make(&self) -> io::Result<u32> {
-        self.keys.make()
+        match &self.0 {
+            Source::Directory(keys) => keys.make(),
+            Source::Command(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "the key server makes its keys itself"))
+            }
+        }
     }
 
     fn key(&self, number: u32) -> Result<TreeKey, String> {
-        Ok(TreeKey::new(*self.keys.key(number)?))
+        match &self.0 {
+            Source::Directory(keys) => Ok(TreeKey::new(*keys.key(number)?)),
+            Source::Command(command) => command.key(number),
+        }
+    }
+
+    /// The key that wraps. In a directory that has none the first one is made.
+    fn wrapping(&self) -> Result<(u32, TreeKey), String> {
+        match &self.0 {
+            Source::Command(command) => command.newest(),
+            Source::Directory(keys) => {
+                let number = match self.newest()? {
+                    Some(number) => number,
+                    None => keys.make().map_err(|error| said(keys, &error))?,
+                };
+                Ok((number, self.key(number)?))
+            }
+        }
     }
 }
 
 impl KeyKeeper for AtRest {
-    /// Makes the first key if there is none.
     fn wrap(&self, key: &TreeKey) -> Result<Vec<u8>, String> {
-        let said = |error: io::Error| format!("keys in {}: {error}", self.keys.dir.display());
-        let number = match self.numbers().map_err(said)?.last() {
-            Some(number) => *number,
-            None => self.make().map_err(said)?,
-        };
-        let with = self.key(number)?;
+        let (number, with) = self.wrapping()?;
         let (mut nonce, mut tag) = ([0; NONCE_BYTES], [0; TAG_BYTES]);
         let sealed = openssl::rand::rand_bytes(&mut nonce)
             .and_then(|()| encrypt_aead(Cipher::aes_256_gcm(), &with[..], Some(&nonce), &[], &key[..], &mut tag));
@@ -83,6 +128,14 @@ impl KeyKeeper for AtRest {
         let key: [u8; KEY_BYTES] = opened[..].try_into().map_err(|_| malformed)?;
         Ok(TreeKey::new(key))
     }
+
+    fn wrapped_by(&self, wrapped: &[u8]) -> u32 {
+        wrapped.first_chunk().map_or(0, |number| u32::from_le_bytes(*number))
+    }
+}
+
+fn said(keys: &Numbered, error: &io::Error) -> String {
+    format!("keys in {}: {error}", keys.dir.display())
 }
 
 /// Where a cell's directory has them.
@@ -104,14 +157,16 @@ mod tests {
         let key = TreeKey::new([7; KEY_BYTES]);
         let first = keys.wrap(&key).unwrap();
         assert_eq!(keys.numbers().unwrap(), [1]);
-        let mode = fs::metadata(keys.keys.path(1)).unwrap().permissions().mode();
+        let Source::Directory(files) = &keys.0 else { panic!("made so") };
+        let mode = fs::metadata(files.path(1)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(keys.make().unwrap(), 2);
         let second = keys.wrap(&key).unwrap();
         for wrapped in [&first, &second] {
             assert_eq!(keys.unwrap(wrapped).unwrap(), key);
         }
-        fs::remove_file(keys.keys.path(1)).unwrap();
+        assert_eq!([&first, &second].map(|wrapped| keys.wrapped_by(wrapped)), [1, 2]);
+        fs::remove_file(files.path(1)).unwrap();
         assert!(keys.unwrap(&first).unwrap_err().contains("1.key"));
         for at in 0..second.len() {
             let mut damaged = second.clone();
@@ -119,7 +174,7 @@ mod tests {
             assert!(keys.unwrap(&damaged).is_err());
             assert!(keys.unwrap(&second[..at]).is_err());
         }
-        fs::write(keys.keys.path(2), "not a key\n").unwrap();
+        fs::write(files.path(2), "not a key\n").unwrap();
         assert!(keys.unwrap(&second).unwrap_err().contains("damaged"));
         assert!(!format!("{keys:?}").contains("07"));
     }

@@ -18,6 +18,7 @@ mod at_rest;
 mod authority;
 mod files;
 mod given;
+mod key_command;
 mod numbered;
 mod tokens;
 

@@ -81,7 +81,8 @@ impl Numbered {
     }
 }
 
-fn read_key(text: &str) -> Option<Secret> {
+/// From 64 hexadecimal digits.
+pub(crate) fn read_key(text: &str) -> Option<Secret> {
     let mut key = Secret::default();
     if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
         return None;

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use guard::Network;
-use keys::CellKeys;
+use keys::{AtRest, CellKeys, at_rest_dir};
 use serde::{Deserialize, Serialize};
 use server::CellPlace;
 
@@ -143,6 +143,17 @@ pub struct CellConfig {
     /// Whether users may log in with tickets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<Kerberos>,
+    /// Where keys of encrypted volumes come from, instead of `keys/at-rest`.
+    #[serde(default, rename = "at-rest", skip_serializing_if = "Option::is_none")]
+    pub at_rest: Option<KeyServer>,
+}
+
+/// A key server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyServer {
+    /// Run with `newest`, or the number of a key, behind it; prints `NUMBER HEX`: the key's number and 64 hexadecimal digits.
+    pub command: Vec<String>,
 }
 
 /// The cell in a Kerberos realm.
@@ -216,6 +227,9 @@ impl CellConfig {
         check_name(&config.name)?;
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
+        if config.at_rest.as_ref().is_some_and(|server| server.command.is_empty()) {
+            return Err("[at-rest]: command is empty".to_owned());
+        }
         Ok(config)
     }
 
@@ -285,7 +299,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, certificate and kerberos")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, certificate, kerberos and at-rest")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -331,6 +345,7 @@ impl CellDir {
             trusted: new.trusted,
             certificate: None,
             kerberos: None,
+            at_rest: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
@@ -340,6 +355,8 @@ impl CellDir {
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\
+             # [at-rest] with command = [\"/usr/local/bin/get-key\"] gets those keys from a key server instead: run with newest, or a key's number, it prints\n\
+             # that number and 64 hexadecimal digits.\n\
              # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server that has the cell's database.\n{}",
             config.text()
@@ -350,6 +367,14 @@ impl CellDir {
             .and_then(|()| fs::rename(&draft, &file))
             .doing(|| format!("writing {}", file.display()))?;
         Ok(CellDir { dir, config })
+    }
+
+    /// The keys of encrypted volumes.
+    pub fn at_rest(&self) -> AtRest {
+        match &self.config.at_rest {
+            Some(server) => AtRest::by_command(server.command.clone()),
+            None => AtRest::new(at_rest_dir(&self.dir)),
+        }
     }
 
     /// Where to mount it from on this machine, as `rialto mount` takes it.

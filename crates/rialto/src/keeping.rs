@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fabric::tls::ServerTls;
-use keys::{AtRest, at_rest_dir};
+use keys::AtRest;
+use store::Rewrapped;
 use vice::Vice;
 
-use crate::cell::CellDir;
 use crate::failure::{Doing, Failure};
 use crate::security::Renewal;
 
@@ -18,9 +18,11 @@ pub const LOOK: Duration = Duration::from_secs(10);
 /// What is looked after.
 pub struct Keeping {
     certificate: Option<(Renewal, Arc<ServerTls>)>,
-    at_rest: AtRest,
+    at_rest: Arc<AtRest>,
     /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how everything is wrapped.
     wrapped: Option<u32>,
+    /// Why those that could not be wrapped then were left.
+    left: Vec<String>,
     vice: Weak<Vice>,
 }
 
@@ -30,12 +32,11 @@ impl Keeping {
     /// # Errors
     /// If there is no thread to be had.
     pub fn start(
-        cell: &CellDir,
         certificate: Option<(Renewal, Arc<ServerTls>)>,
+        at_rest: Arc<AtRest>,
         vice: &Arc<Vice>,
     ) -> Result<(), Failure> {
-        let at_rest = AtRest::new(at_rest_dir(cell.dir()));
-        let mut keeping = Keeping { certificate, at_rest, wrapped: None, vice: Arc::downgrade(vice) };
+        let mut keeping = Keeping { certificate, at_rest, wrapped: None, left: Vec::new(), vice: Arc::downgrade(vice) };
         let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
             while keeping.look() {
                 std::thread::sleep(LOOK);
@@ -50,21 +51,38 @@ impl Keeping {
         if let Some((renewal, tls)) = &self.certificate {
             renewal.renew(tls);
         }
-        let newest = self.at_rest.numbers().ok().and_then(|numbers| numbers.last().copied());
+        let newest = match self.at_rest.newest() {
+            Ok(newest) => newest,
+            Err(why) => {
+                tracing::error!(why, "the newest key of encrypted volumes is not known");
+                return true;
+            }
+        };
         if newest.is_none() || newest == self.wrapped {
             return true;
         }
         match vice.wrap_keys_anew() {
-            Ok(count) => {
-                self.wrapped = newest;
-                tracing::info!(
-                    key = newest,
-                    volumes = count,
-                    "the keys of encrypted volumes are wrapped with the newest key"
-                );
-            }
+            Ok(Rewrapped { wrapped, left }) => self.tell(newest, wrapped, left),
             Err(error) => tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew"),
         }
         true
+    }
+
+    /// Those that are left are tried again, and told of once.
+    fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
+        if left.is_empty() {
+            self.wrapped = newest;
+            tracing::info!(key = newest, volumes, "the keys of encrypted volumes are wrapped with the newest key");
+        } else if left != self.left {
+            let (locked, why) = (left.len(), &left[0]);
+            tracing::error!(
+                key = newest,
+                volumes,
+                locked,
+                why,
+                "the keys of some encrypted volumes cannot be wrapped anew"
+            );
+        }
+        self.left = left;
     }
 }

@@ -161,7 +161,15 @@ fn many_at_once_lose_no_change() {
 
 fn create(called: &str) -> Call {
     let name = name(called);
-    let volume = VolumeCall::Create { id: None, partition: None, name, quota_bytes: 0, quota_files: 0, owner: (0, 0) };
+    let volume = VolumeCall::Create {
+        id: None,
+        partition: None,
+        name,
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+        encrypt: None,
+    };
     Call::Volume(volume)
 }
 

@@ -68,7 +68,15 @@ impl Site {
 
     fn create(&self, called: &str) -> VolumeInfo {
         let (partition, owner) = (None, (0, 0));
-        self.one(VolumeCall::Create { id: None, partition, name: name(called), quota_bytes: 0, quota_files: 0, owner })
+        self.one(VolumeCall::Create {
+            id: None,
+            partition,
+            name: name(called),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner,
+            encrypt: None,
+        })
     }
 
     fn snapshot(&self, of: VolumeId, called: &str) -> VolumeInfo {

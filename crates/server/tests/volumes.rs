@@ -60,7 +60,15 @@ fn one(answer: Answer) -> VolumeInfo {
 
 fn create(partition: u32, called: &str) -> VolumeCall {
     let partition = Some(PartitionNo(partition));
-    VolumeCall::Create { id: None, partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (0, 0) }
+    VolumeCall::Create {
+        id: None,
+        partition,
+        name: name(called),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+        encrypt: None,
+    }
 }
 
 fn root_of(session: &Session, volume: Name) -> Fid {

@@ -65,6 +65,9 @@ impl Partition {
         self.each_view(from, max, &mut |id, header| drop(found.insert(id, VolumeInfo::of_view(id, header))))?;
         let mut found: Vec<VolumeInfo> = found.into_values().take(max).collect();
         self.fill_usage(&mut found)?;
+        for volume in &mut found {
+            volume.encrypted = self.0.media.ciphers.wrapped_by(volume.tree)?;
+        }
         Ok(found)
     }
 
@@ -106,18 +109,25 @@ impl Partition {
     /// # Errors
     /// As [`Partition::create_volume`].
     pub fn create_numbered_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
-        self.make_volume(id, name, root, self.0.encrypts)
+        self.create_volume_as(id, name, root, self.0.encrypts)
     }
 
-    /// As [`Partition::create_numbered_volume`], with a key of its own that encrypts what its files hold (`cipher.rs`).
+    /// Whether new volumes are encrypted where nobody says.
+    pub fn encrypts(&self) -> bool {
+        self.0.encrypts
+    }
+
+    /// As [`Partition::create_numbered_volume`]; with `encrypt` it has a key of its own that encrypts what its files hold (`cipher.rs`).
     ///
     /// # Errors
     /// As there; `Locked` if nobody keeps keys for this partition.
-    pub fn create_encrypted_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot) -> Result<Arc<Volume>> {
-        self.make_volume(id, name, root, true)
-    }
-
-    fn make_volume(&self, id: Option<VolumeId>, name: &Name, root: &NewRoot, encrypt: bool) -> Result<Arc<Volume>> {
+    pub fn create_volume_as(
+        &self,
+        id: Option<VolumeId>,
+        name: &Name,
+        root: &NewRoot,
+        encrypt: bool,
+    ) -> Result<Arc<Volume>> {
         let media = &self.0.media;
         let cipher = if encrypt { Some(media.ciphers.make()?) } else { None };
         media.room_for_records()?;

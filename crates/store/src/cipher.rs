@@ -58,6 +58,9 @@ pub trait KeyKeeper: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`KeyKeeper::wrap`]: the key is not here, or what is to be unwrapped is damaged.
     fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String>;
+
+    /// The number of the keeper's key that it was wrapped with, for people; 0: keys have none.
+    fn wrapped_by(&self, wrapped: &[u8]) -> u32;
 }
 
 /// What bodies of one tree are encrypted with.
@@ -182,6 +185,22 @@ fn through(cipher: &mut CipherCtx, inside: usize, part: &mut [u8]) -> Result<(),
     Ok(())
 }
 
+/// What came of [`Partition::wrap_keys_anew`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrapped {
+    /// Volumes whose keys are wrapped as the keeper wraps now.
+    pub wrapped: usize,
+    /// Of each other one, why its key stayed as it was.
+    pub left: Vec<String>,
+}
+
+/// A record of a tree's key that is to become another.
+struct Anew {
+    key: Vec<u8>,
+    old: Vec<u8>,
+    new: Vec<u8>,
+}
+
 /// The keys of a partition's trees.
 pub(crate) struct Ciphers {
     engine: Arc<Gathered>,
@@ -246,6 +265,15 @@ impl Ciphers {
         }
     }
 
+    /// The number of the key that the tree's is wrapped with; `None`: it is not encrypted.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub(crate) fn wrapped_by(&self, tree: VolumeId) -> Result<Option<u32>, StoreError> {
+        let number = |wrapped: Vec<u8>| self.keeper.as_ref().map_or(0, |keeper| keeper.wrapped_by(&wrapped));
+        Ok(self.wrapped(tree)?.map(number))
+    }
+
     fn unwrap(&self, tree: VolumeId, wrapped: &[u8]) -> Result<Arc<BodyKey>, StoreError> {
         let keeper = self.keeper()?;
         let key = keeper.unwrap(wrapped).map_err(|why| StoreError::Locked(format!("volume {}: {why}", tree.0)))?;
@@ -281,27 +309,32 @@ impl Ciphers {
         Ok(())
     }
 
-    /// Wraps each tree's key anew, as the keeper wraps now; says how many there are. What is encrypted stays as it is.
+    /// Each tree's key as it is kept, and wrapped as the keeper wraps now. The keeper may take its time.
     ///
     /// # Errors
-    /// `Locked` if one of them cannot be unwrapped, which it is not changed by; `Medium`.
-    fn wrap_anew(&self, apply: &dyn Fn(&Batch) -> Result<(), StoreError>) -> Result<usize, StoreError> {
+    /// `Medium`.
+    fn wrapped_anew(&self) -> Result<(Vec<Anew>, Vec<String>), StoreError> {
         let prefix = [kind::CIPHER];
         let mut found = Vec::new();
         self.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
             found.push((key.to_vec(), value.to_vec()));
             std::ops::ControlFlow::Continue(())
         })?;
-        let keeper = self.keeper()?;
-        let count = found.len();
-        for (key, value) in found {
-            let Some(wrapped) = record::decode_bytes("key of a volume", &key, value)? else { continue };
-            let tree_key = keeper.unwrap(&wrapped).map_err(StoreError::Locked)?;
-            let mut batch = Batch::default();
-            batch.put(&key, &record::encode_bytes(&key, &keeper.wrap(&tree_key).map_err(StoreError::Locked)?));
-            apply(&batch)?;
+        let (mut anew, mut left) = (Vec::new(), Vec::new());
+        for (key, old) in found {
+            match self.wrap_one(&key, &old) {
+                Ok(new) => anew.push(Anew { key, old, new }),
+                Err(why) => left.push(why.to_string()),
+            }
         }
-        Ok(count)
+        Ok((anew, left))
+    }
+
+    fn wrap_one(&self, key: &[u8], old: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let keeper = self.keeper()?;
+        let wrapped = record::decode_bytes("key of a volume", key, old.to_vec())?.unwrap_or_default();
+        let tree_key = keeper.unwrap(&wrapped).map_err(StoreError::Locked)?;
+        Ok(record::encode_bytes(key, &keeper.wrap(&tree_key).map_err(StoreError::Locked)?))
     }
 
     /// The batch of `put` was not applied, or the tree is gone.
@@ -344,17 +377,28 @@ impl Ciphers {
 }
 
 impl Partition {
-    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now; says how many there are. Stable when it returns; stopped in the middle some are
+    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now. Stable when it returns; stopped in the middle some are
     /// wrapped in the old way and some in the new one. No body is written.
     ///
     /// # Errors
-    /// `Locked` if one of them cannot be unwrapped; `Medium`.
-    pub fn wrap_keys_anew(&self) -> Result<usize, StoreError> {
+    /// `Medium`.
+    pub fn wrap_keys_anew(&self) -> Result<Rewrapped, StoreError> {
         let media = &self.0.media;
-        let _catalog = self.0.catalog.lock();
-        let count = media.ciphers.wrap_anew(&|batch| media.apply(batch).map(drop))?;
+        let (anew, left) = media.ciphers.wrapped_anew()?;
+        let mut wrapped = 0;
+        for Anew { key, old, new } in anew {
+            let _catalog = self.0.catalog.lock();
+            // Gone meanwhile, or another one: then it was wrapped just now.
+            if media.engine.get(&key)?.as_ref() != Some(&old) {
+                continue;
+            }
+            let mut batch = Batch::default();
+            batch.put(&key, &new);
+            media.apply(&batch)?;
+            wrapped += 1;
+        }
         media.sync()?;
-        Ok(count)
+        Ok(Rewrapped { wrapped, left })
     }
 }
 

@@ -18,6 +18,7 @@ impl Partition {
     pub fn group(&self, id: VolumeId) -> Result<Vec<VolumeInfo>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         let tree = volume.tree_id();
+        let encrypted = self.0.media.ciphers.wrapped_by(tree)?;
         let mut group: Vec<VolumeInfo> = self.volume(tree)?.iter().map(|head| head.info()).collect();
         let mut left: u32 = volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
@@ -26,7 +27,7 @@ impl Partition {
         self.each_header(kind::VIEW, 0, &mut |id, key, value| {
             let header = ViewHeader::decode(key, value)?;
             if header.tree == tree {
-                group.push(VolumeInfo::of_view(id, header));
+                group.push(VolumeInfo { encrypted, ..VolumeInfo::of_view(id, header) });
                 left -= 1;
             }
             Ok(left > 0)

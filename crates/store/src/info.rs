@@ -36,6 +36,8 @@ pub struct VolumeInfo {
     pub arriving: bool,
     /// It takes no changes, and shows what it had before something began to come in over it.
     pub frozen: bool,
+    /// What its files hold is encrypted: with which of its keys the keeper wrapped its key, 0 if it does not say.
+    pub encrypted: Option<u32>,
 }
 
 /// What of a volume [`crate::Partition::set_fields`] changes; `None` stays.
@@ -69,6 +71,7 @@ impl VolumeInfo {
             arriving,
             held,
             frozen,
+            encrypted: None,
         }
     }
 
@@ -89,6 +92,7 @@ impl VolumeInfo {
             arriving: false,
             held: false,
             frozen: false,
+            encrypted: None,
         }
     }
 }

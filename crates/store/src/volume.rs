@@ -223,12 +223,15 @@ impl Volume {
         if self.is_writable() { self.trunk.header.lock().stored.quota } else { Quota::default() }
     }
 
-    /// Everything that is known of it, without I/O.
+    /// Everything that is known of it; without I/O where nothing is encrypted.
     pub fn info(&self) -> VolumeInfo {
-        match self.view_header() {
+        // What cannot be read is said by who reads what is encrypted.
+        let encrypted = self.trunk.media.ciphers.wrapped_by(self.trunk.id).unwrap_or_default();
+        let info = match self.view_header() {
             Some(header) => VolumeInfo::of_view(self.id, header.lock().clone()),
             None => VolumeInfo::of_head(self.id, self.trunk.header.lock().stored.clone(), self.trunk.used()),
-        }
+        };
+        VolumeInfo { encrypted, ..info }
     }
 
     /// A vnode, as of its last commit.

@@ -114,6 +114,8 @@ pub struct VolumeInfo {
     pub quota_files: u64,
     pub used_bytes: u64,
     pub used_files: u64,
+    /// What files hold is encrypted on its disk: the number of the key that its own key is wrapped with, as the server numbers them; 0: not said. Of each copy by itself.
+    pub encrypted: Option<u32>,
 }
 
 /// One partition of a server.
@@ -188,6 +190,8 @@ pub enum VolumeCall {
         quota_bytes: u64,
         quota_files: u64,
         owner: (u32, u32),
+        /// Whether what files hold is encrypted on the disk; `None`: as the server does it. `Offline` if it has no keys.
+        encrypt: Option<bool>,
     },
     /// From the answer on nobody has it; what it took is given back in the background. Answer: `Done`.
     Remove { id: VolumeId },

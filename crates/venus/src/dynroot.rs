@@ -256,6 +256,7 @@ impl Dynroot {
             quota_files: 0,
             used_bytes: 0,
             used_files: state.shown.len() as u64 + 1,
+            encrypted: None,
         }
     }
 

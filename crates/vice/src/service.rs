@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use celldb::CellDb;
 use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
 use parking_lot::Mutex;
-use store::{Partition, SessionRecord, StoreError};
+use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
     Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, ClientId, Fault, Fid, Origin, PartitionNo,
     ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
@@ -246,12 +246,18 @@ impl Vice {
         &self.partitions
     }
 
-    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now; how many there are.
+    /// Wraps the keys of all encrypted volumes anew, as their keeper wraps now.
     ///
     /// # Errors
     /// As `store::Partition::wrap_keys_anew`.
-    pub fn wrap_keys_anew(&self) -> Result<usize, StoreError> {
-        self.partitions.iter().map(store::Partition::wrap_keys_anew).sum()
+    pub fn wrap_keys_anew(&self) -> Result<Rewrapped, StoreError> {
+        let mut all = Rewrapped::default();
+        for partition in self.partitions.iter() {
+            let Rewrapped { wrapped, left } = partition.wrap_keys_anew()?;
+            all.wrapped += wrapped;
+            all.left.extend(left);
+        }
+        Ok(all)
     }
 
     /// The partition that a delegated change goes to: `None` of another call, and where there is no such volume.

@@ -78,7 +78,7 @@ fn what_came_and_went_in_epochs_that_the_source_never_had_does_not_stay() {
     let (id, partition, owner) = (Some(TREE), None, (0, 0));
     one(ask(
         &mut first,
-        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner },
+        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner, encrypt: None },
     ));
     let root = first.root_of(0, "data").unwrap();
     first.file(root, "stays");

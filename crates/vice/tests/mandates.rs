@@ -123,6 +123,7 @@ impl House {
             quota_bytes: 0,
             quota_files: 0,
             owner: (0, 0),
+            encrypt: None,
         };
         let create = |text: &str, partition| numbered(None, text, partition);
         let fields = |id| {

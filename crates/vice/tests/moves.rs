@@ -31,7 +31,10 @@ fn one(answer: Result<Answer, Fault>) -> VolumeInfo {
 fn create(rig: &mut Rig) -> VolumeInfo {
     // Away from the numbers that the other service gives.
     let (id, partition, owner) = (Some(VolumeId(40)), None, (0, 0));
-    one(ask(rig, VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner }))
+    one(ask(
+        rig,
+        VolumeCall::Create { id, partition, name: name("data"), quota_bytes: 0, quota_files: 0, owner, encrypt: None },
+    ))
 }
 
 fn seal(rig: &mut Rig, of: VolumeId) -> VolumeInfo {

@@ -21,8 +21,15 @@ fn administer(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
 
 fn create_on(rig: &mut Rig, partition: u32, called: &str) -> Result<VolumeInfo, Fault> {
     let partition = Some(PartitionNo(partition));
-    let call =
-        VolumeCall::Create { id: None, partition, name: name(called), quota_bytes: 0, quota_files: 0, owner: (7, 8) };
+    let call = VolumeCall::Create {
+        id: None,
+        partition,
+        name: name(called),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (7, 8),
+        encrypt: None,
+    };
     match administer(rig, call)? {
         Answer::Volumes { mut volumes, end: true } if volumes.len() == 1 => Ok(volumes.remove(0)),
         other => panic!("{other:?}"),
@@ -146,6 +153,7 @@ fn only_the_superuser_changes_volumes() {
         quota_bytes: 0,
         quota_files: 0,
         owner: (0, 0),
+        encrypt: None,
     };
     assert_eq!(rig.call(0, &user(5, 5, &[]), Call::Volume(create)), Err(Fault::NotPermitted));
     let remove = VolumeCall::Remove { id: VolumeId(1) };

@@ -18,7 +18,8 @@ pub fn clone_writable(job: &Job<'_>, of: &Found, name: &Name) -> Result<Option<V
     };
     let partition = partitions.into_iter().find(|partition| partition.no == volume.partition);
     let partition = partition.ok_or_else(|| Error::Odd(job.servers.name(server)))?.name;
-    let new = NewVolume { name: name.clone(), id: None, server, partition, quota_bytes: 0, owner: (0, 0) };
+    let new =
+        NewVolume { name: name.clone(), id: None, server, partition, quota_bytes: 0, owner: (0, 0), encrypt: None };
     let claim = announced(job, &new, &format!("clone volume {}", volume.id.0))?;
     let id = claim.group.read_write;
     let (name, kind) = (name.clone(), VolumeKind::ReadWrite);

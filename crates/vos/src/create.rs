@@ -27,6 +27,8 @@ pub struct NewVolume {
     pub quota_bytes: u64,
     /// User and group of its root directory.
     pub owner: (u32, u32),
+    /// Whether what its files hold is encrypted on the disk; `None`: as the server does it.
+    pub encrypt: Option<bool>,
 }
 
 /// Makes it; `None` if that was only said.
@@ -44,6 +46,7 @@ pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, Erro
         quota_bytes: new.quota_bytes,
         quota_files: 0,
         owner: new.owner,
+        encrypt: new.encrypt,
     };
     made(job, claim, new.server, format_args!("make the volume {}", id.0), call)
 }

@@ -82,6 +82,7 @@ fn create_that_is_refused_leaves_nothing() {
         quota_bytes: 0,
         quota_files: 0,
         owner: (0, 0),
+        encrypt: None,
     };
     cell.reach.call(cell.ids[1], call).unwrap();
     let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("hidden", 1))).unwrap_err();
@@ -161,6 +162,7 @@ fn a_name_that_is_taken_changes_nothing() {
         quota_bytes: 0,
         quota_files: 0,
         owner: (0, 0),
+        encrypt: None,
     };
     cell.reach.call(cell.ids[0], call).unwrap();
     let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("hidden"))).unwrap_err();

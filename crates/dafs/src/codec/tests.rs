@@ -110,6 +110,7 @@ fn volumes_that_do_not_fit_are_cut_off() {
         quota_files: 0,
         used_bytes: 0,
         used_files: 0,
+        encrypted: None,
     };
     let volumes: Vec<_> = (1..2000).map(volume).collect();
     let encoded = encode_answer(&Answer::Volumes { volumes: volumes.clone(), end: true }).unwrap();

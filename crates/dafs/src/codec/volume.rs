@@ -9,14 +9,20 @@ use types::{
 use super::Procedure;
 use super::transfer::{get_cursor, get_finish, get_pull, put_cursor, put_finish, put_pull};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Writer, limit};
 
 /// Instead of a partition: the server chooses.
 pub(super) const ANY: u32 = u32::MAX;
 /// Beside the bytes of a part: it may have packed bodies.
 const TAKES_PACKED: u32 = 1 << 31;
 const _: () = assert!(PAYLOAD_BYTES_MAX < TAKES_PACKED as usize);
-/// Bytes of a volume without its name.
+/// Beside the length of a new volume's name, where it is said.
+const PLAIN: u16 = 1 << 14;
+const ENCRYPTED: u16 = 1 << 15;
+const _: () = assert!(NAME_BYTES_MAX < PLAIN as usize);
+/// Beside a volume's state: the number of its key's key is behind the name.
+const HAS_KEY: u8 = 0x80;
+/// Bytes of a volume without its name and key.
 const VOLUME_BYTES: usize = 96;
 /// Bytes before the volumes of an answer.
 const VOLUMES_HEAD_BYTES: usize = 5;
@@ -25,16 +31,22 @@ const PARTITION_BYTES: usize = 24;
 
 pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w mut Writer {
     match call {
-        VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner: (uid, gid) } => to
-            .u64(number(*id))
-            .u64(*quota_bytes)
-            .u64(*quota_files)
-            .require(*partition != Some(PartitionNo(ANY)), "partition", ANY.into())
-            .u32(partition.map_or(ANY, |partition| partition.0))
-            .u32(*uid)
-            .u32(*gid)
-            .name_length(name)
-            .name(name),
+        VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner: (uid, gid), encrypt } => {
+            let said = match encrypt {
+                None => 0,
+                Some(false) => PLAIN,
+                Some(true) => ENCRYPTED,
+            };
+            to.u64(number(*id))
+                .u64(*quota_bytes)
+                .u64(*quota_files)
+                .require(*partition != Some(PartitionNo(ANY)), "partition", ANY.into())
+                .u32(partition.map_or(ANY, |partition| partition.0))
+                .u32(*uid)
+                .u32(*gid)
+                .u16(name.as_bytes().len() as u16 | said)
+                .name(name)
+        }
         VolumeCall::Remove { id } => to.u64(id.0),
         VolumeCall::Rename { id, name } => to.u64(id.0).name_length(name).name(name),
         VolumeCall::Clone { id, of, name, kind, replace } => {
@@ -85,7 +97,17 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
             let (quota_bytes, quota_files, partition) = (from.u64()?, from.u64()?, from.u32()?);
             let partition = (partition != ANY).then_some(PartitionNo(partition));
             let owner = (from.u32()?, from.u32()?);
-            VolumeCall::Create { id, partition, name: get_name(from)?, quota_bytes, quota_files, owner }
+            let word = from.u16()?;
+            let encrypt = match word & (PLAIN | ENCRYPTED) {
+                0 => None,
+                PLAIN => Some(false),
+                ENCRYPTED => Some(true),
+                both => return Err(WireError::BadValue { what: "encryption", value: both.into() }),
+            };
+            let length = usize::from(word & !(PLAIN | ENCRYPTED));
+            limit("name bytes", length, NAME_BYTES_MAX)?;
+            let name = from.name(length)?;
+            VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt }
         }
         Procedure::VolumeRemove => VolumeCall::Remove { id: id(from.u64()?) },
         Procedure::VolumeRename => VolumeCall::Rename { id: id(from.u64()?), name: get_name(from)? },
@@ -170,7 +192,7 @@ fn get_change(from: &mut Reader<'_>) -> Result<VolumeChange, WireError> {
 pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
     let mut room = MESSAGE_BYTES_MAX - VOLUMES_HEAD_BYTES;
     let fit = volumes.iter().take_while(|volume| {
-        let bytes = VOLUME_BYTES + volume.name.as_bytes().len();
+        let bytes = VOLUME_BYTES + volume.name.as_bytes().len() + volume.encrypted.map_or(0, |_| size_of::<u32>());
         let fits = bytes <= room;
         room = room.saturating_sub(bytes);
         fits
@@ -191,8 +213,11 @@ pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
             .u32(volume.partition.0)
             .name_length(&volume.name)
             .u8(volume.kind as u8)
-            .u8(volume.state as u8)
+            .u8(volume.state as u8 | if volume.encrypted.is_some() { HAS_KEY } else { 0 })
             .name(&volume.name);
+        if let Some(number) = volume.encrypted {
+            to.u32(number);
+        }
     }
 }
 
@@ -213,8 +238,12 @@ fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
     let partition = PartitionNo(from.u32()?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind of volume", VolumeKind::from_wire)?;
-    let state = from.choice("state of a volume", VolumeState::from_wire)?;
+    let state = from.u8()?;
+    let has_key = state & HAS_KEY != 0;
+    let odd = WireError::BadValue { what: "state of a volume", value: state.into() };
+    let state = VolumeState::from_wire(state & !HAS_KEY).ok_or(odd)?;
     let name = from.name(length)?;
+    let encrypted = if has_key { Some(from.u32()?) } else { None };
     Ok(VolumeInfo {
         id,
         tree,
@@ -230,6 +259,7 @@ fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
         quota_files,
         used_bytes,
         used_files,
+        encrypted,
     })
 }
 

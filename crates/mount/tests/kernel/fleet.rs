@@ -165,6 +165,7 @@ impl Fleet {
             quota_bytes: 0,
             quota_files: 0,
             owner: (0, 0),
+            encrypt: None,
         };
         let info = self.hosts[on].volume(create);
         let site = self.site(on, SiteKind::ReadWrite, 0);

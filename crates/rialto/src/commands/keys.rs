@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use keys::{AtRest, TokenKeys, at_rest_dir};
+use keys::TokenKeys;
 use serde_json::json;
 
 use crate::cell::{CellDir, Where};
@@ -24,6 +24,7 @@ for what was made with them, until you remove their files:
                         backups of a partition need the key of their time
     keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens;
                         copy a new one to all servers of the cell at once
+With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
     0  done
@@ -81,7 +82,10 @@ impl Keys {
 
 fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     let what = || "reading the cell's keys".to_owned();
-    let at_rest = AtRest::new(at_rest_dir(cell.dir())).numbers().doing(what)?;
+    let at_rest = match &cell.config.at_rest {
+        Some(_) => cell.at_rest().newest().doing(what)?.into_iter().collect(),
+        None => cell.at_rest().numbers().doing(what)?,
+    };
     let tokens = TokenKeys::of(cell.dir()).numbers().doing(what)?;
     let authority = cell.keys().fingerprint().ok().map(|print| print.to_string());
     if json {
@@ -92,7 +96,11 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
         [] => "none".to_owned(),
         numbers => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
-    println!("at rest:    {}", numbers(&at_rest));
+    println!(
+        "at rest:    {}{}",
+        numbers(&at_rest),
+        if cell.config.at_rest.is_some() { ", of the key server" } else { "" }
+    );
     println!("tokens:     {}", numbers(&tokens));
     println!("authority:  {}", authority.as_deref().unwrap_or("none: the cell does not listen in the network"));
     Ok(())
@@ -102,8 +110,13 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
     let making = || "making a new key".to_owned();
     let soon = LOOK.as_secs();
     match what {
+        What::AtRest if cell.config.at_rest.is_some() => {
+            let why = "the cell's keys are a key server's, which makes them itself";
+            return Err(Failure::new(making(), why)
+                .mend("have it make a newer one: servers notice within a minute, and wrap everything with it"));
+        }
         What::AtRest => {
-            let number = AtRest::new(at_rest_dir(cell.dir())).make().doing(making)?;
+            let number = cell.at_rest().make().doing(making)?;
             println!(
                 "made key {number}: within {soon} s the server wraps the keys of its encrypted volumes with it, and says so in its log"
             );

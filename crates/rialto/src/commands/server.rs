@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use keys::{AtRest, at_rest_dir};
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
 use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
 use types::{Name, Timestamp};
@@ -67,21 +66,22 @@ impl Server {
         logging::start();
         logging::keep_to_itself();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
+        let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
-            let options =
-                OpenOptions { keys: Some(keeper(cell)), encrypt: cell.config.encrypt, ..OpenOptions::default() };
+            let (keys, encrypt) = (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
+            let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
             make_partition(path, &cell.config.name, number == 0 && cell.config.database.is_none(), options)?;
         }
         // Before anybody can find the server, and ask it to stop.
         let (stop, stops) = mpsc::channel();
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
-        let mut config = config(cell);
+        let mut config = config(cell, at_rest.clone());
         let renewal = security::secure_server(cell, &mut config)?;
         config.mint = Some(security::mint(cell)?);
         config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
-        Keeping::start(cell, renewal.zip(config.tls.clone()), &serving.vice())?;
+        Keeping::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
@@ -107,12 +107,8 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
     }
 }
 
-/// The keys of encrypted volumes, which come from elsewhere too.
-fn keeper(cell: &CellDir) -> Arc<dyn KeyKeeper> {
-    Arc::new(AtRest::new(at_rest_dir(cell.dir())))
-}
-
-fn config(cell: &CellDir) -> ServerConfig {
+/// `keeper`: of the keys of encrypted volumes, which come from elsewhere too.
+fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     let mut config = ServerConfig::new(PathBuf::new());
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
     config.unix_socket = Some(cell.socket());
@@ -124,7 +120,7 @@ fn config(cell: &CellDir) -> ServerConfig {
     config.audit = Some(cell.dir().join("audit"));
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
-    config.store.keys = Some(keeper(cell));
+    config.store.keys = Some(keeper);
     let place = cell.database();
     if matches!(place, CellPlace::Here(_)) {
         config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];

@@ -75,7 +75,7 @@ impl Spot {
 
 fn new_volume(name: &Name, spot: Spot) -> NewVolume {
     let partition = spot.partition();
-    NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0) }
+    NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0), encrypt: None }
 }
 
 impl Order {

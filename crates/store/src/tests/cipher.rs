@@ -87,7 +87,7 @@ fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
             assert!(matches!(committed, Err(StoreError::Locked(_))), "{committed:?}");
         }
         let root = Name::new(b"another").unwrap();
-        assert!(matches!(partition.create_encrypted_volume(None, &root, &new_root()), Err(StoreError::Locked(_))));
+        assert!(matches!(partition.create_volume_as(None, &root, &new_root(), true), Err(StoreError::Locked(_))));
         let plain = partition.volume_named(b"plain").unwrap().unwrap();
         assert_eq!(read(&plain, 1).unwrap(), b"open");
     }
@@ -131,6 +131,10 @@ impl KeyKeeper for Later {
     fn unwrap(&self, wrapped: &[u8]) -> Result<TreeKey, String> {
         Keys.unwrap(wrapped.strip_prefix(b"later").unwrap_or(wrapped))
     }
+
+    fn wrapped_by(&self, wrapped: &[u8]) -> u32 {
+        if wrapped.starts_with(b"later") { 8 } else { Keys.wrapped_by(wrapped) }
+    }
 }
 
 #[test]
@@ -142,13 +146,23 @@ fn the_keepers_key_changes_and_no_body_is_written() {
     drop((partition, volume));
     let before = machine.0.lock().files.contents();
     let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
-    assert_eq!(partition.wrap_keys_anew().unwrap(), 1);
+    let key = |partition: &Partition| partition.list(VolumeId(0), 9).unwrap()[0].encrypted;
+    assert_eq!(key(&partition), Some(7));
+    let rewrapped = partition.wrap_keys_anew().unwrap();
+    assert_eq!((rewrapped.wrapped, rewrapped.left.len()), (1, 0));
+    assert_eq!(
+        (key(&partition), partition.volume_named(b"root").unwrap().unwrap().info().encrypted),
+        (Some(8), Some(8))
+    );
     assert!(partition.0.media.ciphers.wrapped(tree).unwrap().unwrap().starts_with(b"later"));
     drop(partition);
     assert_eq!(machine.0.lock().files.contents(), before);
     let old = Partition::open_memory(&machine, options()).unwrap();
     let volume = old.volume_named(b"root").unwrap().unwrap();
     assert!(matches!(read(&volume, 2), Err(StoreError::Locked(_))), "the old keeper does not know it any more");
+    old.create_volume_as(None, &Name::new(b"newer").unwrap(), &new_root(), true).unwrap();
+    let rewrapped = old.wrap_keys_anew().unwrap();
+    assert_eq!((rewrapped.wrapped, rewrapped.left.len()), (1, 1), "one that is locked keeps no other");
     drop((old, volume));
     let partition = Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() }).unwrap();
     assert_eq!(read(&partition.volume_named(b"root").unwrap().unwrap(), 2).unwrap().len(), 100_003);

@@ -186,6 +186,10 @@ impl KeyKeeper for Keys {
         let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| "of another length")?;
         Ok(TreeKey::new(key.map(|byte| byte ^ 0x5a)))
     }
+
+    fn wrapped_by(&self, _wrapped: &[u8]) -> u32 {
+        7
+    }
 }
 
 pub(crate) fn new_root() -> NewRoot {
@@ -235,7 +239,7 @@ impl World {
         let partition = Partition::open_memory(&machine, options).unwrap();
         let name = Name::new(b"root").unwrap();
         let volume = if encrypted {
-            partition.create_encrypted_volume(None, &name, &new_root()).unwrap()
+            partition.create_volume_as(None, &name, &new_root(), true).unwrap()
         } else {
             partition.create_volume(&name, &new_root()).unwrap()
         };

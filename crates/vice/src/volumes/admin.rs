@@ -27,10 +27,10 @@ const LISTED_MAX: u32 = 3000;
 impl Vice {
     pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
         let answer = match call {
-            VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner } => {
+            VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt } => {
                 let quota = Quota { bytes: *quota_bytes, files: *quota_files };
                 let root = NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
-                self.create_volume(*id, *partition, name, &root)?
+                self.create_volume(*id, *partition, (name, *encrypt), &root)?
             }
             VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
             VolumeCall::Rename { id, name } => self.rename_volume(ask, *id, name)?,
@@ -58,7 +58,7 @@ impl Vice {
         &self,
         id: Option<VolumeId>,
         on: Option<PartitionNo>,
-        name: &Name,
+        (name, encrypt): (&Name, Option<bool>),
         root: &NewRoot,
     ) -> Result<Answer, Fault> {
         let on = on.map_or_else(|| self.partitions.roomiest(), Ok)?;
@@ -68,7 +68,8 @@ impl Vice {
         let _naming = self.naming.lock();
         self.need_free_name(name, VolumeKind::ReadWrite)?;
         self.need_free_number(id)?;
-        let volume = partition.create_numbered_volume(Some(id), name, root)?;
+        let encrypt = encrypt.unwrap_or_else(|| partition.encrypts());
+        let volume = partition.create_volume_as(Some(id), name, root, encrypt)?;
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
 
@@ -246,6 +247,7 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeI
         quota_files: volume.quota.files,
         used_bytes: volume.usage.bytes,
         used_files: volume.usage.files,
+        encrypted: volume.encrypted,
     }
 }
 

@@ -110,6 +110,7 @@ impl Cell {
             partition: PARTITION.into(),
             quota_bytes: 0,
             owner: (0, 0),
+            encrypt: None,
         }
     }
 

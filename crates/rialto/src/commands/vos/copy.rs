@@ -63,6 +63,7 @@ impl Copy {
             partition: spot.partition.name.clone(),
             quota_bytes: 0,
             owner: (0, 0),
+            encrypt: None,
         };
         let Some(info) = office.lead(&what, |job| vos::copy(job, &of, &new))? else { return Ok(()) };
         let made = There { server: spot.server, info };

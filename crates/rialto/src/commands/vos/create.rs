@@ -1,9 +1,10 @@
 //! `vos create`.
 
 use clap::Args;
-use types::{VolumeId, VolumeKind, is_volume_name};
-use vos::NewVolume;
+use types::{Fault, VolumeId, VolumeKind, is_volume_name};
+use vos::{Job, NewVolume};
 
+use super::model::{Model, decide_by, first_list};
 use super::office::{Office, Site, There, name};
 use super::show;
 use crate::failure::Failure;
@@ -13,6 +14,7 @@ EXAMPLES
     rialto vos create home.alice
     rialto vos create -name home.alice -partition b -maxquota 20G
     vos create afs1 a home.alice 20000000
+    rialto vos create home.alice -encrypt -model acl -acl alice all
 
 Without server or partition it is made where most room is. Stopped in the middle it is finished by
 the same command.
@@ -30,6 +32,18 @@ pub struct Create {
     /// What it may hold: KiB, or with a unit (20G); 0: no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     maxquota: Option<u64>,
+    /// What its files hold is encrypted on the disk [default: as the server does it]
+    #[arg(long, conflicts_with = "noencrypt")]
+    encrypt: bool,
+    /// It is not.
+    #[arg(long)]
+    noencrypt: bool,
+    /// What decides who may do what: mode bits, or access lists [default: posix]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    model: Option<Model>,
+    /// With -model acl: who has which rights in its root, beside administrators
+    #[arg(long, num_args = 2.., value_names = ["NAME", "RIGHTS"], requires = "model")]
+    acl: Vec<String>,
     /// Its number, which nobody else may have [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
@@ -60,9 +74,23 @@ impl Create {
             partition: spot.partition.name.clone(),
             quota_bytes: self.maxquota.unwrap_or(0),
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+            encrypt: if self.encrypt || self.noencrypt { Some(self.encrypt) } else { None },
         };
-        let Some(info) = office.lead(&what, |job| vos::create(job, &new))? else { return Ok(()) };
+        let list = first_list(office, spot.server, self.model, &self.acl)?;
+        let mut no_keys = false;
+        let make =
+            |job: &Job<'_>| vos::create(job, &new).inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline));
+        let made = office.lead(&what, make).map_err(|failure| match no_keys {
+            true => Failure::new(&what, "its server gets no key to encrypt it with")
+                .mend("the server's log says why, and 'rialto keys list' there which keys it has"),
+            false => failure,
+        });
+        let Some(info) = made? else { return Ok(()) };
         let made = There { server: spot.server, info };
+        if self.model == Some(Model::Acl) {
+            // It is empty, and mounted nowhere yet.
+            decide_by(office, &what, &made, Some(&list))?;
+        }
         if office.common.json {
             crate::show::json(&show::volume_json(office, &made));
         } else {

@@ -399,6 +399,7 @@ impl Restore {
             partition: spot.partition.name.clone(),
             quota_bytes: header.quota_bytes,
             owner: (0, 0),
+            encrypt: None,
         };
         let made = office.lead(what, |job| vos::restore(job, &new, dumped, next))?;
         Ok(made.map(|info| There { server: spot.server, info }))
@@ -429,7 +430,15 @@ impl Restore {
             Some(site) => (site.server, site.partition.clone()),
             None => office.roomiest(&self.site).map(|spot| (spot.server, spot.partition.name.clone()))?,
         };
-        let new = NewVolume { name, id: self.id.map(VolumeId), server, partition, quota_bytes: 0, owner: (0, 0) };
+        let new = NewVolume {
+            name,
+            id: self.id.map(VolumeId),
+            server,
+            partition,
+            quota_bytes: 0,
+            owner: (0, 0),
+            encrypt: None,
+        };
         let made = office.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
         Ok(made.map(|info| There { server, info }))
     }

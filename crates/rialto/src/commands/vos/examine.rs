@@ -75,6 +75,7 @@ fn print(office: &Office, group: &[There], known: Option<&VolumeGroup>) {
         println!("    Clone of    {}", origin.0);
     }
     println!("    Access      {}", model::of(office, volume).map_or("unknown", Model::told));
+    println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
     println!("    Creation    {}", show::date(volume.created));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use guard::{Acl, Rights};
 use serde_json::json;
-use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, Status};
+use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
 use super::office::{Office, There, text};
 use crate::commands::fs::principals;
@@ -64,10 +64,7 @@ pub fn of(office: &Office, volume: &There) -> Result<Model, Failure> {
 /// The server's refusal.
 pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]) -> Result<(), Failure> {
     let what = format!("changing what decides in {}", text(&volume.name));
-    if model == Model::Posix && !given.is_empty() {
-        return Err(Failure::new(what, "with -model posix there is no access list").mend("leave -acl out"));
-    }
-    let list = first_list(office, volume, given)?;
+    let list = first_list(office, volume.server, Some(model), given)?;
     if of(office, volume)? == model {
         if !given.is_empty() {
             return Err(Failure::new(what, "access lists decide already, and the root has one")
@@ -79,29 +76,50 @@ pub fn set_model(office: &Office, volume: &There, model: Model, given: &[String]
     if office.common.dry_run {
         return tell(office, &what, volume, model, &list);
     }
-    let list = (model == Model::Acl).then(|| {
-        let mut all = Acl::new();
-        let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
-        debug_assert!(fits, "what a command line holds");
-        all.encode().into()
-    });
-    office.ask_files(&what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None })?;
+    decide_by(office, &what, volume, (model == Model::Acl).then_some(&list[..]))?;
     if office.common.json {
         crate::show::json(&json!({ "id": volume.id.0, "name": text(&volume.name), "access": model.word() }));
     }
     Ok(())
 }
 
+/// The root has this list from now on, or none.
+///
+/// # Errors
+/// The server's refusal.
+pub fn decide_by(office: &Office, what: &str, volume: &There, list: Option<&[First]>) -> Result<(), Failure> {
+    let list = list.map(|list| {
+        let mut all = Acl::new();
+        let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
+        debug_assert!(fits, "what a command line holds");
+        all.encode().into()
+    });
+    office.ask_files(what, volume.server, Call::SetAcl { fid: Fid::root(volume.id), list, instead_of: None }).map(drop)
+}
+
 /// Somebody in the root's first list.
-struct First {
+pub struct First {
     name: String,
     who: PrincipalId,
     rights: Rights,
 }
 
 /// Administrators with everything, and who is given something, NAME RIGHTS each.
-fn first_list(office: &Office, volume: &There, given: &[String]) -> Result<Vec<First>, Failure> {
+///
+/// # Errors
+/// A list without access lists; names and rights that are none; the server's refusal.
+pub fn first_list(
+    office: &Office,
+    server: ServerId,
+    model: Option<Model>,
+    given: &[String],
+) -> Result<Vec<First>, Failure> {
     let what = "reading the first access list";
+    if model != Some(Model::Acl) && !given.is_empty() {
+        return Err(
+            Failure::new(what, "where mode bits decide there is none").mend("leave -acl out, or say -model acl")
+        );
+    }
     let odd =
         || Failure::new(what, "it is names, each with its rights").mend("'rialto vos setfields --help' has examples");
     let administrators = "system:administrators".to_owned();
@@ -110,7 +128,7 @@ fn first_list(office: &Office, volume: &There, given: &[String]) -> Result<Vec<F
         let [name, rights] = pair else { return Err(odd()) };
         let rights: Rights =
             rights.parse().map_err(|error| Failure::new(format!("reading the rights of {name}"), error))?;
-        let who = number_of(office, volume, name)?;
+        let who = number_of(office, server, name)?;
         list.retain(|entry| entry.who != who);
         if rights != Rights::NONE {
             list.push(First { name: name.clone(), who, rights });
@@ -119,14 +137,14 @@ fn first_list(office: &Office, volume: &There, given: &[String]) -> Result<Vec<F
     Ok(list)
 }
 
-fn number_of(office: &Office, volume: &There, name: &str) -> Result<PrincipalId, Failure> {
+fn number_of(office: &Office, server: ServerId, name: &str) -> Result<PrincipalId, Failure> {
     if let Some(number) = principals::fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
         return Ok(number);
     }
     let what = format!("looking for {name}");
     let numbers = PtsCall::Numbers { names: vec![name.to_owned()] };
     let call = Call::Pts { on_behalf: None, call: Box::new(numbers) };
-    let found = match office.ask_files(&what, volume.server, call)? {
+    let found = match office.ask_files(&what, server, call)? {
         Answer::Names { names, .. } => names.first().map(|(id, _)| *id).filter(|id| *id != PrincipalId::NONE),
         _ => return Err(Failure::new(what, "the server answered something else")),
     };

@@ -41,7 +41,17 @@ pub fn volume_json(office: &Office, volume: &There) -> Value {
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,
+        "encrypted": volume.encrypted.is_some(), "key": volume.encrypted.filter(|number| *number > 0),
     })
+}
+
+/// How it lies on the disk, for people.
+pub fn at_rest(volume: &VolumeInfo) -> String {
+    match volume.encrypted {
+        None => "not encrypted".to_owned(),
+        Some(0) => "encrypted".to_owned(),
+        Some(number) => format!("encrypted, with key {number} of its server"),
+    }
 }
 
 /// Writes to the standard output, which may be a million lines; who reads may leave.

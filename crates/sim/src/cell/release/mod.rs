@@ -128,6 +128,7 @@ impl Run<'_> {
             quota_bytes: 0,
             quota_files: 0,
             owner: (0, 0),
+            encrypt: None,
         };
         self.call(&Call::Volume(create))?;
         let mut files = Vec::new();
