@@ -24,8 +24,8 @@ fall_back() {
     echo "fuzz: the fuzz targets did NOT run: $1" >&2
     echo "fuzz: running their checks as property tests instead" >&2
     cd ..
-    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p mount -p rialto -p store -p venus --lib -- \
-        fuzzing mutated_vectors session_machines random_bytes
+    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard -p mount -p rialto -p store -p venus --lib -- \
+        fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
 }
 command -v rustup > /dev/null || fall_back "there is no rustup to get a nightly toolchain with"
 rustup toolchain list 2> /dev/null | grep -q '^nightly' || fall_back "no nightly toolchain (rustup toolchain install nightly)"
@@ -58,6 +58,13 @@ golden frames header
 golden hellos hello
 printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' | plant store_names format
 printf '2a.1.f' | plant store_names body
+printf 'joe:friends' | plant names group
+printf '10.1.0.0/16' | plant names network
+printf 'home.*\nhome.alice.backup' | plant names pattern
+printf 'rlidwkaAH' | plant names rights
+printf '\0\026\003\001\0\004\001\0\0\0' | plant tls noise
+printf '\001\012\0\125\0' | plant tls hello
+printf '\002some content' | plant tls records
 printf 'RIALTOC2\11\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | plant disk_cache empty-map
 printf '7.2a.3' | plant disk_cache name
 printf 'name = "some.cell"\nlisten = "127.0.0.1:7620"\npartition = "vicep"\nsocket = "server.sock"\n' | plant cell configuration

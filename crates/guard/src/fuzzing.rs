@@ -1,6 +1,9 @@
 //! What the fuzz targets check, so that plain tests run it too (feature `fuzzing`).
 
-use crate::{Acl, Token};
+use types::limits::PRINCIPAL_NAME_BYTES_MAX;
+
+use crate::rules::{base_name, pattern_has};
+use crate::{Acl, Network, Rights, Token, check_group_name, check_user_name};
 
 /// Bytes that are taken as a list are the one form of it, and text that is reads as it is shown.
 pub fn acl(bytes: &[u8]) {
@@ -21,5 +24,73 @@ pub fn token(bytes: &[u8]) {
     if let Ok((token, signature)) = Token::parse(bytes) {
         let again = token.with_signature(&signature);
         assert_eq!(again, bytes);
+    }
+}
+
+/// What people call users, groups, machines, rights and volumes: what is taken has one meaning, and cannot be taken for anything else. A line each: a name, a
+/// network or rights; of two lines one is a pattern, and the other the name of a volume.
+pub fn names(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut lines = text.split('\n');
+    let (name, other) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    name_of_somebody(name);
+    if let Ok(network) = name.parse::<Network>() {
+        assert_eq!(network.to_string().parse(), Ok(network));
+        assert!(network.has(network.address()));
+        assert!(Network::around(network.address()).any(|around| around == network));
+    }
+    if let Ok(rights) = name.parse::<Rights>() {
+        assert_eq!(rights.to_string().parse(), Ok(rights));
+    }
+    pattern(name, other);
+}
+
+fn name_of_somebody(name: &str) {
+    let (user, group) = (check_user_name(name).is_ok(), check_group_name(name).is_ok());
+    if user || group {
+        // Wherever a name may stand a number may, and lists have a line for each.
+        assert!(name.parse::<i32>().is_err() && (1..=PRINCIPAL_NAME_BYTES_MAX).contains(&name.len()));
+        assert!(!name.contains(|letter: char| letter.is_control() || letter.is_whitespace()));
+        assert!(name.matches(':').count() <= usize::from(!user));
+    }
+    if user {
+        let mut owned = format!("{name}:friends");
+        assert_eq!(check_group_name(&owned).is_ok(), owned.len() <= PRINCIPAL_NAME_BYTES_MAX, "users own groups");
+        owned.push_str(":x");
+        assert!(check_group_name(&owned).is_err());
+    }
+}
+
+/// Who administers a volume administers its copies, and nobody whom the pattern does not name.
+fn pattern(pattern: &str, volume: &str) {
+    let base = base_name(volume);
+    assert!(volume.starts_with(base));
+    let has = pattern_has(pattern, volume);
+    if pattern.ends_with('*') {
+        assert_eq!(has, base.starts_with(&pattern[..pattern.len() - 1]));
+    } else {
+        assert_eq!(has, pattern == base || pattern == volume);
+    }
+    if has && base == volume && !base.is_empty() {
+        for copy in [".backup", ".readonly", ".snapshot.x"] {
+            assert!(pattern_has(pattern, &format!("{volume}{copy}")), "{pattern:?} has {volume:?} and not its {copy}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn random_bytes_are_no_names_or_good_ones(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            super::names(&bytes);
+        }
+
+        #[test]
+        fn random_text_is_no_name_or_a_good_one(text in "[-a-z0-9:@*./ ]{0,70}(\n[a-z.*]{0,12}(.backup|.readonly|.snapshot.[a-z]{0,2}){0,2})?") {
+            super::names(text.as_bytes());
+        }
     }
 }

@@ -8,6 +8,8 @@
 //! No session tickets, no early data, no earlier version: a reconnect is a full handshake.
 
 mod config;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handshake;
 mod records;
 #[cfg(test)]

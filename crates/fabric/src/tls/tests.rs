@@ -2,59 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-
+use super::fuzzing::{Authority, shake as shake_with};
 use super::*;
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn certificate(&self) -> CertificateDer<'static> {
-        self.0.der().clone()
-    }
-
-    fn identity(&self, name: &str) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Identity { chain: vec![certificate.der().clone(), self.certificate()], key }
-    }
-}
-
-/// Hands all records over until both sides are done.
 fn shake(client: &ClientTls, server: &ServerTls) -> Result<(Secured, Secured), TlsError> {
-    let (mut client, mut server) = (Handshake::client(client, "192.0.2.1")?, Handshake::server(server)?);
-    let mut bytes = Vec::new();
-    let mut done = [client.step(&[], &mut bytes)?, false];
-    let mut to_server = true;
-    while !bytes.is_empty() {
-        let mut answer = Vec::new();
-        let mut rest = &bytes[..];
-        while let Some(whole) = record_bytes(rest)? {
-            let (record, behind) = rest.split_at(whole);
-            rest = behind;
-            let side = if to_server { &mut server } else { &mut client };
-            done[usize::from(to_server)] = side.step(record, &mut answer)?;
-        }
-        bytes = answer;
-        to_server = !to_server;
-    }
-    assert_eq!(done, [true, true]);
-    Ok((client.finish()?, server.finish()?))
+    shake_with(client, server, |_| {})
 }
 
 fn pair(authority: &Authority) -> (Secured, Secured) {
-    let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
-    let client = ClientTls::new(Trust::Authorities(vec![authority.certificate()]), None).unwrap();
+    let (client, server) = authority.sides();
     shake(&client, &server).unwrap()
 }
 
