@@ -21,7 +21,7 @@ use crate::forerunner::{Forerunner, Root};
 use crate::init::{Agreement, Wishes, negotiate};
 use crate::listings::Listings;
 use crate::locks::Locks;
-use crate::mounting::{self, MountError, Target};
+use crate::mounting::{self, MountError, Target, may_allow_others};
 use crate::nodes::{Nodes, Slot};
 use crate::notify::Notifier;
 use crate::request::{Operation, Request};
@@ -70,14 +70,14 @@ pub enum Transport {
 }
 
 impl MountConfig {
-    /// With as many threads as this machine's cores want, and open to others if root mounts it.
+    /// With as many threads as this machine's cores want, and open to others if root mounts it, or who administers this machine lets users do that.
     pub fn new(mountpoint: impl Into<PathBuf>, volume: Name, source: impl Into<String>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         MountConfig {
             mountpoint: mountpoint.into(),
             volume,
             source: source.into(),
-            allow_other: rustix::process::geteuid().is_root(),
+            allow_other: may_allow_others(),
             workers: WorkersConfig::for_cores(cores),
             transport: Transport::default(),
             forerunner: None,

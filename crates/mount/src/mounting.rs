@@ -24,6 +24,8 @@ use crate::channel::Device;
 
 /// What `mount` and `df` show as the file system's type, after the kernel's `fuse.`.
 const SUBTYPE: &str = "rialto";
+/// What whoever administers this machine lets users do with `fusermount3`.
+const CONFIGURATION: &str = "/etc/fuse.conf";
 /// A FUSE handle: the node's number in two words, and its generation. Source: the kernel's `FILEID_INO64_GEN`.
 pub(crate) const HANDLE_KIND: i32 = 0x81;
 /// Kibibytes that the kernel reads ahead: a whole request. Its own 128 make four requests of each MiB.
@@ -83,6 +85,16 @@ pub struct Target {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whether a mount of ours may be open to others: root's, or where `/etc/fuse.conf` says `user_allow_other`.
+pub fn may_allow_others() -> bool {
+    is_root() || std::fs::read_to_string(CONFIGURATION).is_ok_and(|text| lets_users(&text))
+}
+
+/// As `fusermount3` reads it: a line for each word, `#` begins a comment.
+fn lets_users(text: &str) -> bool {
+    text.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
 
 /// Mounts, and returns the descriptor that the requests come from.
@@ -304,5 +316,18 @@ pub fn raise_read_ahead(path: &Path) {
     let knob = format!("/sys/class/bdi/{}:{}/read_ahead_kb", known.stx_dev_major, known.stx_dev_minor);
     if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
         tracing::debug!(%error, knob, "read-ahead stays as it is");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_let_in_by_a_line_that_says_so() {
+        assert!(lets_users("# comment\nmount_max = 1000\n  user_allow_other   # for all\n"));
+        for text in ["", "#user_allow_other\n", "user_allow_others\n", "mount_max = 9 user_allow_other\n"] {
+            assert!(!lets_users(text), "{text:?}");
+        }
     }
 }

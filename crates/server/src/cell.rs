@@ -64,7 +64,12 @@ impl Joining {
         let db = match &place {
             CellPlace::Here(_) => None,
             CellPlace::At(endpoint) => {
-                Some(Arc::new(RemoteCell::at(endpoint.clone(), config.options.clone())) as Arc<dyn CellDb>)
+                let cell = RemoteCell::at(endpoint.clone(), config.options.clone());
+                let cell = match &config.rules {
+                    Some(file) => cell.keeping_rules_in(file.clone()),
+                    None => cell,
+                };
+                Some(Arc::new(cell) as Arc<dyn CellDb>)
             }
         };
         if let Some(db) = &db {

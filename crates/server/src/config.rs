@@ -43,6 +43,8 @@ pub struct ServerConfig {
     pub trusted: Vec<Network>,
     /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
     pub audit: Option<PathBuf>,
+    /// Where it keeps the cell's fences, and who administers what, for a start while the server of the cell's database is away; `None`: nowhere.
+    pub rules: Option<PathBuf>,
     /// What the cell is called, for people.
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
@@ -93,6 +95,7 @@ impl ServerConfig {
             kerberos: None,
             trusted: Vec::new(),
             audit: None,
+            rules: None,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

@@ -3,6 +3,7 @@
 //! The session begins with the first call, so that servers start in any order. Whoever asks waits no longer than [`CALL_WITHIN`]; while that server cannot be
 //! reached nobody waits for it but one at a time, now and then.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,12 @@ impl RemoteCell {
             ruled: Ruled::default(),
             caller: Caller::ROOT,
         }
+    }
+
+    /// Keeps the cell's rules in this file, and begins with those that are there.
+    pub fn keeping_rules_in(mut self, file: PathBuf) -> Self {
+        self.ruled.keep_in(file);
+        self
     }
 
     /// Asks as this one, and not as the superuser.

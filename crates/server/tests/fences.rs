@@ -233,3 +233,35 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
     let again = connect(first.unix());
     numbers.into_iter().for_each(|number| unfence(&again, number));
 }
+
+#[test]
+fn who_was_kept_out_is_kept_out_by_a_server_that_is_started_without_the_database() {
+    let (mut first, mut second) = two();
+    second.crash();
+    second.config.rules = Some(second.path("rules"));
+    second.start();
+    let file = open_file(&connect(second.unix()), "f");
+    let (number, missing) = fence(&connect(first.unix()), Whom::Hosts { address: [127, 0, 0, 1].into(), prefix: 32 });
+    assert_eq!(missing, 0);
+    let writes = |second: &Cell| fault(write_as(&connect(second.tcp()), &uid(4711), file, 1));
+    assert_eq!(writes(&second), Some(Fault::Fenced));
+    second.crash();
+    first.crash();
+    second.start();
+    assert_eq!(writes(&second), Some(Fault::Fenced));
+    // What the file is good for.
+    let kept = second.config.rules.take();
+    second.crash();
+    second.start();
+    assert_eq!(writes(&second), None);
+    second.crash();
+    second.config.rules = kept;
+    second.start();
+    first.start();
+    unfence(&connect(first.unix()), number);
+    wait_for("the end of the fence", || writes(&second).is_none());
+    second.crash();
+    first.crash();
+    second.start();
+    assert_eq!(writes(&second), None, "that it ended is kept too");
+}

@@ -118,6 +118,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.cell_name = Some(cell.config.name.clone());
     config.trusted = cell.config.trusted.clone();
     config.audit = Some(cell.dir().join("audit"));
+    config.rules = Some(cell.dir().join("rules"));
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper);
