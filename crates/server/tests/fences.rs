@@ -184,6 +184,8 @@ fn a_server_that_does_not_confirm_is_named_and_the_fence_stands() {
     assert_eq!(fault(write_as(&here, &uid(4711), file, 1)), Some(Fault::Fenced));
     second.start();
     let there = connect(second.unix());
+    // Of one that only the fenced user had used by then the fence would be the end.
+    root(&there);
     wait_for("the fence at the server that came back", || {
         fault(write_as(&there, &uid(4711), elsewhere, 1)) == Some(Fault::Fenced)
     });
