@@ -7,7 +7,7 @@
     secrets.py search LIST PATH...             names every file below the paths that has one of them in any form; ends with 1 if there is one
     secrets.py holds LIST NAME PID             ends with 0 if that process has that secret in memory
 
-Forms: as it is, hexadecimal in small and capital letters, Base64 at each of the three places that it may begin at, and as Rust shows bytes in lists and in strings.
+Forms: as it is, from behind, hexadecimal in small and capital letters, Base64 at each of the three places that it may begin at, and as Rust shows bytes in lists and in strings.
 """
 
 import base64
@@ -20,6 +20,7 @@ import sys
 
 def forms(secret):
     yield "bytes", secret
+    yield "reversed", secret[::-1]  # as libraries keep large numbers
     yield "hex", secret.hex().encode()
     yield "HEX", secret.hex().upper().encode()
     for lead in range(3):

@@ -48,11 +48,41 @@ check "that is all of them" [ "$(cut -d' ' -f1 "$list" | paste -sd' ')" = "token
 check "newer keys" eval 'keeps "$RIALTO" keys rotate at-rest --dir "$cell" && keeps "$RIALTO" keys rotate tokens --dir "$cell" && keeps "$RIALTO" keys rotate certificate --dir "$cell"'
 keeps "$RIALTO" keys list --dir "$cell"
 sleep 11
+# Those too; the older ones are listed already.
+check "are listed" eval 'secrets keys "$cell" | sed "s/^/new-/" >> "$list"'
 check "a fence in the middle" eval 'keeps "$RIALTO" fence add --token "${numbers%%[[:space:]]*}" --dir "$cell"; keeps joe cat "$far/joe/file"; true'
 for verb in "status --json" "status" "audit show --json" "fence list --json" "vos examine root.cell --json" "pts examine joe --json" "doctor"; do
     # shellcheck disable=SC2086 # words
     keeps "$RIALTO" $verb --dir "$cell"
 done
+# What dies leaves no core file, whoever would let it; one that is let does, and there its keys are (the control).
+dies() { # dies DIR COMMAND...: there are core files afterwards
+    local dir=$1; shift
+    mkdir -p "$dir"
+    (
+        cd "$dir" && ulimit -c unlimited || exit
+        "$@" "$RIALTO" server --dir "$third" > /dev/null 2>> "$said/all" &
+        for _ in $(seq 300); do [ -S "$third/server.sock" ] && break; sleep 0.1; done
+        sleep 0.5
+        kill -ABRT $!
+        wait $!
+        rm -f "$third/server.sock"
+    )
+    [ -n "$(ls "$dir")" ]
+}
+third=$base/third
+if [ "$(cat /proc/sys/kernel/core_pattern)" = core ]; then
+    check "a third cell" keeps "$RIALTO" up --dir "$third" --no-mount --cell third.test --listen 127.0.0.1:0 --encrypt
+    check "stops" keeps "$RIALTO" down --dir "$third"
+    check "its server, let, leaves a core file" dies "$WORK/secrets.core" env RIALTO_CORE=1
+    secrets keys "$third" | sed "s/^/third-/" >> "$list"
+    grep third-server "$list" > "$WORK/secrets.third"
+    check "with its key in it" says "third-server.key (reversed)" 1 secrets search "$WORK/secrets.third" "$WORK/secrets.core"
+    rm -rf "$WORK/secrets.core"
+    check "as it is it leaves none" refused dies "$base/core" env
+else
+    note "not run: core files: kernel.core_pattern is not 'core'"
+fi
 check "a server that dies" kill -9 "$(head -n 1 "$cell/server.pid")"
 check "and comes back" keeps "$RIALTO" server --daemon --dir "$cell"
 keeps joe ls "$far/joe"
@@ -68,9 +98,10 @@ check "is found, each one" [ "$(found | sed -n 's/:.*//p' | sort -u | wc -l)" = 
 rm -rf "$base/planted"
 check "the mount's memory has what was taken out of it" secrets holds "$list" client-key "$mount"
 # Everything that was written anywhere, but for the keys themselves and the list.
-mv "$cell/keys" "$WORK/secrets.keys" && mv "$list" "$WORK/secrets.list"
+mkdir "$WORK/secrets.keys" && mv "$cell/keys" "$WORK/secrets.keys/cell" && { [ ! -e "$third/keys" ] || mv "$third/keys" "$WORK/secrets.keys/third"; }
+mv "$list" "$WORK/secrets.list"
 nowhere() { secrets search "$WORK/secrets.list" "$base"; }
 check "logs are there to be searched, with all that is told" grep -q DEBUG "$cell/logs/server.log"
 check "no secret is anywhere else" nowhere
-mv "$WORK/secrets.keys" "$cell/keys"
+mv "$WORK/secrets.keys/cell" "$cell/keys"
 finish

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dafs::showing::{Line, Shown, Wallet};
 use guard::{Public, Signer, Token};
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{Caller, Level, Timestamp};
+use types::{Caller, Level, Secret, Timestamp};
 
 use crate::Ids;
 
@@ -65,16 +65,16 @@ const COMING_MAX: usize = 4096;
 impl Tokens {
     /// The user has this token from now on, which is bound to the key `client`. False: those bytes are none.
     #[must_use]
-    pub fn put(&self, uid: u32, bytes: Bytes, client: Arc<Signer>) -> bool {
+    pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
         let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
-        self.insert(uid, bytes, client, source)
+        self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, source)
     }
 
     /// The same, of a token that a ticket from `source` made; `reply` is for the user's program.
     #[must_use]
-    pub fn put_from(&self, source: TicketSource, bytes: Bytes, client: Arc<Signer>, reply: Bytes) -> bool {
+    pub fn put_from(&self, source: TicketSource, bytes: &Secret, client: Arc<Signer>, reply: Bytes) -> bool {
         let uid = source.uid;
-        let good = self.insert(uid, bytes, client, Some(source));
+        let good = self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, Some(source));
         if good && let Some(kept) = self.kept.write().get_mut(&uid) {
             kept.reply = Some(reply);
         }
@@ -255,7 +255,7 @@ mod tests {
         let tokens = Tokens::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let put = |uid, principal| {
-            assert!(tokens.put(uid, token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
+            assert!(tokens.put(uid, &token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
         };
         let ids = |uid, gid| Some(Ids { uid, gid, groups: [5].into() });
         let nobody = Some(Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() });
@@ -280,7 +280,7 @@ mod tests {
         let client = Arc::new(Signer::new(&[1; 32]));
         let due = |issued: i64, expires: i64, renewable: i64| {
             let token = Token { issued, expires, renewable, ..token_of(1, &client) };
-            assert!(tokens.put(7, token.sign(&client).into(), Arc::clone(&client)));
+            assert!(tokens.put(7, &token.sign(&client).into(), Arc::clone(&client)));
             tokens.to_renew(Timestamp::new(1_000_000, 0)).len() == 1
         };
         let (now, day, week) = (1_000_000, 86_400, 604_800);

@@ -105,7 +105,7 @@ impl Task<'_> {
         };
         let Answer::Token(token) = self.shown(call)? else { return Err(Refusal(Errno::PROTO)) };
         volumes.send_written(&self.request())?;
-        if !tokens.put(self.request().caller.uid, token, signer) {
+        if !tokens.put(self.request().caller.uid, &token, signer) {
             return Err(Refusal(Errno::PROTO));
         }
         // Without an answer the user is nobody to mode bits, which the server judges anyway.
@@ -144,14 +144,14 @@ impl Task<'_> {
         }
         let caller = self.request().caller.clone();
         let signer = tokens.expected(caller.uid).ok_or(Errno::STALE)?;
-        let call = AuthCall::Kerberos { request, client: signer.public() };
+        let call = AuthCall::Kerberos { request: request.into(), client: signer.public() };
         let Answer::Ticket { token, reply } = self.shown(call)? else {
             return Err(Refusal(Errno::PROTO));
         };
         let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
         volumes.send_written(&self.request())?;
         let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service };
-        if !tokens.put_from(source, token, signer, reply) {
+        if !tokens.put_from(source, &token, signer, reply) {
             return Err(Refusal(Errno::PROTO));
         }
         // Without an answer the user is nobody to mode bits, which the server judges anyway.
@@ -173,9 +173,9 @@ pub fn renew_tokens(volumes: &Volumes, venus: &Venus, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
         let caller = Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED };
-        let call = AuthCall::Renew { token: token.to_vec() };
+        let call = AuthCall::Renew { token: token.to_vec().into() };
         match venus.auth(&Request::of(&caller), call) {
-            Ok(Answer::Token(newer)) if tokens.put(uid, newer.clone(), signer) => tracing::info!(uid, "token renewed"),
+            Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => tracing::info!(uid, "token renewed"),
             Ok(_) => tracing::warn!(uid, "the answer to a renewal is no token"),
             Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo,
-    Principal, PrincipalId, Revision, Seen, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
+    Principal, PrincipalId, Revision, Secret, Seen, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
     VolumeGroup, VolumeId, VolumeInfo,
 };
 
@@ -136,9 +136,9 @@ pub enum Answer {
     /// The rule with this number is in force, or is so no more, at every server of the cell but those that did not say so.
     Enforced { number: u64, missing: Vec<ServerId> },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
-    Token(Bytes),
+    Token(Secret),
     /// The same for a Kerberos ticket, with what shows the user's program that it was the cell that took it.
-    Ticket { token: Bytes, reply: Bytes },
+    Ticket { token: Secret, reply: Bytes },
 }
 
 impl Answer {

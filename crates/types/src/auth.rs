@@ -23,6 +23,12 @@ impl Secret {
     }
 }
 
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Secret {
+        Secret::new(bytes)
+    }
+}
+
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.zeroize();
@@ -60,7 +66,7 @@ pub enum AuthCall {
     /// server has no keytab.
     Kerberos {
         /// A GSS-API token, at most [`crate::limits::KERBEROS_BYTES_MAX`] bytes.
-        request: Vec<u8>,
+        request: Secret,
         /// The client's key, to which the request is bound.
         client: [u8; 32],
     },
@@ -72,7 +78,7 @@ pub enum AuthCall {
     /// A newer token in place of the one that the caller shows. Answer: `Token`; `TokenExpired` if it is not to be renewed any more.
     Renew {
         /// That one.
-        token: Vec<u8>,
+        token: Secret,
     },
     /// Another password. Answer: `Done`; `AccessDenied` if the old one is wrong; `Invalid` if the new one cannot be one.
     SetPassword {

@@ -142,9 +142,9 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Mandates { mandates, end } => put_mandates(to, mandates, *end),
         Answer::Enforced { number, missing } => put_enforced(to, *number, missing),
         Answer::Token(token) => {
-            to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
+            to.length16("token bytes", token.reveal().len(), TOKEN_BYTES_MAX).raw(token.reveal());
         }
-        Answer::Ticket { token, reply } => put_ticket(to, token, reply),
+        Answer::Ticket { token, reply } => put_ticket(to, token.reveal(), reply),
         Answer::Report(text) => {
             to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
         }
@@ -295,7 +295,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Enforced => get_enforced(from)?,
         AnswerKind::Token => {
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-            Answer::Token(from.owned(length)?)
+            Answer::Token(from.bytes(length)?.to_vec().into())
         }
         AnswerKind::Ticket => get_ticket(from)?,
         AnswerKind::Report => {

@@ -29,7 +29,7 @@ pub(super) fn put_ticket(to: &mut Writer, token: &[u8], reply: &[u8]) {
 
 pub(super) fn get_ticket(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-    let token = from.owned(length)?;
+    let token = from.bytes(length)?.to_vec().into();
     let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
     Ok(Answer::Ticket { token, reply: from.owned(length)? })
 }
@@ -47,10 +47,11 @@ pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &Auth
             to.raw(client);
         }
         AuthCall::Kerberos { request, client } => {
+            let request = request.reveal();
             to.length16(TICKET, request.len(), KERBEROS_BYTES_MAX).raw(request).raw(client);
         }
         AuthCall::Renew { token } => {
-            to.length16("token bytes", token.len(), TOKEN_BYTES_MAX).raw(token);
+            to.length16("token bytes", token.reveal().len(), TOKEN_BYTES_MAX).raw(token.reveal());
         }
         AuthCall::SetPassword { name, old, new } => {
             put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX).bool(old.is_some());
@@ -73,11 +74,11 @@ pub(super) fn get_auth_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
         Procedure::AuthAttest => AuthCall::Attest { client: from.array()? },
         Procedure::AuthKerberos => {
             let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
-            AuthCall::Kerberos { request: from.bytes(length)?.to_vec(), client: from.array()? }
+            AuthCall::Kerberos { request: from.bytes(length)?.to_vec().into(), client: from.array()? }
         }
         Procedure::AuthRenew => {
             let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-            AuthCall::Renew { token: from.bytes(length)?.to_vec() }
+            AuthCall::Renew { token: from.bytes(length)?.to_vec().into() }
         }
         Procedure::AuthSetPassword => {
             let name = get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)?;

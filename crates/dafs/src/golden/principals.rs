@@ -70,8 +70,8 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
             AuthCall::Password { name: "joe".into(), password: secret("open sesame"), client: [7; 32] },
         ),
         auth("auth-attest", None, AuthCall::Attest { client: [7; 32] }),
-        auth("auth-kerberos", None, AuthCall::Kerberos { request: vec![0x60, 1, 2], client: [7; 32] }),
-        auth("auth-renew", None, AuthCall::Renew { token: vec![1, 2, 3] }),
+        auth("auth-kerberos", None, AuthCall::Kerberos { request: vec![0x60, 1, 2].into(), client: [7; 32] }),
+        auth("auth-renew", None, AuthCall::Renew { token: vec![1, 2, 3].into() }),
         auth(
             "auth-set-password",
             None,
@@ -88,14 +88,8 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
 pub(super) fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("principals", Answer::Principals { principals: vec![(staff(), 7)], end: true }),
-        ("token", Answer::Token(bytes::Bytes::from_static(b"a token"))),
-        (
-            "ticket",
-            Answer::Ticket {
-                token: bytes::Bytes::from_static(b"a token"),
-                reply: bytes::Bytes::from_static(b"a reply"),
-            },
-        ),
+        ("token", Answer::Token(b"a token".to_vec().into())),
+        ("ticket", Answer::Ticket { token: b"a token".to_vec().into(), reply: bytes::Bytes::from_static(b"a reply") }),
         ("names", Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true }),
         ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
         (

@@ -116,8 +116,8 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
         }),
         any::<[u8; 32]>().prop_map(|client| AuthCall::Attest { client }),
         (vec(any::<u8>(), 0..200), any::<[u8; 32]>())
-            .prop_map(|(request, client)| AuthCall::Kerberos { request, client }),
-        vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token }),
+            .prop_map(|(request, client)| AuthCall::Kerberos { request: request.into(), client }),
+        vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token: token.into() }),
         (text(), of(secret()), secret()).prop_map(|(name, old, new)| AuthCall::SetPassword { name, old, new }),
     ];
     let behalf = (somebody(), any::<u32>())

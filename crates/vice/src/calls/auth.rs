@@ -42,8 +42,8 @@ impl Vice {
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
                 desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, Level::Attested, *client)?
             }
-            AuthCall::Kerberos { request, client } => desk.with_ticket(ask, db, request, *client)?,
-            AuthCall::Renew { token } => desk.renewed(ask, token)?,
+            AuthCall::Kerberos { request, client } => desk.with_ticket(ask, db, request.reveal(), *client)?,
+            AuthCall::Renew { token } => desk.renewed(ask, token.reveal())?,
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
                     Some(behalf) => Some(behalf),
