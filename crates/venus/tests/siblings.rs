@@ -54,8 +54,12 @@ fn files_that_are_read_in_their_order_are_fetched_in_chains() {
         }
         let calls = client.wire.take();
         let (ahead, alone) = (calls.get("ReadAhead").copied().unwrap_or(0), calls.get("Read").copied().unwrap_or(0));
-        assert_eq!(ahead + alone, COUNT, "each once: {calls:?}");
-        assert!(alone <= if listed { 2 } else { 16 }, "{calls:?}");
+        // While the listing comes, the file that is just being opened may be asked for beside its reader.
+        let twice = usize::from(!listed);
+        assert!((COUNT..=COUNT + twice).contains(&(ahead + alone)), "each once: {calls:?}");
+        // Two steps say in which order it goes on. Names are listed in an order of their own, another one in each volume: the first two files may lie
+        // side by side there as well, and then the next one tells.
+        assert!(alone <= if listed { 4 } else { 16 }, "{calls:?}");
     }
 }
 
