@@ -117,7 +117,13 @@ impl Node {
     fn enter(&mut self, status: Status, promised: bool) {
         match &self.status {
             Some(old) if old.status_version > status.status_version => {}
-            Some(old) if old.status_version == status.status_version => self.valid |= promised,
+            Some(old) if old.status_version == status.status_version => {
+                if !self.valid {
+                    // Whether lists decide is no part of the version.
+                    self.status = Some(status);
+                }
+                self.valid |= promised;
+            }
             _ => {
                 // A change of ours: anybody else's would have ended the promise.
                 if !(self.valid && promised) {

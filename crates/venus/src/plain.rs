@@ -154,8 +154,9 @@ impl Plains {
         plain.touched = touched;
         match plain.status_version.cmp(&status.status_version) {
             std::cmp::Ordering::Greater => {}
-            std::cmp::Ordering::Equal => plain.valid |= promised,
-            std::cmp::Ordering::Less => plain.renew(newer, promised),
+            std::cmp::Ordering::Equal if plain.valid => {}
+            // Whether lists decide is no part of the version.
+            std::cmp::Ordering::Equal | std::cmp::Ordering::Less => plain.renew(newer, promised),
         }
         Some((plain.status(), plain.valid))
     }

@@ -402,6 +402,21 @@ mod tests {
     }
 
     #[test]
+    fn who_decides_is_known_anew_after_a_break_though_the_version_is_the_same() {
+        let mut tables = tables(1 << 20);
+        for vnode in [1, 2] {
+            let by_list = Status { by_list: true, ..status(vnode, 5) };
+            let asked_before = tables.holder.begin();
+            tables.put(asked_before, status(vnode, 5));
+            tables.on_break(&[broken(by_list.fid, BreakReason::Data)]);
+            let snapshot = tables.holder.begin();
+            assert_eq!(tables.put(snapshot, by_list), (by_list, true));
+            assert_eq!(tables.put(asked_before, status(vnode, 5)).0, by_list, "an answer from before the break");
+            assert_eq!(tables.status(by_list.fid), Some((by_list, true)));
+        }
+    }
+
+    #[test]
     fn a_refusal_beside_a_change_of_ours_is_not_remembered() {
         let mut tables = tables(1 << 20);
         let dir = Fid::new(1, 1, 1);
