@@ -137,6 +137,34 @@ check "where mode bits decide there are none" says "vos setfields" 1 fs listacl 
 check "who may administer a file, and neither read nor write it" fs setacl "$home/shelf/none" system:anyuser a -clear
 check "does so" as 4001 "$RIALTO" fs setacl "$home/shelf/none" anonymous r
 check "and sees it" says "anonymous r" 0 as 4001 "$RIALTO" fs listacl "$home/shelf/none"
+# Lists that end and begin under a mount.
+mkdir "$home/both" "$home/closed" && fs setacl "$home/closed" system:anyuser none && echo text > "$home/both/file" && chmod 755 "$home/both" && chmod 644 "$home/both/file"
+check "what nobody was let into" says "Permission denied" 1 as 4001 cat "$home/both/file"
+check "mode bits decide" vos setfields real.acl -model posix
+chmod 755 "$home"
+check "at once" lines text as 4001 cat "$home/both/file"
+check "and nobody writes it" says "Permission denied" 2 as 4001 sh -c "echo more >> '$home/both/file'"
+check "lists decide again" vos setfields real.acl -model acl -acl system:anyuser l
+check "at once" says "Permission denied" 1 as 4001 cat "$home/both/file"
+check "rights are given in the mount that mode bits ruled a moment ago" fs setacl "$home/both" system:anyuser rlidwk
+check "and had at once" lines text as 4001 cat "$home/both/file"
+check "to make files too" as 4001 sh -c "echo new > '$home/both/new' && rm '$home/both/new'"
+check "access(2) says the same" as 4001 sh -c "test -w '$home/both' && test -r '$home/both/file' && ! test -r '$home/closed'"
+# What the kernel asks of the mount for who owns nothing, once it has seen all.
+tracing=/sys/kernel/tracing/events/fuse/fuse_request_send/enable
+if [ -e "$tracing" ]; then
+    look() { as 4001 sh -c 'for _ in 1 2 3 4 5 6 7 8 9 10; do stat -c %n "$1" && test -r "$1"; done' sh "$home/both/file"; }
+    asked() {
+        look > /dev/null
+        echo > /sys/kernel/tracing/trace && echo 1 > "$tracing"
+        look > /dev/null
+        echo 0 > "$tracing"
+        ! grep "connection $(stat -c %d "$home") " /sys/kernel/tracing/trace
+    }
+    check "a walk from the root asks nothing" asked
+else
+    note "not run: counting requests needs the kernel's tracepoints (mount -t tracefs none /sys/kernel/tracing)"
+fi
 check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 check "mode bits decide again" vos setfields real.acl -model posix
 check "then the first list is another" vos setfields real.acl -model acl -acl system:anyuser read

@@ -4,6 +4,7 @@ use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
 use crate::edges::PORCH_NODE;
+use crate::nodes;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
 const FOREVER_SECS: u64 = i32::MAX as u64;
@@ -72,7 +73,7 @@ pub const fn permissions(mode: u32) -> u16 {
 /// A status as `GETATTR` and the like return it. `number`: the kernel's for the file, here and below.
 fn attr(number: u64, status: &Status) -> abi::Attr {
     abi::Attr {
-        ino: number,
+        ino: nodes::ino(number),
         size: status.size,
         blocks: status.used.div_ceil(SECTOR_BYTES),
         atime: status.accessed.secs as u64,

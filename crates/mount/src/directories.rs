@@ -14,7 +14,7 @@ use crate::abi::{self, flag};
 use crate::attributes;
 use crate::dispatch::{Refusal, Task};
 use crate::listings;
-use crate::nodes::Nodes;
+use crate::nodes::{self, Nodes};
 use crate::sysname;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
@@ -48,7 +48,7 @@ impl Block {
             self.bytes.extend_from_slice(of.as_bytes());
         }
         self.last = self.bytes.len();
-        let dirent = abi::Dirent { ino, off, namelen: name.len() as u32, kind };
+        let dirent = abi::Dirent { ino: nodes::ino(ino), off, namelen: name.len() as u32, kind };
         self.bytes.extend_from_slice(dirent.as_bytes());
         self.bytes.extend_from_slice(name);
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);

@@ -8,7 +8,7 @@ use crate::abi::{self, init};
 /// - `WRITEBACK_CACHE`: writing behind is venus's, which knows when others must see the data;
 /// - `AUTO_INVAL_DATA`: breaks tell when pages end, and `mtime` alone would throw away what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
-/// - `POSIX_ACL`: only where access lists decide in the volume ([`negotiate`]);
+/// - `POSIX_ACL`: only where several users share the mount ([`negotiate`]);
 /// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being executed, and
 ///   `open(O_RDONLY | O_TRUNC)` of a running program would empty it; without, truncation is a request of its own;
 /// - `NO_OPEN_SUPPORT`: venus must know what is open when a last name goes.
@@ -73,8 +73,8 @@ impl Agreement {
         self.flags & init::NO_OPENDIR_SUPPORT != 0
     }
 
-    /// Whether the kernel asks who may what (`permits.rs`).
-    pub fn has_acl(&self) -> bool {
+    /// Whether several users share it, and the kernel asks who of them may what (`permits.rs`). Otherwise the kernel keeps others out.
+    pub fn is_shared(&self) -> bool {
         self.flags & init::POSIX_ACL != 0
     }
 
@@ -89,26 +89,27 @@ impl Agreement {
 pub struct Wishes {
     /// To use io_uring.
     pub rings: bool,
-    /// To be asked for POSIX ACLs, because access lists decide in the volume.
-    pub acl: bool,
+    /// Several users share it. Then the kernel is to ask for POSIX ACLs, also while mode bits decide: lists may begin to at any time, and this cannot be agreed upon later.
+    pub shared: bool,
 }
 
 /// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
 ///
 /// # Errors
-/// `EPROTO` if it is too old.
+/// `EPROTO` if it is too old, or lacks what a shared mount needs.
 pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::InitOut, Option<Agreement>), Errno> {
     let mut out = abi::InitOut { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
     if of.major > abi::MAJOR {
         return Ok((out, None));
     }
     let offered = u64::from(of.flags) | u64::from(flags2) << 32;
-    if of.major < abi::MAJOR || of.minor < abi::MINOR_OLDEST || offered & NEEDED != NEEDED {
+    let wish = |wished, flag| if wished { flag } else { 0 };
+    let needed = NEEDED | wish(wishes.shared, init::POSIX_ACL);
+    if of.major < abi::MAJOR || of.minor < abi::MINOR_OLDEST || offered & needed != needed {
         tracing::error!(of.major, of.minor, flags = format!("{offered:#x}"), "kernel's FUSE is too old");
         return Err(Errno::PROTO);
     }
-    let wish = |wished, flag| if wished { flag } else { 0 };
-    let wanted = WANTED | wish(wishes.rings, init::OVER_IO_URING) | wish(wishes.acl, init::POSIX_ACL);
+    let wanted = WANTED | needed | wish(wishes.rings, init::OVER_IO_URING);
     let flags = offered & wanted;
     out.max_readahead = of.max_readahead;
     out.flags = flags as u32;
@@ -128,7 +129,7 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::I
 mod tests {
     use super::*;
 
-    const RINGS: Wishes = Wishes { rings: true, acl: false };
+    const RINGS: Wishes = Wishes { rings: true, shared: false };
 
     #[test]
     fn takes_what_is_wanted_of_what_is_offered() {
@@ -138,8 +139,8 @@ mod tests {
         assert!(!agreed.unwrap().has_rings());
         assert!(negotiate(of, u32::MAX, RINGS).unwrap().1.unwrap().has_rings());
         assert!(!negotiate(of, 0, RINGS).unwrap().1.unwrap().has_rings(), "not offered");
-        let lists = negotiate(of, u32::MAX, Wishes { acl: true, ..RINGS }).unwrap().1.unwrap();
-        assert!(lists.has_acl() && !agreed.unwrap().has_acl());
+        let shared = negotiate(of, u32::MAX, Wishes { shared: true, ..RINGS }).unwrap().1.unwrap();
+        assert!(shared.is_shared() && !agreed.unwrap().is_shared());
         assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
         assert!(agreed.unwrap().has_epochs());
         let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, RINGS).unwrap();
@@ -153,6 +154,10 @@ mod tests {
         assert_eq!(negotiate(abi::InitIn { minor: 32, ..of }, 0, RINGS), Err(Errno::PROTO));
         assert_eq!(negotiate(abi::InitIn { major: 6, ..of }, 0, RINGS), Err(Errno::PROTO));
         assert_eq!(negotiate(abi::InitIn { flags: 0, ..of }, 0, RINGS), Err(Errno::PROTO));
+        let flags = NEEDED as u32;
+        assert!(negotiate(abi::InitIn { flags, ..of }, 0, RINGS).is_ok());
+        let shared = Wishes { shared: true, ..RINGS };
+        assert_eq!(negotiate(abi::InitIn { flags, ..of }, 0, shared), Err(Errno::PROTO), "others would be shown too much");
         let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0, RINGS).unwrap();
         assert_eq!((out.major, agreed), (7, None));
     }

@@ -22,7 +22,7 @@ use crate::init::{Agreement, Wishes, negotiate};
 use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::mounting::{self, MountError, Target, may_allow_others};
-use crate::nodes::{Nodes, Slot};
+use crate::nodes::{Nodes, ROOT_NAME, Slot};
 use crate::notify::Notifier;
 use crate::request::{Operation, Request};
 use crate::rings::{self, Rings};
@@ -180,6 +180,7 @@ impl Mount {
             let (device, attached) = mounting::detached(&Target { path, source, allow_other: true, read_only: false })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
             let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
+            let attached = mount.shown(attached);
             mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
             if let Some(flat) = &mount.dispatch.flat {
                 flat::look_after(flat).map_err(MountError::Threads)?;
@@ -208,10 +209,15 @@ impl Mount {
             allow_other: config.allow_other,
             read_only: read_only && !config.flat,
         };
-        let device = Device::new(mounting::mount(&target)?);
+        let (device, detached) = mounting::begin(&target)?;
         let way = (vec![volume.id()], read_only);
         let below = if config.flat { Below::Shown(way) } else { Below::Mounted(Place::Path(target.path.clone()), way) };
-        match Self::serve(device, root, venus, plan, below) {
+        let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
+            let shown = detached.map(|detached| mount.shown(detached));
+            shown.map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
+            Ok(mount)
+        });
+        match served {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
                 mount.goes_ahead(forerunner.as_ref(), || Root::at(&target.path));
@@ -225,10 +231,27 @@ impl Mount {
                 Ok(mount)
             }
             Err(error) => {
-                let _ = mounting::unmount(&target.path);
+                // Root's ends by itself: it was attached nowhere.
+                if !rustix::process::geteuid().is_root() {
+                    let _ = mounting::unmount(&target.path);
+                }
                 Err(error)
             }
         }
+    }
+
+    /// What is to be attached of a mount that we made: it begins at the root's second number where the kernel asks for ACLs (`nodes.rs`).
+    fn shown(&self, detached: OwnedFd) -> OwnedFd {
+        let nodes = &self.dispatch.nodes;
+        if !self.dispatch.agreement.is_shared() {
+            return detached;
+        }
+        nodes.shows_root(true);
+        mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
+            tracing::info!(%error, "every path of who does not own the volume's root asks for its access list");
+            nodes.shows_root(false);
+            detached
+        })
     }
 
     /// A volume in a mount of its own, which is attached nowhere yet, for a mount point.
@@ -253,6 +276,7 @@ impl Mount {
         let (device, attached) = mounting::detached(&target)?;
         let mount =
             Self::serve(Device::new(device), root, venus, plan.clone(), Below::Mounted(place, (way, read_only)))?;
+        let attached = mount.shown(attached);
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.goes_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
@@ -274,9 +298,7 @@ impl Mount {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
-        // Access lists may decide in any volume of a mount of many.
-        let acl = root.by_list || matches!(below, Below::Shown(_));
-        let wishes = Wishes { rings: wants_rings, acl };
+        let wishes = Wishes { rings: wants_rings, shared: plan.allow_other };
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(match below {

@@ -1,9 +1,8 @@
 //! Making and unmaking the mount itself.
 //!
-//! As root with `mount(2)`. Otherwise with `fusermount3`, the set-uid helper that every FUSE system has: it opens and mounts
+//! As root we make it ourselves, attached nowhere at first. Otherwise with `fusermount3`, the set-uid helper that every FUSE system has: it opens and mounts
 //! for us, and passes the descriptor back over a socket.
 
-use std::ffi::CString;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
     fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 use rustix::net::{
@@ -97,12 +96,16 @@ fn lets_users(text: &str) -> bool {
     text.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
 
-/// Mounts, and returns the descriptor that the requests come from.
+/// Mounts, and returns the descriptor that the requests come from, and root's mount, which is attached nowhere yet.
 ///
 /// # Errors
 /// See [`MountError`].
-pub fn mount(target: &Target) -> Result<OwnedFd, MountError> {
-    if is_root() { mount_as_root(target) } else { mount_with_helper(target) }
+pub fn begin(target: &Target) -> Result<(OwnedFd, Option<OwnedFd>), MountError> {
+    if is_root() {
+        let (device, mount) = detached(target)?;
+        return Ok((device, Some(mount)));
+    }
+    Ok((mount_with_helper(target)?, None))
 }
 
 /// Root's mount that is attached nowhere yet: the descriptor that the requests come from, and the mount.
@@ -138,6 +141,7 @@ fn make_detached(device: &OwnedFd, target: &Target) -> Result<OwnedFd, Errno> {
         fsconfig_set_flag(&context, "ro")?;
     }
     fsconfig_create(&context)?;
+    // Whoever runs the server must not hand out set-uid programs and devices to its clients' machines.
     let mut how = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     how.set(MountAttrFlags::MOUNT_ATTR_RDONLY, target.read_only);
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
@@ -159,6 +163,27 @@ pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
 pub fn attach(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), MountError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, "", place, "", flags).map_err(MountError::Device)
+}
+
+/// Attaches a detached mount to the directory at `path`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach_at(mount: BorrowedFd<'_>, path: &Path) -> Result<(), MountError> {
+    let refused = |error| MountError::Refused { path: path.to_owned(), error };
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, "", place.map_err(refused)?, "", flags).map_err(refused)
+}
+
+/// A mount, attached nowhere, of the directory `name` of a mount that is attached nowhere.
+///
+/// # Errors
+/// What the kernel says: before Linux 6.15 it does not do that.
+pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(mount, name, flags, Mode::empty()).map_err(MountError::Device)?;
+    copy(place.as_fd())
 }
 
 /// Which mount it is: the kernel's number, which others get when it is gone, and the device number of its file system.
@@ -226,20 +251,6 @@ fn options(target: &Target) -> String {
     let max_read = types::limits::PAYLOAD_BYTES_MAX;
     let others = if target.allow_other { ",allow_other" } else { "" };
     format!("default_permissions,max_read={max_read}{others}")
-}
-
-fn mount_as_root(target: &Target) -> Result<OwnedFd, MountError> {
-    let device = Device::open().map_err(MountError::Device)?;
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let fd = device.as_raw_fd();
-    let data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},{}", options(target));
-    let data = CString::new(data).expect("options are made of numbers and words");
-    // Whoever runs the server must not hand out set-uid programs and devices to its clients' machines.
-    let read_only = if target.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | read_only;
-    rustix::mount::mount(&*target.source, &target.path, format!("fuse.{SUBTYPE}"), flags, &*data)
-        .map_err(|error| MountError::Refused { path: target.path.clone(), error })?;
-    Ok(device)
 }
 
 /// The helper takes its socket as a descriptor number in the environment. It is given as standard input, so that no

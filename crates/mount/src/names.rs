@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 use crate::dispatch::{Refusal, Task};
 use crate::edges::{Edges, PORCH, PORCH_NODE};
 use crate::flat::Flat;
+use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
 use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
@@ -70,6 +71,11 @@ impl Task<'_> {
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), Refusal> {
         if name == PORCH.as_bytes() && self.is_porch_keeper() {
             let _ = self.value(&attributes::porch());
+            return Ok(());
+        }
+        if name == ROOT_NAME.as_bytes() && self.header.nodeid == abi::ROOT_ID && self.on.nodes.root_number() == SHOWN_ROOT {
+            let status = self.venus().getattr(&self.request(), self.on.nodes.root())?.status;
+            let _ = self.value(&attributes::entry(SHOWN_ROOT, &self.permitted(status, None), false, false));
             return Ok(());
         }
         let dir = self.fid()?;
@@ -145,7 +151,7 @@ impl Task<'_> {
 
     /// Whether it is the root that is looked in, by ourselves or somebody who could be, in a mount that has a porch.
     fn is_porch_keeper(&self) -> bool {
-        self.header.nodeid == abi::ROOT_ID && self.header.uid == 0 && self.on.edges.is_some()
+        self.header.nodeid == self.on.nodes.root_number() && self.header.uid == 0 && self.on.edges.is_some()
     }
 
     /// A mount point by its number.

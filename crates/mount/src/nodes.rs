@@ -6,11 +6,16 @@
 //! the newer file then takes the number over, together with what is left of the count (the kernel's forgets name only
 //! the number), and the generation in the reply tells the kernel that the earlier one is dead.
 //!
+//! The root may have a second number, [`SHOWN_ROOT`]. The kernel makes the inode of node 1 before anything is agreed upon, and so takes it for one whose POSIX ACL is never to be kept
+//! (`ACL_DONT_CACHE`, which is for ever since Linux 6.18.42): whoever is not its owner would have us asked for that ACL with every path through it. So where the kernel asks
+//! for ACLs a mount begins at the directory [`ROOT_NAME`] of node 1, if we make the mount ourselves: the same directory by an inode that is made later. Nobody but us is ever in node 1 then.
+//!
 //! There is one for each inode that the kernel has, which may be millions, and no budget can take one away that the kernel may still name. So a node
 //! is two words in a row of neighbours, files or directories whose numbers follow each other, as those have that were made together: walking a tree
 //! fills rows, which take half of what a map from numbers would. What only directories need lies elsewhere.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use types::{Fid, Uniquifier, VnodeNo};
@@ -21,6 +26,16 @@ use crate::abi;
 const SHARDS: usize = 16;
 /// Nodes of a row: one alone in it takes no more than the kernel's own inode by far.
 const ROW: usize = 8;
+
+/// The second number of the root: the last one of the first slot, which no vnode has.
+pub const SHOWN_ROOT: u64 = (1 << Slot::SHIFT) - 1;
+/// Where it is found in node 1, and what the table of mounts (`mountinfo`) shows as the part of the file system that is mounted.
+pub const ROOT_NAME: &str = "tree";
+
+/// What programs see as the number of this node's file.
+pub const fn ino(number: u64) -> u64 {
+    if number == SHOWN_ROOT { abi::ROOT_ID } else { number }
+}
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -40,6 +55,11 @@ fn place(number: u64) -> (u64, usize) {
 /// The number of the node at such a place.
 fn number_at(row: u64, at: usize) -> u64 {
     (row / 2 * ROW as u64 + at as u64) * 2 + row % 2
+}
+
+/// By either number.
+const fn is_root(number: u64) -> bool {
+    ino(number) == abi::ROOT_ID
 }
 
 /// Which volume of a mount a number belongs to.
@@ -80,6 +100,8 @@ struct Shard {
 /// The nodes that the kernel may name.
 pub struct Nodes {
     root: Fid,
+    /// By which of its two numbers the kernel is told of it.
+    root_number: AtomicU64,
     /// None: all numbers of the mount are this volume's.
     slot: Option<Slot>,
     shards: [Mutex<Shard>; SHARDS],
@@ -95,7 +117,7 @@ impl Shard {
 impl Nodes {
     /// With nothing but the root, which is never forgotten.
     pub fn new(root: Fid) -> Self {
-        Nodes { root, slot: None, shards: Default::default() }
+        Nodes { root, root_number: AtomicU64::new(abi::ROOT_ID), slot: None, shards: Default::default() }
     }
 
     /// Of one of many volumes of a mount. The roots of all but the first are nodes as others are.
@@ -123,9 +145,20 @@ impl Nodes {
         self.root
     }
 
+    /// The mount begins at the root's second number, or does not.
+    pub fn shows_root(&self, as_second: bool) {
+        self.root_number.store(if as_second { SHOWN_ROOT } else { abi::ROOT_ID }, Ordering::Release);
+    }
+
+    /// The kernel's number for the mount's root.
+    pub fn root_number(&self) -> u64 {
+        self.root_number.load(Ordering::Acquire)
+    }
+
     /// The kernel's number for `fid`.
     pub fn number(&self, fid: Fid) -> u64 {
-        fid.vnode.0 | self.slot().base()
+        let number = fid.vnode.0 | self.slot().base();
+        if number == abi::ROOT_ID { self.root_number() } else { number }
     }
 
     fn shard(&self, node: u64) -> &Mutex<Shard> {
@@ -134,7 +167,7 @@ impl Nodes {
 
     /// The file that the kernel means.
     pub fn fid(&self, node: u64) -> Option<Fid> {
-        if node == abi::ROOT_ID {
+        if is_root(node) {
             return Some(self.root);
         }
         self.shard(node).lock().get(node).map(|found| self.fid_of(node, found))
@@ -149,7 +182,7 @@ impl Nodes {
     pub fn remember(&self, fid: Fid, parent: u64) {
         let number = self.number(fid);
         debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
-        if number == abi::ROOT_ID {
+        if is_root(number) {
             return;
         }
         let mut shard = self.shard(number).lock();
@@ -191,7 +224,7 @@ impl Nodes {
 
     /// What `..` is in the directory.
     pub fn parent(&self, node: u64) -> u64 {
-        self.shard(node).lock().parents.get(&node).copied().unwrap_or(abi::ROOT_ID)
+        self.shard(node).lock().parents.get(&node).copied().unwrap_or_else(|| self.root_number())
     }
 
     /// Every file that the kernel may have, the mount's root first.
@@ -227,6 +260,24 @@ mod tests {
         assert!(!nodes.knows(fid));
         assert_eq!(nodes.fid(1), Some(Fid::new(7, 1, 1)), "the root is always there");
         assert_eq!(nodes.all(), vec![Fid::new(7, 1, 1)]);
+    }
+
+    #[test]
+    fn the_root_has_two_numbers_and_is_told_by_one() {
+        let root = Fid::new(7, 1, 1);
+        for nodes in [Nodes::new(root), Nodes::in_slot(root, Slot::FIRST)] {
+            for (second, number) in [(false, 1), (true, SHOWN_ROOT), (false, 1)] {
+                nodes.shows_root(second);
+                nodes.remember(root, 1);
+                assert_eq!((nodes.number(root), nodes.parent(5), ino(number)), (number, number, 1));
+                assert_eq!((nodes.fid(1), nodes.fid(SHOWN_ROOT)), (Some(root), Some(root)));
+                assert!(nodes.knows(root) && nodes.is_empty() && nodes.has_number(SHOWN_ROOT));
+                assert_eq!(nodes.forget(SHOWN_ROOT, 1), None);
+            }
+        }
+        let other = Nodes::in_slot(root, Slot::new(0).unwrap());
+        other.shows_root(true);
+        assert_eq!(other.number(root), 1 << 48 | 1, "roots of the other volumes are nodes as others are");
     }
 
     #[test]

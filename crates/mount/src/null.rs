@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -86,13 +87,17 @@ impl NullMount {
     pub fn start(at: &Path, tree: Arc<Tree>) -> Result<NullMount, MountError> {
         let allow_other = rustix::process::geteuid().is_root();
         let target = Target { path: at.to_owned(), source: "rialto:null".to_owned(), allow_other, read_only: false };
-        let device = Device::new(mounting::mount(&target)?);
+        let (device, detached) = mounting::begin(&target)?;
+        if let Some(detached) = detached {
+            mounting::attach_at(detached.as_fd(), at)?;
+        }
+        let device = Device::new(device);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = WorkersConfig::for_cores(cores);
         let serve = || {
-            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), acl: false })
+            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), shared: false })
                 .map_err(MountError::Negotiation)?;
             Served::start(Arc::new(Nothing(tree)), config, agreement, Transport::Auto, (&device, descriptor))
         };

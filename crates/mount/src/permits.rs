@@ -1,5 +1,7 @@
 //! What the kernel is told of who may do what, where access lists decide.
 //!
+//! A mount of one user, which the kernel keeps others out of, says that user's rights as everybody's mode bits. In a shared one:
+//!
 //! The kernel asks nobody when it answers from what it keeps, so it must know itself who may. It knows mode bits and POSIX ACLs, and both are made here from the
 //! rights of users (`venus::Venus::rights`):
 //!
@@ -78,8 +80,14 @@ impl Task<'_> {
             return status;
         }
         let is_directory = status.kind == Kind::Directory;
+        let set_ids = if is_directory { 0 } else { status.mode & 0o6000 };
         if let Some((dir, stamp)) = found.filter(|_| !is_directory && status.links == 1) {
             self.venus().ruled_by(&status, dir, stamp);
+        }
+        if !self.on.agreement.is_shared() {
+            let uid = self.request().caller.uid;
+            let all = self.rights_of(uid, status.fid).map_or(0, |rights| bits(rights, &status, uid == status.uid));
+            return Status { mode: set_ids | all << 6 | all << 3 | all, ..status };
         }
         let owner = if status.uid == 0 {
             // The kernel does not ask what it may do.
@@ -87,13 +95,8 @@ impl Task<'_> {
         } else {
             self.rights_of(status.uid, status.fid).map_or(0, |rights| bits(rights, &status, true))
         };
-        // Without ACLs group bits would be the group's.
-        let group = match self.on.agreement.has_acl() {
-            true if is_directory => 0o7,
-            true => (status.mode >> 6) & 0o7,
-            false => 0,
-        };
-        let set_ids = if is_directory { 0 } else { status.mode & 0o6000 };
+        // They say that there is an ACL.
+        let group = if is_directory { 0o7 } else { (status.mode >> 6) & 0o7 };
         Status { mode: set_ids | (owner & 0o7) << 6 | group << 3, ..status }
     }
 

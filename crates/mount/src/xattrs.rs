@@ -58,7 +58,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
-        if self.on.agreement.has_acl() && name.starts_with(permits::PREFIX) {
+        if self.on.agreement.is_shared() && name.starts_with(permits::PREFIX) {
             return self.get_permits(size, name);
         }
         if let Some(wanted) = Login::of(name) {

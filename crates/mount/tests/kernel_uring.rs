@@ -36,6 +36,8 @@ mod moves;
 mod names;
 #[path = "kernel/passthrough.rs"]
 mod passthrough;
+#[path = "kernel/permits.rs"]
+mod permits;
 #[path = "kernel/servers.rs"]
 mod servers;
 #[path = "kernel/signals.rs"]

@@ -177,6 +177,24 @@ struct Scene {
 
 impl Scene {
     fn new(cell: &Cell) -> Scene {
+        let mut scene = Self::under_bits(cell);
+        scene.begin_lists();
+        scene
+    }
+
+    fn begin_lists(&mut self) {
+        for path in ["", "a", "a/b"] {
+            self.set(path, Default::default());
+        }
+    }
+
+    fn end_lists(&mut self) {
+        let call = Call::SetAcl { fid: self.tree[""].fid, list: None, instead_of: None };
+        self.session.call(&Caller::ROOT, call, None).unwrap();
+    }
+
+    /// The tree while mode bits decide.
+    fn under_bits(cell: &Cell) -> Scene {
         std::fs::set_permissions(cell.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let book = Arc::new(Book::default());
         cell.vice().set_principals(Arc::clone(&book) as _);
@@ -205,11 +223,21 @@ impl Scene {
             }
         }
         let users = USERS.map(|uid| (uid, User::of(uid))).into();
-        let mut scene = Scene { tree, session, book, users };
-        for path in ["", "a", "a/b"] {
-            scene.set(path, Default::default());
+        Scene { tree, session, book, users }
+    }
+
+    /// Every user reads every file, as mode bits let him.
+    fn check_bits(&self, mount: &dyn Fn(&str) -> PathBuf, when: &str) {
+        for (uid, user) in &self.users {
+            for (path, thing) in self.tree.iter().filter(|(_, thing)| !thing.dir) {
+                let owns = |thing: &Thing| thing.owner == *uid;
+                let reaches = above(path) != "a/b" || owns(&self.tree["a/b"]);
+                let reads = reaches && thing.mode & if owns(thing) { 0o400 } else { 0o004 } != 0;
+                let at = mount(path);
+                let done = user.does(move || (attempt(Deed::MayRead, &at), attempt(Deed::Read, &at)));
+                assert_eq!((done.0.is_ok(), done.1.is_ok()), (reads, reads), "{when}: {path:?} by {uid}: {done:?}");
+            }
         }
-        scene
     }
 
     /// A file has its directory's list again.
@@ -303,6 +331,44 @@ fn users_of_one_mount_may_do_what_lists_say() {
     let moved = scene.tree.remove("g").unwrap();
     scene.tree.insert("a/moved".to_owned(), moved);
     scene.check(&at, "moved with its own");
+}
+
+#[test]
+fn lists_that_begin_and_end_under_a_mount_decide_there_at_once() {
+    let Some(cell) = Cell::start() else { return };
+    let mut scene = Scene::under_bits(&cell);
+    let mount = cell.mount();
+    let at = |path: &str| mount.at(path);
+    for round in 0..2 {
+        scene.check_bits(&at, &format!("bits, round {round}"));
+        scene.begin_lists();
+        scene.check(&at, &format!("lists for nobody, round {round}"));
+        let list = |entries: &[(PrincipalId, &str)]| entries.iter().map(|(who, what)| (*who, (*what).into())).collect();
+        scene.set("", [list(&[(PrincipalId::ANYBODY, "rl")]), list(&[])]);
+        scene.set("a", [list(&[(PrincipalId(3), "rlidwk")]), list(&[])]);
+        scene.check(&at, &format!("lists, round {round}"));
+        scene.end_lists();
+    }
+    scene.check_bits(&at, "bits again");
+}
+
+#[test]
+fn a_shared_mount_begins_at_an_inode_whose_list_the_kernel_keeps() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(cell) = Cell::start() else { return };
+    let mount = cell.mount();
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let top = mount.at("");
+    let top = top.to_str().unwrap().trim_end_matches('/');
+    let line = table.lines().filter(|line| !crate::FLAT && line.contains(&format!(" {top} "))).next_back();
+    for line in line {
+        assert_eq!(line.split(' ').nth(3), Some("/tree"), "{line}");
+    }
+    std::fs::create_dir(mount.at("dir")).unwrap();
+    let number = std::fs::metadata(mount.at("")).unwrap().ino();
+    assert!(crate::FLAT || number == 1, "{number}");
+    assert_eq!(std::fs::metadata(mount.at("dir/..")).unwrap().ino(), number);
+    assert!(!mount.at("tree").exists(), "only in what nobody sees");
 }
 
 #[test]
