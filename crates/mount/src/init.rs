@@ -157,7 +157,11 @@ mod tests {
         let flags = NEEDED as u32;
         assert!(negotiate(abi::InitIn { flags, ..of }, 0, RINGS).is_ok());
         let shared = Wishes { shared: true, ..RINGS };
-        assert_eq!(negotiate(abi::InitIn { flags, ..of }, 0, shared), Err(Errno::PROTO), "others would be shown too much");
+        assert_eq!(
+            negotiate(abi::InitIn { flags, ..of }, 0, shared),
+            Err(Errno::PROTO),
+            "others would be shown too much"
+        );
         let (out, agreed) = negotiate(abi::InitIn { major: 8, ..of }, 0, RINGS).unwrap();
         assert_eq!((out.major, agreed), (7, None));
     }

@@ -73,7 +73,10 @@ impl Task<'_> {
             let _ = self.value(&attributes::porch());
             return Ok(());
         }
-        if name == ROOT_NAME.as_bytes() && self.header.nodeid == abi::ROOT_ID && self.on.nodes.root_number() == SHOWN_ROOT {
+        if name == ROOT_NAME.as_bytes()
+            && self.header.nodeid == abi::ROOT_ID
+            && self.on.nodes.root_number() == SHOWN_ROOT
+        {
             let status = self.venus().getattr(&self.request(), self.on.nodes.root())?.status;
             let _ = self.value(&attributes::entry(SHOWN_ROOT, &self.permitted(status, None), false, false));
             return Ok(());
