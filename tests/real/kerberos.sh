@@ -8,6 +8,7 @@ for tool in krb5kdc kdb5_util kadmin.local kinit kdestroy; do
 done
 base=$WORK/kerberos cell=$WORK/kerberos/cell at=$WORK/kerberos/tree far=$WORK/kerberos/far realm=$WORK/kerberos/realm kdc=''
 cleanup() {
+    within 60 "$RIALTO" umount --lazy --dir "$base/all" "$base/afs" > /dev/null 2>&1
     within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
     [ -z "$kdc" ] || { kill "$kdc"; wait "$kdc"; } 2> /dev/null
@@ -125,10 +126,36 @@ print(count, "written")
 PY
 kept() { [ "$(wc -l < "$at/joe/$1")" -ge "$2" ] && seq -f %07g 0 $(($2 - 1)) | cmp - <(head -n "$2" "$at/joe/$1"); }
 
+# Meanwhile the same in another cell of a mount, and in a session, each with tickets of its own.
+afs=$base/afs
+mkdir "$afs" && printf '["krb.test"]\nservers = ["127.0.0.1:%s"]\n' "$port" > "$base/cells.toml"
+check "a mount of all cells" within 60 "$RIALTO" mount --dynroot --daemon --dir "$base/all" --cells "$base/cells.toml" "$afs"
+in_cell() { # in_cell COMMAND...: the user 4711 with other tickets
+    KRB5CCNAME=FILE:$realm/users/4711.cell setpriv --reuid 4711 --regid 4711 --clear-groups "$@"
+}
+printf 'opensesame\n' | in_cell kinit -l 15s -r 10m joe > /dev/null
+check "a login to a cell there" says "logged in to krb.test as joe" 0 in_cell "$RIALTO" login --kerberos --path "$afs/krb.test"
+in_cell /usr/bin/python3 "$base/writer.py" "$afs/krb.test/joe/cell" 40 > "$base/said.cell" 2>&1 &
+cells_writer=$!
+session_writer=
+if as 4711 unshare --user --map-current-user --mount true 2> /dev/null; then
+    KRB5CCNAME=FILE:$realm/users/4711.session setpriv --reuid 4711 --regid 4711 --clear-groups "$RIALTO" pagsh --path "$far" -c "
+        printf 'opensesame\n' | kinit -l 15s -r 10m joe > /dev/null &&
+        '$RIALTO' login --kerberos --path '$far' > /dev/null && exec /usr/bin/python3 '$base/writer.py' '$far/joe/session' 40" > "$base/said.session" 2>&1 &
+    session_writer=$!
+else
+    note "not run: a session: users have no name spaces of their own here"
+fi
+
 kinit_as 4711 -l 15s -r 10m joe
 check "a short ticket that can be renewed" says "logged in" 0 login 4711
 said=$(as 4711 /usr/bin/python3 "$base/writer.py" "$far/joe/long" 45 2>&1) && pass "a write that is longer than it ($said)" || fail "a write that is longer than it: $said"
 check "nothing of it is lost" kept long "${said%% *}"
+wait $cells_writer && pass "one in another cell of a mount ($(cat "$base/said.cell"))" || fail "one in another cell of a mount: $(cat "$base/said.cell")"
+if [ -n "$session_writer" ]; then
+    wait "$session_writer" && pass "one in a session ($(cat "$base/said.session"))" || fail "one in a session: $(cat "$base/said.session")"
+fi
+check "it is unmounted" within 60 "$RIALTO" umount --dir "$base/all" "$afs"
 check "the token is a newer one" says "by kerberos" 0 as 4711 "$RIALTO" tokens --path "$far"
 
 kinit_as 4711 -l 12s joe

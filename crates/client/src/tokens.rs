@@ -45,6 +45,10 @@ pub struct TicketSource {
     pub cache: String,
     /// The service that the tickets are for.
     pub service: String,
+    /// Where in the tree he showed the first one, if that is known.
+    pub place: Option<String>,
+    /// The mount name space that he did it in, by the number of its inode, if it is another one than the mount's.
+    pub name_space: Option<u64>,
 }
 
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
 use types::{Answer, AuthCall, Caller, Fault, Secret, Timestamp, Who};
-use venus::{Error, Request, Venus, Volumes};
+use venus::{Error, Request, Volumes};
 use zeroize::Zeroize;
 
 use crate::dispatch::{Refusal, Task};
@@ -149,8 +149,9 @@ impl Task<'_> {
             return Err(Refusal(Errno::PROTO));
         };
         let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
+        let (place, name_space) = (text(&mut said, "place").ok(), name_space_of(self.header.pid));
         volumes.send_written(&self.request())?;
-        let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service };
+        let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(Refusal(Errno::PROTO));
         }
@@ -163,32 +164,38 @@ impl Task<'_> {
     }
 }
 
+/// The mount name space of a process that waits for us, unless it is ours.
+fn name_space_of(process: u32) -> Option<u64> {
+    let number = |process: &str| Some(rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?.st_ino);
+    number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
+}
+
 /// As text.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks for newer tokens for those that end soon. Now and then, in a thread that may wait.
-pub fn renew_tokens(volumes: &Volumes, venus: &Venus, now: Timestamp) {
+/// Asks the cell for newer tokens for those that end soon. Now and then, in a thread that may wait.
+pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
         let caller = Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED };
         let call = AuthCall::Renew { token: token.to_vec().into() };
-        match venus.auth(&Request::of(&caller), call) {
+        match volumes.auth(&Request::of(&caller), call) {
             Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => tracing::info!(uid, "token renewed"),
             Ok(_) => tracing::warn!(uid, "the answer to a renewal is no token"),
             Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
         }
     }
     if tokens.is_doubted() {
-        look_again(volumes, venus, &tokens.users());
+        look_again(volumes, &tokens.users());
     }
 }
 
 /// Whose groups are others now, what the kernel keeps is judged anew.
-fn look_again(volumes: &Volumes, venus: &Venus, users: &[u32]) {
+fn look_again(volumes: &Volumes, users: &[u32]) {
     let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: Who::NAMED };
-    let changed = users.iter().map(caller).filter(|caller| venus.learn_ids(&Request::of(caller)).unwrap_or(false));
+    let changed = users.iter().map(caller).filter(|caller| volumes.learn_ids(&Request::of(caller)).unwrap_or(false));
     if changed.count() > 0 {
         volumes.forget_rights();
     }

@@ -48,7 +48,12 @@ fn point(cell: &str) -> Option<MountPoint> {
 }
 
 /// The root of everything as a volume, with the way to all cells.
-pub fn volumes(own: Option<(String, Arc<Volumes>)>, cells: Cells) -> Result<Arc<Volumes>, Failure> {
+/// `reach` is how other cells than the own one are reached.
+pub fn volumes(
+    own: Option<(String, Arc<Volumes>)>,
+    cells: Cells,
+    reach: impl Fn(&Cells, &str) -> Result<Arc<Volumes>, Error> + Send + Sync + 'static,
+) -> Result<Arc<Volumes>, Failure> {
     let (cells, root) = (Arc::new(cells), Arc::new(OnceLock::new()));
     let name = own.as_ref().map(|(name, _)| name.clone());
     let known = Known { own: name.clone(), cells: Arc::clone(&cells), root: Arc::clone(&root) };
@@ -57,7 +62,7 @@ pub fn volumes(own: Option<(String, Arc<Volumes>)>, cells: Cells) -> Result<Arc<
     let _ = root.set(Arc::downgrade(&volumes));
     let reach = move |cell: &str| match &own {
         Some((name, volumes)) if name == cell => Ok(Arc::clone(volumes)),
-        _ => cells.reach(cell),
+        _ => reach(&cells, cell),
     };
     volumes.has_neighbours(None, Box::new(reach));
     // So that its session is ended with the others.

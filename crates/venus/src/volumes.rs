@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use client::{Cell, Remote, Reply, Standing, Tokens, Volume};
 use parking_lot::Mutex;
-use types::{Answer, Call, Caller, Fault, MountPoint, Name, VolumeId};
+use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId};
 
 use crate::common::Common;
 use crate::neighbours::Neighbours;
@@ -103,6 +103,31 @@ impl Volumes {
     pub fn send_written(&self, request: &Request<'_>) -> Result<(), Error> {
         let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         open.iter().try_for_each(|venus| venus.send_written(request))
+    }
+
+    /// Asks a server of the cell that is in use, if any is, or else the one that the cell was reached by.
+    fn ask(&self, request: &Request<'_>, call: Call) -> Result<Answer, Error> {
+        let used = self.open.lock().values().next().map(|opened| Arc::clone(&opened.volume));
+        let remote = used.map_or_else(|| Arc::clone(self.cell.home()), |volume| volume as Arc<dyn Remote>);
+        Ok(remote.call(request.caller, call, request.cancel)?.answer)
+    }
+
+    /// As [`Venus::auth`], for who is in no volume.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn auth(&self, request: &Request<'_>, call: AuthCall) -> Result<Answer, Error> {
+        self.ask(request, Call::Auth { behalf: None, call: Box::new(call) })
+    }
+
+    /// As [`Venus::learn_ids`], for who is in no volume.
+    ///
+    /// # Errors
+    /// As the service says.
+    pub fn learn_ids(&self, request: &Request<'_>) -> Result<bool, Error> {
+        let Answer::Report(report) = self.ask(request, Call::ServerReport)? else { return Err(Error::Protocol) };
+        let tokens = self.tokens().zip(Standing::of(&report));
+        Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
     /// Where they are.

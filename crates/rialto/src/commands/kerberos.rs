@@ -2,10 +2,12 @@
 //!
 //! The tickets are the user's: only a process of his reads his credential cache, makes the request and looks at the reply. The mount gives it the key that the token will be
 //! bound to, and carries both (`mount/logins.rs`). When the token is about to end the mount runs the same command once more in the user's name, with the
-//! credential cache of then.
+//! credential cache of then, where in the tree he did it, and in the name space of his session if he was in one (`nsenter`).
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -43,7 +45,8 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let client = client.ok_or_else(|| Failure::new(what, "the mount's answer has no key"))?;
     let (service, ticket) = ticket(place, service, &client)?;
     let cache = env::var(CACHE).unwrap_or_default();
-    let mut said = json!({ "cache": cache, "service": service }).to_string().into_bytes();
+    let at = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
+    let mut said = json!({ "cache": cache, "service": service, "place": at.to_str() }).to_string().into_bytes();
     said.push(b'\n');
     said.extend_from_slice(&ticket.request);
     rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty()).map_err(|error| refused(what, error))?;
@@ -117,16 +120,40 @@ pub fn log_in_again(sources: &[TicketSource], at: &Path) {
 }
 
 fn start(source: &TicketSource, at: &Path) -> Option<Child> {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["login", "--kerberos", "--renew", "--service", &source.service, "--path"]).arg(at);
+    let mut command = match source.name_space {
+        None => {
+            let mut command = Command::new("/proc/self/exe");
+            command.uid(source.uid).gid(source.gid).current_dir("/");
+            command
+        }
+        Some(name_space) => within(name_space, source)?,
+    };
+    let place = source.place.as_deref().map(Path::new).filter(|place| place.is_absolute());
+    command.args(["login", "--kerberos", "--renew", "--service", &source.service, "--path"]).arg(place.unwrap_or(at));
     let kept = |name: &str| env::var_os(name).map(|value| (OsString::from(name), value));
     command.env_clear().envs([CONFIG, "PATH"].into_iter().filter_map(kept));
     if !source.cache.is_empty() {
         command.env(CACHE, &source.cache);
     }
-    command.uid(source.uid).gid(source.gid).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().inspect_err(|error| tracing::warn!(uid = source.uid, %error, "no process to log in again")).ok()
+}
+
+/// This program, in a session that has a process yet. What made the session a user name space is entered as its user could; root's by root.
+fn within(name_space: u64, source: &TicketSource) -> Option<Command> {
+    let number = |process: &str, kind: &str| Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino());
+    let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut numbers = processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let process = numbers.find(|process| number(process, "mnt") == Some(name_space))?;
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &process, "--mount"]).current_dir("/");
+    if number(&process, "user") == number("self", "user") {
+        command.args(["--setuid", &source.uid.to_string(), "--setgid", &source.gid.to_string()]);
+    } else {
+        command.args(["--user", "--preserve-credentials"]).uid(source.uid).gid(source.gid);
+    }
+    command.arg("--").arg(env::current_exe().ok()?);
+    Some(command)
 }
 
 /// Whether it ended well, in time.

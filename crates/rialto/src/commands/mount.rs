@@ -228,7 +228,6 @@ impl Mount {
         tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
-        keep_tokens(&volumes, &mounted, Some(at.to_owned()))?;
         wait_for_end(&mounted)?;
         drop(door);
         end_sessions(&sessions);
@@ -293,8 +292,6 @@ impl Mount {
         let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
         let (mounted, mount) = Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
         let mounted = Arc::new(mounted);
-        // Who logged in with a ticket cannot be logged in again in his name: no process of ours is in his name space.
-        keep_tokens(&volumes, &mounted, None)?;
         {
             let mut live = live.lock();
             live.retain(|one| one.strong_count() > 0);
@@ -357,12 +354,19 @@ impl Mount {
         let cells = cells.with_name_servers(self.name_server.clone());
         let volumes = self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
+        volumes.iter().for_each(|volumes| keep_tokens(volumes, at));
+        let place = at.to_owned();
+        let reach = move |cells: &Cells, cell: &str| {
+            let reached = cells.reach(cell)?;
+            keep_tokens(&reached, &place);
+            Ok(reached)
+        };
         match volumes {
             Some(volumes) if !self.dynroot => {
-                volumes.has_neighbours(own, Box::new(move |cell| cells.reach(cell)));
+                volumes.has_neighbours(own, Box::new(move |cell| reach(&cells, cell)));
                 Ok(volumes)
             }
-            volumes => dynroot::volumes(own.zip(volumes), cells),
+            volumes => dynroot::volumes(own.zip(volumes), cells, reach),
         }
     }
 
@@ -421,22 +425,24 @@ fn now() -> Timestamp {
     Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// Tokens that end soon are renewed, as long as the tree is mounted.
-fn keep_tokens(volumes: &Arc<Volumes>, mounted: &Arc<Mounting>, at: Option<PathBuf>) -> Result<(), Failure> {
-    let Some(tokens) = volumes.tokens().cloned() else { return Ok(()) };
-    let (volumes, mounted) = (Arc::downgrade(volumes), Arc::downgrade(mounted));
+/// Tokens of a cell that end soon are renewed, as long as the tree that is mounted `at` a path leads there.
+fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
+    let Some(tokens) = volumes.tokens().cloned() else { return };
+    let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
         loop {
             tokens.wait_for_change(tokens.next_look(now(), LOOK));
-            let (Some(volumes), Some(mounted)) = (volumes.upgrade(), mounted.upgrade()) else { return };
-            renew_tokens(&volumes, mounted.venus(), now());
+            let Some(volumes) = volumes.upgrade() else { return };
+            renew_tokens(&volumes, now());
             let sources = tokens.to_get_anew(now());
             // Their processes ask the tree, and who unmounts it does not wait for them.
-            drop((volumes, mounted));
-            at.iter().for_each(|at| kerberos::log_in_again(&sources, at));
+            drop(volumes);
+            kerberos::log_in_again(&sources, &at);
         }
     });
-    keeping.map(drop).doing(|| "watching over tokens".to_owned())
+    if let Err(error) = keeping {
+        tracing::error!(%error, "no thread to renew tokens with");
+    }
 }
 
 /// What a server calls its cell.
