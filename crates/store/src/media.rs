@@ -24,7 +24,7 @@ use crate::room::reserve_bytes;
 use crate::{Room, Space, StoreError};
 
 /// How long a batch waits for room that the engine is about to give back.
-const TIDYING_MAX: Duration = Duration::from_secs(10);
+const TIDYING_MAX: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 /// Between two looks meanwhile.
 const TIDYING_STEP: Duration = Duration::from_millis(10);
 /// With so much room above the reserve one look serves a scope: more than all that comes in for one can bring, by far.
@@ -47,6 +47,8 @@ pub(crate) struct Media {
     refused: AtomicBool,
     /// The last one: when it ended, and how long it took.
     reclaimed: Mutex<Option<(Instant, Duration)>>,
+    /// Waiting for the engine brought no room the last time: on a disk that is full to the last byte it may be at work for hours.
+    in_vain: AtomicBool,
     /// There may be garbage records.
     pub(crate) garbage: AtomicBool,
     /// Bodies that sealed epochs alone show are packed.
@@ -78,6 +80,7 @@ impl Media {
             verifier: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             reclaimed: Mutex::new(None),
+            in_vain: AtomicBool::new(false),
             garbage: AtomicBool::new(true),
             packs,
             to_pack: AtomicBool::new(true),
@@ -204,11 +207,14 @@ impl Media {
     fn room_for_the_log(&self) -> Result<(), StoreError> {
         let end = Instant::now() + TIDYING_MAX;
         while let Err(error) = self.room_below(Room::Nothing) {
-            if !self.engine.is_tidying() || Instant::now() >= end {
+            let tidying = self.engine.is_tidying();
+            if !tidying || self.in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
+                self.in_vain.store(tidying, Ordering::Relaxed);
                 return Err(error);
             }
             std::thread::sleep(TIDYING_STEP);
         }
+        self.in_vain.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -260,6 +266,78 @@ impl Drop for Gathering {
         if self.scope.take().is_some() {
             // The failure stays known to the media, which says it too.
             let _ = self.media.write_out();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::MemMachine;
+    use crate::disk::MemDisk;
+    use crate::engine::{MemEngine, Visit};
+
+    /// At work for ever; counts who asks.
+    struct Tidying(MemEngine, Arc<AtomicUsize>);
+
+    impl Engine for Tidying {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.0.get(key)
+        }
+
+        fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+            self.0.scan(from, end, visit)
+        }
+
+        fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+            self.0.apply(batch)
+        }
+
+        fn sync(&self) -> Result<(), StoreError> {
+            self.0.sync()
+        }
+
+        fn flush(&self) -> Result<(), StoreError> {
+            self.0.flush()
+        }
+
+        fn reclaim(&self) {}
+
+        fn is_tidying(&self) -> bool {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        fn stats(&self) -> String {
+            self.0.stats()
+        }
+    }
+
+    #[test]
+    fn an_engine_that_brings_no_room_is_waited_for_once_until_there_is_some() {
+        let (machine, asked) = (MemMachine::new(), Arc::new(AtomicUsize::new(0)));
+        let engine = Tidying(MemEngine(machine.0.clone()), Arc::clone(&asked));
+        let media = Media::new(Box::new(engine), Box::new(MemDisk(machine.0.clone())), 4, false, None);
+        let (volume, vnode) = (types::VolumeId(1), types::VnodeNo(2));
+        let name = crate::disk::BodyName { volume, vnode, epoch: 1, generation: 1, packed: false };
+        let body = media.disk.create(name).unwrap();
+        body.write_at(0, &[1; 1 << 16]).unwrap();
+        let mut batch = Batch::default();
+        batch.put(b"a", b"1");
+        let looks = || {
+            let refused = media.apply(&batch).is_err();
+            (refused, asked.swap(0, Ordering::Relaxed))
+        };
+        assert_eq!(looks(), (false, 0));
+        for _ in 0..2 {
+            machine.set_capacity(1 << 16);
+            let (refused, waited) = looks();
+            assert!(refused && waited > 1, "{waited}");
+            assert_eq!(looks(), (true, 1));
+            machine.set_capacity(1 << 40);
+            assert_eq!(looks(), (false, 0), "there is room again");
         }
     }
 }
