@@ -52,6 +52,26 @@ before=$(shown)
 renewed() { for _ in $(seq 300); do [ "$(shown)" != "$before" ] && [ -n "$(shown)" ] && return 0; sleep 0.1; done; return 1; }
 check "is shown without a restart" renewed
 check "and disturbs nobody" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
+# A new authority: who knew the old one by its fingerprint follows, if he comes by before the old one is retired.
+third=$base/third
+mkdir "$third"
+visits() { within 60 "$RIALTO" mount --daemon --dir "$base/$1" "127.0.0.1:$port" "$third" && within 60 "$RIALTO" umount --dir "$base/$1" "$third"; }
+check "two machines see the cell for the first time" sh -c "$(declare -f within visits); RIALTO='$RIALTO' base='$base' port='$port' third='$third'; visits follows && visits stays"
+check "a newer authority" says "signed by the one before" 0 "$RIALTO" keys rotate authority --dir "$cell"
+check "is listed with the one before" says "before it:" 0 "$RIALTO" keys list --dir "$cell"
+issuer() { openssl s_client -connect "127.0.0.1:$port" -servername server.rialto.internal < /dev/null 2> /dev/null | openssl x509 -noout -issuer; }
+made_by() { for _ in $(seq 300); do [ "$(issuer)" != "$was" ] && [ -n "$(issuer)" ] && return 0; sleep 0.1; done; return 1; }
+was=$(openssl x509 -noout -subject -in <(tac "$cell/keys/ca.pem" | sed '/BEGIN CERT/q' | tac) | sed 's/^subject/issuer/')
+check "has made the server's certificate without a restart" made_by
+check "which disturbs nobody" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
+check "a machine comes by" visits follows
+check "and remembers both" [ "$(tail -n 1 "$base/follows/known_cells" | wc -w)" = 3 ]
+check "the old one is retired" says "count no more" 0 "$RIALTO" keys retire --dir "$cell"
+retired() { for _ in $(seq 300); do [ "$(openssl s_client -showcerts -connect "127.0.0.1:$port" -servername server.rialto.internal < /dev/null 2> /dev/null | grep -c 'BEGIN CERT')" = 2 ] && return 0; sleep 0.1; done; return 1; }
+check "and shown no more" retired
+check "who followed comes by" visits follows
+check "who did not is told both fingerprints" says "Somebody may be in between" 1 visits stays
+check "nobody was disturbed" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
 # Groups of the cell that have a gid are what their members are in.
 check "a group with a gid" sh -c "'$RIALTO' pts creategroup staff --dir '$cell' && '$RIALTO' pts setfields staff -gid 5000 --dir '$cell'"
 check "has a directory" sh -c "mkdir '$at/staff' && chgrp 5000 '$at/staff' && chmod 770 '$at/staff'"

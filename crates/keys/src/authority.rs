@@ -22,6 +22,11 @@ const SERVER_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
 /// A server's certificate is made anew when it ends sooner than that.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// A successor that is about to take its place: its key and certificates.
+const NEXT: &str = "ca.next";
+/// How a certificate begins in a file.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
 /// The directory `keys` of a server.
 #[derive(Clone, Debug)]
 pub struct CellKeys {
@@ -53,12 +58,7 @@ impl CellKeys {
             return Ok(());
         }
         let odd = |error: rcgen::Error| at(&self.dir, error);
-        let mut params = CertificateParams::new(Vec::new()).map_err(odd)?;
-        params.distinguished_name.push(DnType::CommonName, format!("Rialto cell {cell}"));
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        (params.not_before, params.not_after) = span(now, AUTHORITY_LIFE);
-        params.serial_number = Some(serial());
+        let params = authority_of(cell, now).map_err(odd)?;
         let key = KeyPair::generate().map_err(odd)?;
         let certificate = params.self_signed(&key).map_err(odd)?;
         // The certificate last: where it is, its key is.
@@ -83,7 +83,57 @@ impl CellKeys {
         Ok(())
     }
 
-    /// Whom clients and servers of the cell believe.
+    /// Makes a successor of the authority, which the old one signs: who knows that knows the new one. The old one's key is gone afterwards, its certificate is shown
+    /// behind the new one's until [`CellKeys::retire`].
+    ///
+    /// # Errors
+    /// [`KeyError`]: there is none, or its key is not here.
+    pub fn succeed(&self, cell: &str, now: SystemTime) -> Result<(), KeyError> {
+        self.take_next()?;
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        let params = authority_of(cell, now).map_err(odd)?;
+        let key = KeyPair::generate().map_err(odd)?;
+        let certificate = params.signed_by(&key, &self.issuer()?).map_err(odd)?;
+        let old = read(&self.authority_file())?.unwrap_or_default();
+        // Both in one file first, so that they never are of two authorities.
+        write(&self.file(NEXT), &format!("{}{}{old}", key.serialize_pem(), certificate.pem()))?;
+        self.take_next()
+    }
+
+    /// A successor that is whole takes its place.
+    fn take_next(&self) -> Result<(), KeyError> {
+        let Some(next) = read(&self.file(NEXT))? else { return Ok(()) };
+        let split = next.find(CERTIFICATE).ok_or_else(|| at(&self.file(NEXT), "holds no certificate"))?;
+        let placed = write(&self.file("ca.key"), &next[..split])
+            .and_then(|()| write(&self.authority_file(), &next[split..]))
+            .and_then(|()| std::fs::remove_file(self.file(NEXT)).map_err(|error| at(&self.file(NEXT), error)));
+        // A server that runs and whoever made the successor may both be at it.
+        if self.file(NEXT).exists() { placed } else { Ok(()) }
+    }
+
+    /// The authorities before the present one are none any more. Says how many there were.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn retire(&self) -> Result<usize, KeyError> {
+        let file = self.authority_file();
+        let text = read(&file)?.ok_or_else(|| at(&file, "is not there"))?;
+        let before = self.authorities()?.len() - 1;
+        if before > 0 {
+            let second = text.match_indices(CERTIFICATE).nth(1).map_or(text.len(), |(at, _)| at);
+            write(&file, &text[..second])?;
+        }
+        Ok(before)
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, KeyError> {
+        let file = self.file("ca.key");
+        let key = read(&file)?.ok_or_else(|| at(&file, "is not there"))?;
+        let key = KeyPair::from_pem(&key).map_err(|_| at(&file, "is no key"))?;
+        Issuer::from_ca_cert_der(&self.authorities()?[0], key).map_err(|error| at(&self.dir, error))
+    }
+
+    /// Whom clients and servers of the cell believe, the present one first.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -96,7 +146,15 @@ impl CellKeys {
     /// # Errors
     /// [`KeyError`].
     pub fn fingerprint(&self) -> Result<Fingerprint, KeyError> {
-        Ok(Fingerprint::of(&self.authorities()?[0]))
+        Ok(self.fingerprints()?[0])
+    }
+
+    /// The same, with those that it succeeds.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn fingerprints(&self) -> Result<Vec<Fingerprint>, KeyError> {
+        Ok(self.authorities()?.iter().map(|one| Fingerprint::of(one)).collect())
     }
 
     /// This server's certificate, made anew if it is not there, ends soon, or has not these names (host names and addresses). Says whether it was.
@@ -104,6 +162,7 @@ impl CellKeys {
     /// # Errors
     /// [`KeyError`]; what was there stays.
     pub fn identity(&self, names: &[String], now: SystemTime) -> Result<(Identity, bool), KeyError> {
+        self.take_next()?;
         let made = if self.is_good(names, now)? {
             false
         } else {
@@ -153,11 +212,8 @@ impl CellKeys {
     }
 
     fn make_server(&self, names: &[String], now: SystemTime) -> Result<(), KeyError> {
-        let file = self.file("ca.key");
         let odd = |error: rcgen::Error| at(&self.dir, error);
-        let key = read(&file)?.ok_or_else(|| at(&file, "is not there"))?;
-        let key = KeyPair::from_pem(&key).map_err(|_| at(&file, "is no key"))?;
-        let authority = Issuer::from_ca_cert_der(&self.authorities()?[0], key).map_err(odd)?;
+        let authority = self.issuer()?;
         let all = std::iter::once(CELL_SERVER.to_owned()).chain(names.iter().cloned());
         let mut params = CertificateParams::new(all.collect::<Vec<_>>()).map_err(odd)?;
         params.distinguished_name.push(DnType::CommonName, "Rialto server");
@@ -173,6 +229,28 @@ impl CellKeys {
         write(&self.file("server.pem"), &certificate.pem())?;
         write(&self.file("server.names"), &names.join("\n"))
     }
+}
+
+fn authority_of(cell: &str, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, format!("Rialto cell {cell}"));
+    // Successors have names of their own: by the same name a chain would have two ways to go.
+    let serial = serial();
+    let number: String = serial.to_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    params.distinguished_name.push(DnType::OrganizationalUnitName, number);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    (params.not_before, params.not_after) = span(now, AUTHORITY_LIFE);
+    params.serial_number = Some(serial);
+    Ok(params)
+}
+
+/// Whether the authority `older` has signed the authority `newer`.
+pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
+    let parsed = x509_parser::parse_x509_certificate(newer).ok().zip(x509_parser::parse_x509_certificate(older).ok());
+    parsed.is_some_and(|((_, newer), (_, older))| {
+        newer.is_ca() && older.is_ca() && newer.verify_signature(Some(older.public_key())).is_ok()
+    })
 }
 
 /// From a day before, for clocks that are behind.
@@ -220,6 +298,40 @@ mod tests {
             assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
         }
         assert_eq!(std::fs::metadata(dir.path().join("keys")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_authority_has_a_successor_whatever_crash_comes_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = CellKeys::of(dir.path());
+        let now = SystemTime::now();
+        assert!(keys.succeed("cell.test", now).is_err(), "of what");
+        keys.make_authority("cell.test", now).unwrap();
+        let (first, _) = keys.identity(&names(), now).unwrap();
+        keys.succeed("cell.test", now).unwrap();
+        let (second, made) = keys.identity(&names(), now).unwrap();
+        assert!(made, "a certificate by the successor");
+        assert_eq!((second.chain.len(), &second.chain[2]), (3, &first.chain[1]));
+        assert!(succeeds(&second.chain[1], &second.chain[2]) && !succeeds(&second.chain[2], &second.chain[1]));
+        assert!(!succeeds(&second.chain[0], &second.chain[1]), "a server's certificate is no authority");
+        // A crash when one of the two files was there.
+        let (key, certificates) = (read(&keys.file("ca.key")).unwrap(), read(&keys.authority_file()).unwrap());
+        keys.succeed("cell.test", now).unwrap();
+        let both = read(&keys.file("ca.key")).unwrap().unwrap() + &read(&keys.authority_file()).unwrap().unwrap();
+        for crashed in 0..3 {
+            write(&keys.file(NEXT), &both).unwrap();
+            if crashed < 2 {
+                write(&keys.authority_file(), certificates.as_deref().unwrap()).unwrap();
+            }
+            if crashed < 1 {
+                write(&keys.file("ca.key"), key.as_deref().unwrap()).unwrap();
+            }
+            let (third, _) = keys.identity(&names(), now).unwrap();
+            assert_eq!((third.chain.len(), &third.chain[2]), (4, &second.chain[1]), "{crashed}");
+            assert!(!keys.file(NEXT).exists() && keys.is_good(&names(), now).unwrap());
+        }
+        assert_eq!((keys.retire().unwrap(), keys.retire().unwrap(), keys.authorities().unwrap().len()), (2, 0, 1));
+        assert!(!keys.identity(&names(), now).unwrap().1, "it is good still");
     }
 
     #[test]

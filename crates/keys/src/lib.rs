@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! keys/          mode 0700, every file in it 0600
-//!   ca.pem       the cell's certificate authority, which clients know the cell by
+//!   ca.pem       the cell's certificate authority, which clients know the cell by, and behind it those that it succeeds
 //!   ca.key       its key: whoever has it makes servers of this cell
 //!   server.pem   this server's certificate
 //!   server.key   its key
+//!   ca.next      both of a successor, while they take the place of the old ones
 //!   tokens/      keys that sign tokens (`tokens.rs`), the same at every server of the cell
 //!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own
 //! ```
@@ -23,7 +24,7 @@ mod numbered;
 mod tokens;
 
 pub use at_rest::{AtRest, at_rest_dir};
-pub use authority::{CellKeys, RENEW_BEFORE};
+pub use authority::{CellKeys, RENEW_BEFORE, succeeds};
 pub use given::{authorities_in, identity_in};
 pub use tokens::TokenKeys;
 

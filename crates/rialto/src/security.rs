@@ -1,7 +1,8 @@
 //! How connections between machines are secured: what a server shows, and whom a client believes.
 //!
 //! A client takes for a server of the cell who shows a certificate of the cell's authority. It knows that authority from its own directory (`keys/ca.pem`), from
-//! `cells.toml`, or by its fingerprint in `known_cells`, where it is written on first use.
+//! `cells.toml`, or by its fingerprint in `known_cells`, where it is written on first use. There it follows the authority to its successors, and forgets those that the
+//! cell does not show any more.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use client::Options;
+use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
 use login::{Mint, Service};
@@ -97,46 +99,72 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
 
 /// The authority of the cell in `dir`, or the one that is known by this name, or else the first that is shown.
 fn first_use(dir: &Path, whom: &str) -> Trust {
-    let own = CellKeys::of(dir.join("keys")).fingerprint().ok();
+    let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
     let known = KnownCells { file: dir.join("known_cells") };
     let whom = whom.to_owned();
-    Trust::Asked(Arc::new(move |print| if own == Some(*print) { Ok(()) } else { known.judge(&whom, print) }))
+    Trust::Asked(Arc::new(
+        move |shown| {
+            if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
+        },
+    ))
 }
 
-/// A file of lines `NAME sha256:...`.
+/// A file of lines `NAME sha256:...`, with the fingerprints of successors before those that they succeed. The last line of a name counts.
 struct KnownCells {
     file: PathBuf,
 }
 
 impl KnownCells {
-    fn judge(&self, whom: &str, shown: &Fingerprint) -> Result<(), String> {
+    /// By each of the authorities `shown` the server is right; a successor comes before the one that it succeeds.
+    fn judge(&self, whom: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
         let file = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("{file}: {error}")),
         };
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let Some((_, known)) = lines.into_iter().find(|(name, _)| *name == whom) else {
-            return self.remember(whom, shown);
-        };
-        if known.trim().parse() == Ok(*shown) {
+        let prints: Vec<Fingerprint> = shown.iter().map(|one| Fingerprint::of(one)).collect();
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        let Some((_, known)) = lines.rfind(|(name, _)| *name == whom) else {
+            let first = successors(shown, shown.len() - 1);
+            self.remember(whom, &prints[first..])?;
+            let own = prints[first];
+            eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {own}");
             return Ok(());
+        };
+        let known: Vec<Fingerprint> = known.split_whitespace().filter_map(|one| one.parse().ok()).collect();
+        let Some(at) = prints.iter().position(|one| known.contains(one)) else {
+            let (now, was) =
+                (prints[prints.len() - 1], known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "));
+            return Err(format!(
+                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may be in between. If the cell was made anew, take its line out of {file}"
+            ));
+        };
+        let first = successors(shown, at);
+        let is_newest = known.first() == prints.get(first);
+        // A server that has not heard of the successor says nothing about it.
+        if first < at || is_newest && known != prints[first..] {
+            self.remember(whom, &prints[first..])?;
+            if !is_newest {
+                eprintln!("rialto: {whom} has a new authority, {}, which the one before has signed", prints[first]);
+            }
         }
-        Err(format!(
-            "the authority of {whom} has the fingerprint {shown}, known is {known}. Somebody may be in between. If the cell was made anew, take its line out of {file}"
-        ))
-    }
-
-    fn remember(&self, whom: &str, shown: &Fingerprint) -> Result<(), String> {
-        let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
-            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
-            file.write_all(format!("{whom} {shown}\n").as_bytes())
-        });
-        written.map_err(|error| format!("{}: {error}", self.file.display()))?;
-        eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {shown}");
         Ok(())
     }
+
+    fn remember(&self, whom: &str, prints: &[Fingerprint]) -> Result<(), String> {
+        let prints = prints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
+            file.write_all(format!("{whom} {prints}\n").as_bytes())
+        });
+        written.map_err(|error| format!("{}: {error}", self.file.display()))
+    }
+}
+
+/// Where the newest of those authorities is that succeed the one `at` this place, one after the other.
+fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
+    (0..at).rev().take_while(|newer| keys::succeeds(&shown[*newer], &shown[newer + 1])).last().unwrap_or(at)
 }
 
 /// What `cells.toml` says of a cell's authority: a file of certificates, or a fingerprint.
@@ -163,13 +191,14 @@ pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option
     if cell.config.listen.is_none() && !elsewhere {
         return Ok(None);
     }
-    let renewal = Renewal::new(cell);
+    let mut renewal = Renewal::new(cell);
     let (identity, authorities) = renewal.load().doing(|| "preparing this server's keys".to_owned())?;
     let what = || "preparing TLS".to_owned();
     let client = ClientTls::new(Trust::Authorities(authorities.clone()), Some(identity.clone())).doing(what)?;
     let tls = Arc::new(ServerTls::new(identity, &authorities).doing(what)?);
     config.tls = Some(Arc::clone(&tls));
     config.clear = cell.config.clear;
+    renewal.client = Some(client.clone());
     config.options.connection.tls = Some(client);
     Ok(Some(renewal))
 }
@@ -180,6 +209,8 @@ pub struct Renewal {
     given: Option<(PathBuf, PathBuf, PathBuf)>,
     makes_authority: Option<String>,
     names: Vec<String>,
+    /// How it connects to the others.
+    client: Option<ClientTls>,
 }
 
 type Loaded = (fabric::tls::Identity, Vec<fabric::tls::pki_types::CertificateDer<'static>>);
@@ -191,7 +222,7 @@ impl Renewal {
             (file(&given.chain), file(&given.key), file(&given.authority))
         });
         let makes_authority = cell.config.database.is_none().then(|| cell.config.name.clone());
-        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell) }
+        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell), client: None }
     }
 
     fn load(&self) -> Result<Loaded, KeyError> {
@@ -207,10 +238,11 @@ impl Renewal {
 
     /// Shows what is new from the next connection on.
     pub fn renew(&self, tls: &ServerTls) {
-        let renewed = self
-            .load()
-            .map_err(|error| error.to_string())
-            .and_then(|(identity, authorities)| tls.replace(identity, &authorities).map_err(|error| error.to_string()));
+        let renewed = self.load().map_err(|error| error.to_string()).and_then(|(identity, authorities)| {
+            let trust = Trust::Authorities(authorities.clone());
+            let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(identity.clone())));
+            client.and_then(|()| tls.replace(identity, &authorities)).map_err(|error| error.to_string())
+        });
         if let Err(error) = renewed {
             tracing::error!(error, "this server's certificate cannot be renewed");
         }
@@ -237,14 +269,60 @@ mod tests {
     fn a_cell_is_remembered_and_another_fingerprint_is_refused_with_both() {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
-        let (one, two) = (Fingerprint([1; 32]), Fingerprint([2; 32]));
-        assert_eq!(known.judge("a.org", &one), Ok(()));
-        assert_eq!(known.judge("a.org", &one), Ok(()));
-        assert_eq!(known.judge("b.org", &two), Ok(()));
-        let refused = known.judge("a.org", &two).unwrap_err();
+        let shown = [&[1][..], &[2]].map(|bytes| [CertificateDer::from(bytes)]);
+        let [one, two] = [1, 2].map(|byte| Fingerprint::of(&[byte]));
+        assert_eq!(known.judge("a.org", &shown[0]), Ok(()));
+        assert_eq!(known.judge("a.org", &shown[0]), Ok(()));
+        assert_eq!(known.judge("b.org", &shown[1]), Ok(()));
+        let refused = known.judge("a.org", &shown[1]).unwrap_err();
         assert!(refused.contains(&one.to_string()) && refused.contains(&two.to_string()), "{refused}");
         assert!(refused.contains("known_cells"), "{refused}");
         assert_eq!(std::fs::read_to_string(&known.file).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn successors_are_followed_and_what_is_not_shown_any_more_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = KnownCells { file: dir.path().join("known_cells") };
+        let keys = CellKeys::of(dir.path().join("keys"));
+        keys.make_authority("a.org", SystemTime::now()).unwrap();
+        let mut shown = vec![keys.authorities().unwrap()];
+        for _ in 0..2 {
+            keys.succeed("a.org", SystemTime::now()).unwrap();
+            shown.push(keys.authorities().unwrap());
+        }
+        let (first, third) = (&shown[0], &shown[2]);
+        assert_eq!(third.len(), 3);
+        let line = || {
+            let text = std::fs::read_to_string(&known.file).unwrap();
+            text.lines()
+                .last()
+                .unwrap()
+                .split(' ')
+                .skip(1)
+                .map(|print| print.parse().unwrap())
+                .collect::<Vec<Fingerprint>>()
+        };
+        let prints = |of: &[CertificateDer<'_>]| of.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>();
+        assert_eq!(known.judge("a.org", first), Ok(()));
+        assert_eq!(line(), prints(first));
+        // One that was signed by nobody known stands in front.
+        let other = CellKeys::of(dir.path().join("other"));
+        other.make_authority("a.org", SystemTime::now()).unwrap();
+        let stranger = [other.authorities().unwrap(), first.clone()].concat();
+        assert_eq!(known.judge("a.org", &stranger), Ok(()));
+        assert_eq!(line(), prints(first), "it is not remembered");
+        assert!(known.judge("a.org", &stranger[..1]).is_err());
+        assert_eq!(known.judge("a.org", third), Ok(()), "two at once");
+        assert_eq!(line(), prints(third));
+        assert_eq!(known.judge("a.org", first), Ok(()), "a server that has not heard");
+        assert_eq!(line(), prints(third));
+        assert_eq!(keys.retire().unwrap(), 2);
+        let left = keys.authorities().unwrap();
+        assert_eq!(known.judge("a.org", &left), Ok(()));
+        assert_eq!(line(), prints(&third[..1]));
+        assert!(known.judge("a.org", first).unwrap_err().contains("in between"));
+        assert_eq!(keys.retire().unwrap(), 0);
     }
 
     #[test]

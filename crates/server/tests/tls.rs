@@ -209,3 +209,47 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
     secured.cell.start();
     assert!(matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)), "with the new one");
 }
+
+#[test]
+fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired() {
+    let mut secured = Secured::new(false);
+    let now = SystemTime::now();
+    let show = |secured: &Secured| {
+        let (identity, _) = secured.keys.identity(&["127.0.0.1".to_owned()], now).unwrap();
+        secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
+    };
+    let old = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
+    let server_of_old = ClientTls::new(secured.trust(), Some(secured.keys.shown().unwrap())).unwrap();
+    let level = |secured: &Secured, tls: &ClientTls| {
+        let mut config = secured.config(None);
+        config.options = fabric::Options { tls: Some(tls.clone()), ..Default::default() }.into();
+        let Answer::Report(report) = ask(&Session::connect(config).unwrap(), Call::ServerReport) else { panic!() };
+        serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"]["level"].clone()
+    };
+    assert_eq!(level(&secured, &server_of_old), "server");
+    // One that stands goes on by what it knew.
+    let standing = Session::connect(secured.config(Some(old.1.clone()))).unwrap();
+    let fid = root(&standing);
+    secured.keys.succeed("cell.test", now).unwrap();
+    show(&secured);
+    let new = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
+    for trust in [&old.0, &old.1, &new.0, &new.1] {
+        let session = Session::connect(secured.config(Some(trust.clone()))).unwrap();
+        assert!(matches!(ask(&session, Call::GetStatus { fid: root(&session) }), Answer::Status(_)), "{trust:?}");
+    }
+    secured.cell.crash();
+    secured.cell.start();
+    assert!(matches!(ask(&standing, Call::GetStatus { fid }), Answer::Status(_)), "with the successor's certificate");
+    assert_eq!(level(&secured, &server_of_old), "server", "one that has not heard of it yet");
+    assert_eq!(secured.keys.retire().unwrap(), 1);
+    show(&secured);
+    secured.refused(Some(old.1));
+    // The old one's certificate says of the new one that it is an authority, whoever shows it.
+    for trust in [old.0, new.1] {
+        assert!(Session::connect(secured.config(Some(trust))).is_ok());
+    }
+    // A server's own connections have what it has, without a restart.
+    let renewed = server_of_old.clone();
+    renewed.replace(new.0, Some(secured.keys.shown().unwrap())).unwrap();
+    assert_eq!(level(&secured, &server_of_old), "server");
+}

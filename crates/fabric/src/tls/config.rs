@@ -46,9 +46,9 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// A client's side.
+/// A client's side; copies are one and the same, and can be replaced while they are used.
 #[derive(Clone, Debug)]
-pub struct ClientTls(Arc<ClientConfig>);
+pub struct ClientTls(Arc<RwLock<Arc<ClientConfig>>>);
 
 impl ClientTls {
     /// `identity`: of servers among themselves.
@@ -56,6 +56,20 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if the identity is none.
     pub fn new(trust: Trust, identity: Option<Identity>) -> Result<ClientTls, TlsError> {
+        Ok(ClientTls(Arc::new(RwLock::new(Self::config_of(trust, identity)?))))
+    }
+
+    /// From the next connection on, it is this.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none; it stays as it was.
+    pub fn replace(&self, trust: Trust, identity: Option<Identity>) -> Result<(), TlsError> {
+        let config = Self::config_of(trust, identity)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    fn config_of(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -68,11 +82,11 @@ impl ClientTls {
         };
         config.resumption = Resumption::disabled();
         config.enable_secret_extraction = true;
-        Ok(ClientTls(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 
     pub(super) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -95,12 +95,12 @@ fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
     assert!(said.contains(&print(&ours).to_string()) && said.contains(&print(&other).to_string()), "{said}");
     let seen = Arc::new(Mutex::new(None));
     let remembers = Arc::clone(&seen);
-    let asked = Trust::Asked(Arc::new(move |print| {
-        *remembers.lock().unwrap() = Some(*print);
+    let asked = Trust::Asked(Arc::new(move |shown| {
+        *remembers.lock().unwrap() = Some(shown.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>());
         Ok(())
     }));
     assert_eq!(outcome(asked), Ok(()));
-    assert_eq!(*seen.lock().unwrap(), Some(print(&ours)));
+    assert_eq!(*seen.lock().unwrap(), Some(vec![print(&ours)]));
     let refuses = Trust::Asked(Arc::new(|_| Err("not that one".to_owned())));
     assert_eq!(outcome(refuses), Err(TlsError("not that one".to_owned())));
 }
@@ -115,6 +115,18 @@ fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
     for trust in [asked, Trust::Pinned(Fingerprint::of(&ours.certificate()))] {
         assert!(shake(&ClientTls::new(trust, None).unwrap(), &server).is_err());
     }
+    // Beside the one that did.
+    let mut identity = other.identity(CELL_SERVER);
+    identity.chain.push(ours.certificate());
+    let server = ServerTls::new(identity, &[]).unwrap();
+    let only = Fingerprint::of(&other.certificate());
+    let asked = Trust::Asked(Arc::new(move |shown| {
+        assert_eq!(shown.iter().map(|one| Fingerprint::of(one)).collect::<Vec<_>>(), [only]);
+        Ok(())
+    }));
+    assert!(shake(&ClientTls::new(asked, None).unwrap(), &server).is_ok());
+    let pinned = Trust::Pinned(Fingerprint::of(&ours.certificate()));
+    assert!(shake(&ClientTls::new(pinned, None).unwrap(), &server).is_err());
 }
 
 #[test]

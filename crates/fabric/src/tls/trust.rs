@@ -1,6 +1,7 @@
 //! Whom a client takes for a server of the cell.
 //!
-//! Servers show their certificate and that of the authority that made it. What a client knows of that authority is a file (then the names count too, unless
+//! Servers show their certificate and that of the authority that made it, and behind it those that this one succeeds, each of which has signed the one before: so who knows
+//! any of them knows the server. What a client knows is a file (then the names count too, unless
 //! the certificate says that it is a cell's server), or a fingerprint, or nothing yet: then somebody who remembers fingerprints is asked.
 
 use std::fmt;
@@ -56,8 +57,12 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Says whether the authority with this fingerprint is the right one; if not, why, for people.
-pub type Judge = dyn Fn(&Fingerprint) -> Result<(), String> + Send + Sync;
+/// Says whether one of these authorities, by each of which the server's certificate is good, is the right one; if not, why, for people. There is at least one, the one that
+/// made the certificate first.
+pub type Judge = dyn Fn(&[CertificateDer<'_>]) -> Result<(), String> + Send + Sync;
+
+/// Authorities that are looked at of what a server shows.
+const SHOWN_MAX: usize = 8;
 
 /// What a client knows of the authority.
 #[derive(Clone)]
@@ -87,27 +92,39 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// The authority that the server shows, if it is the right one.
-    fn roots(&self, shown: Option<&CertificateDer<'_>>) -> Result<RootCertStore, Error> {
-        let mut roots = RootCertStore::empty();
-        let shown = || shown.ok_or_else(|| Error::General("the server does not show its authority".to_owned()));
-        match &self.trust {
-            Trust::Authorities(all) => all.iter().try_for_each(|one| roots.add(one.clone()))?,
-            Trust::Pinned(pinned) => {
-                let print = Fingerprint::of(shown()?);
-                if print != *pinned {
-                    return Err(Error::General(format!(
-                        "the server's authority is {print}, expected was {pinned}: this is another cell's server, or somebody in between"
-                    )));
-                }
-                roots.add(shown()?.clone().into_owned())?;
-            }
-            Trust::Asked(judge) => {
-                judge(&Fingerprint::of(shown()?)).map_err(Error::General)?;
-                roots.add(shown()?.clone().into_owned())?;
+    /// Whether the certificate is good by what is known of its authorities.
+    fn judge(
+        &self,
+        certificate: &ParsedCertificate<'_>,
+        shown: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let by = |roots: &RootCertStore| self.check(certificate, roots, shown, now);
+        if let Trust::Authorities(all) = &self.trust {
+            let mut roots = RootCertStore::empty();
+            all.iter().try_for_each(|one| roots.add(one.clone()))?;
+            return by(&roots);
+        }
+        // The certificate must be right by an authority before anybody is asked about that, and so remembers it.
+        let (mut good, mut why) = (Vec::new(), Error::General("the server does not show its authority".to_owned()));
+        for one in shown.iter().take(SHOWN_MAX) {
+            let mut root = RootCertStore::empty();
+            match root.add(one.clone().into_owned()).and_then(|()| by(&root)) {
+                Ok(()) => good.push(one.clone()),
+                Err(error) => why = error,
             }
         }
-        Ok(roots)
+        let Some(own) = good.last() else { return Err(why) };
+        match &self.trust {
+            Trust::Pinned(pinned) if good.iter().all(|one| Fingerprint::of(one) != *pinned) => {
+                let print = Fingerprint::of(own);
+                Err(Error::General(format!(
+                    "the server's authority is {print}, expected was {pinned}: this is another cell's server, or somebody in between"
+                )))
+            }
+            Trust::Asked(judge) => judge(&good).map_err(Error::General),
+            Trust::Authorities(_) | Trust::Pinned(_) => Ok(()),
+        }
     }
 }
 
@@ -121,14 +138,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
-        // The certificate must be right before anybody is asked about its authority, and so remembers it.
-        if let (Trust::Asked(_), Some(shown)) = (&self.trust, intermediates.last()) {
-            let mut roots = RootCertStore::empty();
-            roots.add(shown.clone().into_owned())?;
-            self.check(&certificate, &roots, intermediates, now)?;
-        }
-        let roots = self.roots(intermediates.last())?;
-        self.check(&certificate, &roots, intermediates, now)?;
+        self.judge(&certificate, intermediates, now)?;
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
         verify_server_name(&certificate, &cells).or_else(|_| verify_server_name(&certificate, server_name))?;
         Ok(ServerCertVerified::assertion())

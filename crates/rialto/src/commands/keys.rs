@@ -1,6 +1,7 @@
 //! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its directory (`crates/keys`); who may write there needs nobody's leave.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand, ValueEnum};
 use keys::TokenKeys;
@@ -17,6 +18,8 @@ EXAMPLES
     rialto keys rotate at-rest      a new key for encrypted volumes
     rialto keys rotate tokens       a new key that signs tokens
     rialto keys rotate certificate  a new certificate of this server
+    rialto keys rotate authority    a new authority of the cell, signed by the old one
+    rialto keys retire              the old one is none any more
 
 Nothing has to be stopped: a running server takes a new key in ten seconds. Old keys stay
 for what was made with them, until you remove their files:
@@ -24,6 +27,9 @@ for what was made with them, until you remove their files:
                         backups of a partition need the key of their time
     keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens;
                         copy a new one to all servers of the cell at once
+After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
+makes itself a certificate by it. Clients follow when they connect the next time, but not a
+fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
@@ -58,6 +64,12 @@ enum Verb {
         #[command(flatten)]
         place: Where,
     },
+    /// Takes no certificates any more by authorities before the present one.
+    #[command(after_help = "EXAMPLES\n    rialto keys retire")]
+    Retire {
+        #[command(flatten)]
+        place: Where,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,6 +80,8 @@ enum What {
     Tokens,
     /// This server's, by the cell's authority.
     Certificate,
+    /// The cell's, which certificates are made by.
+    Authority,
 }
 
 impl Keys {
@@ -75,6 +89,7 @@ impl Keys {
         match self.verb {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
+            Verb::Retire { place } => retire(&place.cell()?)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -87,9 +102,12 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
         None => cell.at_rest().numbers().doing(what)?,
     };
     let tokens = TokenKeys::of(cell.dir()).numbers().doing(what)?;
-    let authority = cell.keys().fingerprint().ok().map(|print| print.to_string());
+    let authorities: Vec<String> =
+        cell.keys().fingerprints().unwrap_or_default().iter().map(ToString::to_string).collect();
+    let authority = authorities.first();
     if json {
-        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority }));
+        let before = authorities.get(1..);
+        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority, "before": before }));
         return Ok(());
     }
     let numbers = |numbers: &[u32]| match numbers {
@@ -102,7 +120,23 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
         if cell.config.at_rest.is_some() { ", of the key server" } else { "" }
     );
     println!("tokens:     {}", numbers(&tokens));
-    println!("authority:  {}", authority.as_deref().unwrap_or("none: the cell does not listen in the network"));
+    println!(
+        "authority:  {}",
+        authority.map_or("none: the cell does not listen in the network", |print| print.as_str())
+    );
+    authorities.iter().skip(1).for_each(|print| println!("before it:  {print}"));
+    Ok(())
+}
+
+fn retire(cell: &CellDir) -> Result<(), Failure> {
+    let ended = cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
+    match ended {
+        0 => println!("there is one authority alone"),
+        ended => println!(
+            "{ended} before the present one count no more, here within {} s: clients that have not connected since must be told of the present one",
+            LOOK.as_secs()
+        ),
+    }
     Ok(())
 }
 
@@ -127,10 +161,18 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
                 "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the other servers of the cell"
             );
         }
-        What::Certificate if cell.config.certificate.is_some() => {
+        What::Certificate | What::Authority if cell.config.certificate.is_some() => {
             let why = "it is given in cell.toml, and was not made here";
             return Err(
                 Failure::new("making a new certificate", why).mend("replace its files: the server reads them anew")
+            );
+        }
+        What::Authority => {
+            cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
+            let print = cell.keys().fingerprint().doing(making)?;
+            println!(
+                "made the authority {print}, signed by the one before: within {soon} s this server has a certificate by it\n\
+                 copy keys/ca.key and keys/ca.pem to the other servers of the cell; 'rialto keys retire' ends the one before"
             );
         }
         What::Certificate => {
