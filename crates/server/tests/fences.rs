@@ -170,6 +170,52 @@ fn a_fenced_session_loses_its_locks_and_its_client_stays_out() {
 }
 
 #[test]
+fn who_is_fenced_waits_for_no_lock_and_others_of_his_session_do() {
+    let (first, second) = two();
+    let (here, there) = (connect(first.unix()), connect(second.unix()));
+    let joe = user(&here, "joe", 4711);
+    user(&here, "jim", 4712);
+    let file = open_file(&there, "f");
+    let lock = |owner, wait| Call::Lock {
+        fid: file,
+        owner: LockOwner(owner),
+        pid: 1,
+        family: LockFamily::Flock,
+        mode: LockMode::Exclusive,
+        range: types::ByteRange::ALL,
+        wait,
+        reclaim: false,
+    };
+    let family = LockFamily::Flock;
+    let unlock = |owner| Call::Unlock { fid: file, owner: LockOwner(owner), family, range: types::ByteRange::ALL };
+    ask(&there, lock(1, false));
+    let shared = connect(second.unix());
+    let waiting = || {
+        let Answer::Report(text) = ask(&there, Call::ServerReport) else { panic!() };
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["lock_waits"].as_u64().unwrap()
+    };
+    std::thread::scope(|scope| {
+        let wait_as = |who: u32| {
+            let (shared, owner) = (&shared, u64::from(who));
+            scope.spawn(move || {
+                let came = fault(shared.call(&uid(who), lock(owner, true), None).map(|reply| reply.answer));
+                shared.call(&Caller::ROOT, unlock(owner), None).unwrap();
+                came
+            })
+        };
+        let waits: Vec<_> = [4711, 4712].map(wait_as).into();
+        wait_for("two who wait", || waiting() == 2);
+        let (number, missing) = fence(&here, Whom::User(joe));
+        let left = waiting();
+        ask(&there, unlock(1));
+        let came: Vec<_> = waits.into_iter().map(|wait| wait.join().unwrap()).collect();
+        assert_eq!((missing, left), (0, 1), "one of them alone, when the call returns");
+        assert_eq!(came, [Some(Fault::Fenced), None]);
+        unfence(&here, number);
+    });
+}
+
+#[test]
 fn a_server_that_does_not_confirm_is_named_and_the_fence_stands() {
     let (first, mut second) = two();
     let here = connect(first.unix());

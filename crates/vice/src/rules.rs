@@ -2,7 +2,7 @@
 //!
 //! Model. The database's rules have a revision. Each call that is executed is *in flight* from before it looks at the rules until it is done. A change is *enforced* here
 //! when three things have happened, in this order: calls see the new list; all that were in flight before have ended; sessions that are a fenced one's alone are
-//! over, with their promises, locks and delegations, and the others' delegations are called back. Only then does this server say to the database that it has the
+//! over, with their promises, locks and delegations, a fenced one waits for no lock in the others, and their delegations are called back. Only then does this server say to the database that it has the
 //! change, so when a change is answered nothing of a fenced one is executed any more.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use guard::{Fences, Place, Rules, Suspect, base_name, realm_has_name, realm_has_
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, Call, Caller, Fault, GuardCall, Level, Name, PrincipalId, Realm, Seen, SessionId, Time, Timestamp,
+    Answer, Call, Caller, Fault, GuardCall, Level, Name, Origin, PrincipalId, Realm, Seen, SessionId, Time, Timestamp,
     VolumeId, WhichPrincipal, Whom,
 };
 
@@ -188,6 +188,13 @@ impl Vice {
                 !is_above_fences(caller) && self.is_stopped(&in_use.fences, wall, caller, session).unwrap_or(false)
             };
             let stopped = actors.iter().filter(|caller| stops(caller)).count();
+            let waits: Vec<(Origin, Caller)> = {
+                let core = self.core.lock();
+                let of_session = core.lock_waits.iter().filter(|(origin, _)| origin.session == session);
+                of_session.map(|(origin, (caller, _))| (*origin, caller.clone())).collect()
+            };
+            let in_vain: Vec<Origin> =
+                waits.into_iter().filter(|(_, caller)| stops(caller)).map(|(origin, _)| origin).collect();
             let mut core = self.core.lock();
             let client = core.leases.owner(session).map(|(client, _)| client);
             let by_client = Suspect { principal: None, host: None, token: 0, client };
@@ -196,6 +203,12 @@ impl Vice {
                 core.leases.peer_died(now, session, events);
             } else if stopped > 0 {
                 // Others use it too. What it answers alone it would answer the fenced one too.
+                for origin in in_vain {
+                    // What was granted a moment ago was granted before.
+                    if core.leases.cancel(origin, events) {
+                        core.lock_waits.entry(origin).and_modify(|(_, fenced)| *fenced = true);
+                    }
+                }
                 core.leases.recall_session(now, session, events);
                 let ticket = core.break_rights(now, events);
                 core.rights_ticket = ticket.or(core.rights_ticket);

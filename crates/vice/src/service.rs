@@ -104,6 +104,8 @@ pub(crate) struct Core {
     pub lends: Lends,
     /// Blank bodies that sessions have.
     pub blanks: Blanks,
+    /// Who waits for locks, and whether a fence came between.
+    pub lock_waits: HashMap<Origin, (Caller, bool)>,
 }
 
 impl Core {
@@ -197,6 +199,7 @@ impl Vice {
                 removing: HashMap::new(),
                 lends: Lends::default(),
                 blanks,
+                lock_waits: HashMap::new(),
             }),
             counters: Counters::default(),
             scrub: Mutex::new(None),

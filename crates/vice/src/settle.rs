@@ -132,6 +132,8 @@ impl Vice {
                 Output::Break { to, id, items } => out.push(Effect::Break { to, id, items }),
                 Output::TicketDone(ticket) => events.extend(self.ticket_done(now, ticket, out)),
                 Output::LockDone { origin, result } => {
+                    let fenced = self.core.lock().lock_waits.remove(&origin).is_some_and(|(_, fenced)| fenced);
+                    let result = if fenced { Err(Fault::Fenced) } else { result };
                     self.finish(origin, false, result.map(|()| Answer::Done), None, out);
                 }
                 Output::SessionEnded { session, freed, .. } => {
@@ -174,6 +176,7 @@ impl Vice {
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
         core.lends.remove_session(session);
+        core.lock_waits.retain(|origin, _| origin.session != session);
         let blanks = core.blanks.remove_session(session);
         drop(core);
         blanks.into_iter().for_each(|(on, blank)| self.drop_blank(on, blank));

@@ -24,7 +24,10 @@ impl Vice {
         let (wait, reclaim) = (wait && !claims, reclaim && !claims);
         match core.leases.lock(ask.origin, &request, wait, reclaim, &mut ask.events) {
             LockOutcome::Granted => Ok(DONE),
-            LockOutcome::Waiting => Ok(Outcome::Waits),
+            LockOutcome::Waiting => {
+                core.lock_waits.insert(ask.origin, (ask.caller.clone(), false));
+                Ok(Outcome::Waits)
+            }
             LockOutcome::Refused(fault) => Err(fault),
         }
     }
