@@ -10,6 +10,7 @@
 //! 33 bytes in a table.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use types::{Fid, Name};
@@ -30,6 +31,13 @@ const AHEAD_MISSES_AGAIN: [u32; 2] = [32, 2];
 /// Pages listed ahead under one version: some tens of thousands of names. Who looks at random names of a larger directory
 /// pays for no more.
 const AHEAD_PAGES_MAX: u32 = 24;
+
+/// Maps there were, of all directories.
+static MAPS: AtomicU64 = AtomicU64::new(0);
+
+fn another() -> u64 {
+    MAPS.fetch_add(1, Ordering::Relaxed) + 1
+}
 
 /// Letters that belong to no name and are not worth moving the others.
 const WASTE_MIN: usize = 4096;
@@ -55,8 +63,8 @@ struct Ahead {
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Which map this is: the next one of the same directory has another number, and knows nothing of what was entered here.
-    /// 0: names were left out, so it never becomes complete.
+    /// Which map this is: one that began anew, also under the directory's next version, has another number, and knows nothing of what was entered under this
+    /// one. 0: names were left out, so it never becomes complete.
     pub number: u64,
     pub version: u64,
     pub valid: bool,
@@ -103,13 +111,13 @@ impl Letters {
 
 impl Names {
     /// Nothing is known.
-    pub fn new(number: u64) -> Self {
-        Names { number, ..Names::default() }
+    pub fn new() -> Self {
+        Names { number: another(), ..Names::default() }
     }
 
     /// A directory that was just made: it is known to be empty.
-    pub fn empty(number: u64, version: u64, valid: bool) -> Self {
-        Names { number, version, valid, complete: true, ..Names::default() }
+    pub fn empty(version: u64, valid: bool) -> Self {
+        Names { version, valid, complete: true, ..Names::new() }
     }
 
     pub fn get(&self, name: &Name) -> Known {
@@ -167,6 +175,7 @@ impl Names {
         self.complete = false;
         self.ahead = Ahead::default();
         self.version = version;
+        self.number = another();
     }
 
     /// A lookup found nothing here. Somebody who asks for one name after the other is likely to ask for the rest: every so
@@ -272,7 +281,7 @@ mod tests {
     #[test]
     fn our_own_change_keeps_the_rest_and_a_strange_one_drops_it() {
         let file = Fid::new(1, 2, 3);
-        let mut names = Names::empty(1, 7, true);
+        let mut names = Names::empty(7, true);
         assert!(names.advance(8, true));
         names.insert(&name("a"), file);
         assert_eq!(names.get(&name("a")), Known::File(file));
@@ -285,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_same_version_under_a_new_promise_is_good_again() {
-        let mut names = Names::empty(1, 7, true);
+        let mut names = Names::empty(7, true);
         names.valid = false;
         assert!(names.meet(7, true));
         assert!(names.valid && names.is_complete());
@@ -295,7 +304,7 @@ mod tests {
 
     #[test]
     fn completion_forgets_what_it_implies() {
-        let mut names = Names::default();
+        let mut names = Names::new();
         names.meet(1, true);
         names.insert_absent(&name("x"));
         names.insert(&name("y"), Fid::new(1, 4, 4));
@@ -307,7 +316,7 @@ mod tests {
 
     #[test]
     fn who_misses_name_after_name_has_page_after_page_listed_ahead() {
-        let mut names = Names::default();
+        let mut names = Names::new();
         let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
         let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });
         assert_eq!(asked(&mut names, AHEAD_MISSES[0] - 1), None);
@@ -327,7 +336,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go_leave_no_letters_behind() {
-        let mut names = Names::empty(1, 1, true);
+        let mut names = Names::empty(1, true);
         let lasting: Vec<Name> = (0..100).map(|n| name(&format!("lasting-{n}"))).collect();
         for (n, lasting) in (1..).zip(&lasting) {
             names.insert(lasting, Fid::new(1, 2 * n, n));
