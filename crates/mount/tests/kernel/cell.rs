@@ -19,7 +19,21 @@ static CLIENTS: AtomicU64 = AtomicU64::new(1);
 /// The service. Fields are dropped in order: nothing is mounted any more when it ends.
 pub struct Cell {
     loopback: Loopback,
+    #[allow(dead_code)] // It is there to be dropped.
+    last: Last,
     dir: TempDir,
+}
+
+/// The service's last owner: a thread that still had a part of it when the process exits would close its engine beside the engine's own end.
+struct Last(Arc<Vice>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let began = Instant::now();
+        while Arc::strong_count(&self.0) > 1 && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// One mount of its volume.
@@ -61,8 +75,8 @@ impl Cell {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
         partition.create_volume(&volume(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
-        let vice = Vice::open(partition, config, client::clock::now()).unwrap();
-        let cell = Cell { loopback: Loopback::new(Arc::new(vice)), dir };
+        let vice = Arc::new(Vice::open(partition, config, client::clock::now()).unwrap());
+        let cell = Cell { loopback: Loopback::new(Arc::clone(&vice)), last: Last(vice), dir };
         if crate::FLAT {
             cell.add_volume(TOP.0);
             cell.point(TOP.0, TOP.1, "%root");

@@ -210,8 +210,13 @@ fn who_works_in_a_volume_stays_there_while_others_change_what_is_above() {
     fs::write(client.at("vol/deep/file"), "").unwrap();
     let other = cell.mount();
     let mut shell = Command::new("sh");
-    let script = "cd \"$0/vol/deep\" && while test ! -e ../../end; do /bin/pwd >/dev/null || { ls -l /proc/$$/cwd >&2; ls -l /proc/$$/cwd >&2; exit 7; }; test -e file || exit 8; done; /bin/pwd";
-    let child = shell.args(["-c", script]).arg(client.at("")).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // Where all names end at once, the directory has none while it is looked up again.
+    let tries = if crate::FLAT { "1 2 3 4 5" } else { "1" };
+    let script = format!(
+        r#"here() {{ for _ in {tries}; do /bin/pwd && return; done; ls -l /proc/$$/cwd >&2; exit 7; }}
+        cd "$0/vol/deep" && while test ! -e ../../end; do here >/dev/null; test -e file || exit 8; done; here"#
+    );
+    let child = shell.args(["-c", &script]).arg(client.at("")).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let inside = device(&client.at("vol/deep"));
     for at in 0..2000 {
         fs::create_dir(other.at(&format!("dir-{at}"))).unwrap();
