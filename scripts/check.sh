@@ -47,7 +47,7 @@ fi
 
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
-part unit cargo test --workspace --locked --no-fail-fast
+part unit scripts/unit.sh
 part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p sim --bins --examples
 part sim "$target/release/sim" --kind sessions --seeds $seeds

@@ -4,7 +4,7 @@
 //! Under a delegation it moves `dirty` -> `sealed` -> (`kept` ->) gone: what is sealed is an entry of the journal, and its effect is in
 //! the status already.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter. `kept` is what the
-//! server acknowledged as *unstable* under one boot verifier; it is sent again if the verifier changes before a commit.
+//! server acknowledged as *unstable* (`kept.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning is gone, so that a
 //! busy writer does not hold it up for ever.
@@ -15,13 +15,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use types::{BootVerifier, ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
+use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
 use crate::Error;
 use crate::blank::Scratch;
 use crate::budget::Share;
 use crate::cached::Pinned;
 use crate::extents::{Chunk, Extents};
+use crate::kept::Kept;
 use crate::pass::{Choice, Passed};
 use crate::reads::Reads;
 
@@ -44,6 +45,8 @@ pub(crate) struct File {
     /// How many handles there are, and with them the mode. See `pass.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
+    /// Held by the commit that asks about what is kept.
+    pub commits: Mutex<()>,
     /// Something flew, landed or failed.
     pub moved: Condvar,
 }
@@ -64,8 +67,7 @@ pub(crate) struct Data {
     pub flying: Vec<Chunk>,
     /// In the journal, oldest first, with the entries' numbers.
     pub sealed: Vec<(u64, Chunk)>,
-    pub kept: Extents,
-    pub kept_verifier: BootVerifier,
+    pub kept: Kept,
     pub clock: u64,
     /// Writes not newer than this go without waiting for a full chunk.
     pub urgent: u64,
@@ -105,6 +107,7 @@ impl File {
             past_pages: AtomicBool::new(false),
             choice: Mutex::default(),
             data: Mutex::default(),
+            commits: Mutex::default(),
             moved: Condvar::new(),
         }
     }
@@ -176,7 +179,17 @@ impl Data {
         self.flying.retain(|flight| flight.offset != chunk.offset);
     }
 
-    /// Older bytes are to be sent (again): where nothing newer is dirty or in flight.
+    /// Bytes that were at the server, or on their way, before all that is here are to be sent again.
+    pub fn send_older(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for (_, sealed) in &self.sealed {
+            older.carve(sealed.offset, sealed.end());
+        }
+        self.send_again(&older.drain());
+    }
+
+    /// Bytes are to be sent (again): where nothing newer is dirty or in flight.
     pub fn send_again(&mut self, chunks: &[Chunk]) {
         let mut older = Extents::default();
         chunks.iter().for_each(|chunk| older.fill(chunk));
@@ -250,6 +263,16 @@ mod tests {
         assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
         data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
         assert_eq!(data.locks.len(), 1);
+    }
+
+    #[test]
+    fn what_the_server_lost_never_replaces_what_is_sealed() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.sealed.push((7, Chunk { offset: 1, data: Bytes::from_static(b"new"), first: 4 }));
+        data.send_older(&[Chunk { offset: 0, data: Bytes::from_static(b"012345"), first: 1 }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"0"[..]), (4, b"45")]);
     }
 
     #[test]

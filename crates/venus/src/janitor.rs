@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use client::clock;
 use types::limits::HOLD_FIDS_MAX;
-use types::{Answer, BootVerifier, Call, Caller, Fid, Time};
+use types::{Call, Caller, Fid, Time};
 
 use crate::Request;
-use crate::extents::Chunk;
 use crate::file::File;
 use crate::shared::{Chores, Core};
 
@@ -149,33 +148,5 @@ impl Core {
             }
         }
         self.borrow_again(&*self.remote);
-    }
-
-    /// One commit for everything that is acknowledged and not stable.
-    pub fn commit_all(self: &Arc<Self>, request: &Request<'_>) {
-        type Kept = (Arc<File>, Vec<Chunk>, BootVerifier);
-        let files = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty());
-        let all: Vec<Kept> = files
-            .map(|file| {
-                let (kept, verifier) = self.take_kept(&file);
-                (file, kept, verifier)
-            })
-            .collect();
-        let mut volumes: Vec<Fid> = all.iter().map(|(file, ..)| Fid::root(file.fid.volume)).collect();
-        volumes.sort_unstable();
-        volumes.dedup();
-        for fid in volumes {
-            let answer = self.call(request, Call::CommitVolume { fid });
-            for (file, kept, verifier) in all.iter().filter(|(file, ..)| file.fid.volume == fid.volume) {
-                match &answer {
-                    Ok(Answer::Committed { verifier: now }) if now == verifier => self.let_go(file),
-                    Ok(Answer::Committed { .. }) => {
-                        self.lost(file, kept);
-                        self.send_soon(file);
-                    }
-                    Ok(_) | Err(_) => self.put_kept(file, kept, *verifier),
-                }
-            }
-        }
     }
 }

@@ -42,6 +42,7 @@ pub mod fuzzing;
 mod invalidate;
 mod janitor;
 mod journal;
+mod kept;
 mod known;
 mod leftout;
 mod lend;

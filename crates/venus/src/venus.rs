@@ -75,7 +75,7 @@ impl Venus {
         }
         core.drain_all(request.cancel)?;
         core.commit_all(request);
-        for file in files.iter().filter(|file| !file.is_clean()) {
+        for file in files.iter().filter(|file| !file.is_stable()) {
             core.commit(request, file)?;
         }
         core.call(request, Call::CommitVolume { fid }).map(drop)
@@ -116,8 +116,8 @@ impl Venus {
             result = result.and(failed);
         }
         core.commit_all(&request);
-        // A commit that found the server changed has data to send again.
-        for file in core.files().iter().filter(|file| !file.is_clean()) {
+        // A commit that found the server changed has data to send again, and some may have been another's.
+        for file in core.files().iter().filter(|file| !file.is_stable()) {
             result = result.and(core.commit(&request, file));
         }
         result

@@ -23,9 +23,7 @@ use crate::shared::{Core, as_caller};
 use crate::{Error, Handle, Request, Venus, Wrote};
 
 /// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.
-const LOOK: Duration = Duration::from_millis(20);
-/// Commits of one fsync that may find the server restarted in between.
-const COMMIT_TRIES: usize = 8;
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Landed {
     pub count: u32,
@@ -92,7 +90,7 @@ impl Core {
         if count < chunk.data.len() {
             let rest =
                 Chunk { offset: chunk.offset + count as u64, data: chunk.data.slice(count..), first: chunk.first };
-            data.send_again(&[rest]);
+            data.send_older(&[rest]);
         }
         let written = Chunk { data: chunk.data.slice(..count), ..chunk.clone() };
         self.drop_ahead(data.reads.wrote(written.offset, written.end(), landed.previous, landed.status.data_version));
@@ -105,31 +103,6 @@ impl Core {
             disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
         }
         self.keep(data, &written, landed.verifier);
-    }
-
-    /// Keeps what is not stable, to send it again if the server loses it.
-    fn keep(&self, data: &mut crate::file::Data, chunk: &Chunk, verifier: BootVerifier) {
-        if self.is_local() {
-            return;
-        }
-        let before = data.kept.bytes();
-        if data.kept_verifier != verifier && !data.kept.is_empty() {
-            tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
-            data.kept.carve(chunk.offset, chunk.end());
-            let lost = data.kept.drain();
-            data.send_again(&lost);
-        }
-        data.kept_verifier = verifier;
-        data.kept.write(chunk.offset, chunk.data.clone(), chunk.first);
-        let total = self.kept.change(before, data.kept.bytes());
-        if total > self.kept.limit(self.config.uncommitted_bytes_max) {
-            self.chores.lock().commit = true;
-            self.poke.notify_one();
-        } else if total == data.kept.bytes() && before == 0 {
-            // The first: the janitor counts its age from now.
-            self.chores.lock().committed = Some(Instant::now());
-            self.poke.notify_one();
-        }
     }
 
     fn ask_space(&self, fid: Fid) {
@@ -378,74 +351,6 @@ impl Core {
 /// What failed otherwise is remembered for the handles.
 fn interrupted_or_told(error: &Error) -> Result<(), Error> {
     if matches!(error, Error::Interrupted) { Err(Error::Interrupted) } else { Ok(()) }
-}
-
-/// Stability.
-impl Core {
-    /// Everything that was written before is stable on return.
-    pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
-        for _ in 0..COMMIT_TRIES {
-            self.send_all(file, request.cancel)?;
-            self.drain_all(request.cancel)?;
-            let (kept, verifier) = self.take_kept(file);
-            match self.call(request, Call::Commit { fid: file.fid }) {
-                Ok(Answer::Committed { verifier: now }) if kept.is_empty() || now == verifier => return Ok(()),
-                Ok(Answer::Committed { .. }) => self.lost(file, &kept),
-                Ok(_) => return Err(Error::Protocol),
-                Err(error) => {
-                    self.put_kept(file, &kept, verifier);
-                    return Err(error);
-                }
-            }
-        }
-        Err(Error::TimedOut)
-    }
-
-    /// Takes out what a commit is about to make stable.
-    pub fn take_kept(&self, file: &File) -> (Vec<Chunk>, BootVerifier) {
-        let mut data = file.data.lock();
-        let before = data.kept.bytes();
-        let kept = data.kept.drain();
-        self.kept.change(before, 0);
-        (kept, data.kept_verifier)
-    }
-
-    /// The commit failed: what was taken out is kept on, below what came since.
-    pub fn put_kept(&self, file: &Arc<File>, kept: &[Chunk], verifier: BootVerifier) {
-        let mut data = file.data.lock();
-        if !data.kept.is_empty() && data.kept_verifier != verifier {
-            drop(data);
-            return self.lost(file, kept);
-        }
-        let before = data.kept.bytes();
-        data.kept_verifier = verifier;
-        for chunk in kept {
-            data.kept.fill(chunk);
-        }
-        self.kept.change(before, data.kept.bytes());
-    }
-
-    /// The server lost these bytes: they are sent again, below what was written since.
-    pub fn lost(&self, file: &Arc<File>, kept: &[Chunk]) {
-        tracing::warn!(fid = %file.fid, chunks = kept.len(), "server lost unstable data; sending it again");
-        let mut data = file.data.lock();
-        let mut older = crate::extents::Extents::default();
-        kept.iter().for_each(|chunk| older.fill(chunk));
-        for (at, newer) in data.kept.within(0, u64::MAX) {
-            older.carve(at, at + newer.len() as u64);
-        }
-        data.send_again(&older.drain());
-        file.account(&mut data, &self.unsent);
-    }
-
-    /// What lies in the range is not to be sent again: it was cut off or punched out.
-    pub fn forget_kept(&self, fid: Fid, start: u64, end: u64) {
-        let Some(file) = self.file_of(fid) else { return };
-        let mut data = file.data.lock();
-        let before = data.kept.bytes();
-        data.kept.carve(start, end);
-        self.kept.change(before, data.kept.bytes());
-    }
 }
 
 impl Venus {

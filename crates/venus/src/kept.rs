@@ -1,0 +1,192 @@
+//! What the server acknowledged as *unstable*: it may lose that, so it is kept here until a commit.
+//!
+//! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers under another one, it lost them, and they are sent again. A commit
+//! *asks* about all that is kept when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file asks at a time: two
+//! would each know a part of what was lost, and neither which bytes are the newer ones. What was lost goes below everything that was written since, wherever
+//! that is (`dirty`, `flying`, `sealed`, kept); what was cut off, or moved to another server with the file, is not asked about any more.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::Cancel;
+use parking_lot::MutexGuard;
+use types::{Answer, BootVerifier, Call, Fid};
+
+use crate::extents::{Chunk, Extents};
+use crate::file::{Data, File};
+use crate::shared::Core;
+use crate::write::LOOK;
+use crate::{Error, Request};
+
+/// Commits of one fsync that may find the server restarted in between.
+const TRIES: usize = 8;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Kept {
+    bytes: Extents,
+    verifier: BootVerifier,
+    asked: Extents,
+    asked_verifier: BootVerifier,
+}
+
+impl Kept {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.asked.is_empty()
+    }
+
+    fn ask(&mut self) {
+        self.asked_verifier = self.verifier;
+        for chunk in self.bytes.drain() {
+            self.asked.fill(&chunk);
+        }
+    }
+
+    /// The commit found the server under this verifier, or failed; what was lost.
+    fn answered(&mut self, now: Option<BootVerifier>) -> Vec<Chunk> {
+        for (at, newer) in self.bytes.within(0, u64::MAX) {
+            self.asked.carve(at, at + newer.len() as u64);
+        }
+        let older = self.asked.drain();
+        match now {
+            Some(now) if now == self.asked_verifier => Vec::new(),
+            None if self.bytes.is_empty() || self.verifier == self.asked_verifier => {
+                self.verifier = self.asked_verifier;
+                older.iter().for_each(|chunk| self.bytes.fill(chunk));
+                Vec::new()
+            }
+            Some(_) | None => older,
+        }
+    }
+
+    fn forget(&mut self, start: u64, end: u64) {
+        self.bytes.carve(start, end);
+        self.asked.carve(start, end);
+    }
+}
+
+impl File {
+    /// Waits until no other commit asks.
+    fn turn(&self, cancel: Option<&Cancel>) -> Result<MutexGuard<'_, ()>, Error> {
+        loop {
+            if let Some(turn) = self.commits.try_lock_for(LOOK) {
+                return Ok(turn);
+            }
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Whether all that is written is stable.
+    pub fn is_stable(&self) -> bool {
+        self.is_clean() && self.data.lock().kept.is_empty()
+    }
+}
+
+impl Core {
+    /// Keeps what is not stable, to send it again if the server loses it.
+    pub fn keep(&self, data: &mut Data, chunk: &Chunk, verifier: BootVerifier) {
+        if self.is_local() {
+            return;
+        }
+        let before = data.kept.bytes.bytes();
+        if data.kept.verifier != verifier && !data.kept.bytes.is_empty() {
+            tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
+            data.kept.bytes.carve(chunk.offset, chunk.end());
+            let lost = data.kept.bytes.drain();
+            data.send_older(&lost);
+        }
+        let is_first = before == 0 && self.kept.bytes() == 0;
+        if is_first {
+            // The janitor counts its age from now, and must not see it before.
+            self.chores.lock().committed = Some(Instant::now());
+        }
+        data.kept.verifier = verifier;
+        data.kept.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
+        let total = self.kept.change(before, data.kept.bytes.bytes());
+        let is_much = total > self.kept.limit(self.config.uncommitted_bytes_max);
+        if is_much {
+            self.chores.lock().commit = true;
+        }
+        if is_much || is_first {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Everything that was written before is stable on return.
+    pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            self.send_all(file, request.cancel)?;
+            self.drain_all(request.cancel)?;
+            let turn = file.turn(request.cancel)?;
+            self.change_kept(file, Kept::ask);
+            let answer = self.call(request, Call::Commit { fid: file.fid });
+            let is_stable = self.answered(file, verifier_of(&answer));
+            drop(turn);
+            self.let_go(file);
+            match answer {
+                Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
+                Ok(Answer::Committed { .. }) => {}
+                Ok(_) => return Err(Error::Protocol),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::TimedOut)
+    }
+
+    /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
+    pub fn commit_all(self: &Arc<Self>, request: &Request<'_>) {
+        let files: Vec<Arc<File>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
+        let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
+        turns.iter().for_each(|(file, _)| self.change_kept(file, Kept::ask));
+        let mut volumes: Vec<Fid> = turns.iter().map(|(file, _)| Fid::root(file.fid.volume)).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        for fid in volumes {
+            let answer = self.call(request, Call::CommitVolume { fid });
+            for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
+                if self.answered(file, verifier_of(&answer)) {
+                    self.let_go(file);
+                } else {
+                    self.send_soon(file);
+                }
+            }
+        }
+    }
+
+    /// A commit was answered under this verifier, or failed; whether what it asked about is stable.
+    fn answered(&self, file: &File, now: Option<BootVerifier>) -> bool {
+        let mut data = file.data.lock();
+        let before = data.kept.bytes.bytes();
+        let lost = data.kept.answered(now);
+        self.kept.change(before, data.kept.bytes.bytes());
+        if !lost.is_empty() {
+            tracing::warn!(fid = %file.fid, chunks = lost.len(), "server lost unstable data; sending it again");
+            data.send_older(&lost);
+            file.account(&mut data, &self.unsent);
+        }
+        now.is_some() && lost.is_empty()
+    }
+
+    fn change_kept(&self, file: &File, change: impl FnOnce(&mut Kept)) {
+        let kept = &mut file.data.lock().kept;
+        let before = kept.bytes.bytes();
+        change(kept);
+        self.kept.change(before, kept.bytes.bytes());
+    }
+
+    /// What lies in the range is not to be sent again: it was cut off or punched out, or is somewhere else.
+    pub fn forget_kept(&self, fid: Fid, start: u64, end: u64) {
+        if let Some(file) = self.file_of(fid) {
+            self.change_kept(&file, |kept| kept.forget(start, end));
+        }
+    }
+}
+
+fn verifier_of(answer: &Result<Answer, Error>) -> Option<BootVerifier> {
+    match answer {
+        Ok(Answer::Committed { verifier }) => Some(*verifier),
+        Ok(_) | Err(_) => None,
+    }
+}
