@@ -4,7 +4,7 @@
 # Cargo builds and starts them one after the other, through this file again ("runner"), which waits for one of the places, leaves the program behind in
 # it and lets cargo go on. Each program's output is printed in one piece when it is through. Examples in documentation run last.
 set -uo pipefail
-places=3
+places=${UNIT_PLACES:-3}
 
 run_one() { # run_one PROGRAM ARGUMENT...
     local log status
