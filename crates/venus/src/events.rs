@@ -226,7 +226,7 @@ impl Core {
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.forget_blanks();
         // All that the old server had is stable at the new one, where others may have written since.
-        self.files().iter().for_each(|file| self.forget_kept(file.fid, 0, u64::MAX));
+        self.files().iter().for_each(|file| self.forget_kept(file));
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());

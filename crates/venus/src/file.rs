@@ -163,6 +163,11 @@ impl Data {
             || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
     }
 
+    /// Whether one is, or in the journal.
+    pub fn has_on_its_way(&self, clock: u64) -> bool {
+        self.holds(clock) || self.sealed.iter().any(|(_, chunk)| chunk.first <= clock)
+    }
+
     /// Takes the next chunk to send; it flies from now on. `all`: not only a full one.
     pub fn launch(&mut self, all: bool) -> Option<Chunk> {
         let chunk = self.dirty.take(&self.flying, !all)?;

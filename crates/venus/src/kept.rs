@@ -3,7 +3,7 @@
 //! Model. A file's kept bytes belong to one boot verifier of the server. If the server answers under another one, it lost them, and they are sent again. A commit
 //! *asks* about all that is kept when it begins; what is written meanwhile is kept beside it, and is newer. One commit of a file asks at a time: two
 //! would each know a part of what was lost, and neither which bytes are the newer ones. What was lost goes below everything that was written since, wherever
-//! that is (`dirty`, `flying`, `sealed`, kept); what was cut off, or moved to another server with the file, is not asked about any more.
+//! that is (`dirty`, `flying`, `sealed`, kept). What is cut off is taken out before the cut is sent; what went to another server with its volume is stable there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,9 +59,16 @@ impl Kept {
         }
     }
 
-    fn forget(&mut self, start: u64, end: u64) {
-        self.bytes.carve(start, end);
-        self.asked.carve(start, end);
+    /// Takes out what lies in the range.
+    fn cut(&mut self, start: u64, end: u64) -> Vec<Chunk> {
+        let mut gone = Extents::default();
+        for part in [&mut self.bytes, &mut self.asked] {
+            for (offset, data) in part.within(start, end) {
+                gone.fill(&Chunk { offset, data, first: 0 });
+            }
+            part.carve(start, end);
+        }
+        gone.drain()
     }
 }
 
@@ -116,11 +123,9 @@ impl Core {
 
     /// Everything that was written before is stable on return.
     pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
+        let until = file.data.lock().clock;
         for _ in 0..TRIES {
-            self.send_all(file, request.cancel)?;
-            self.drain_all(request.cancel)?;
-            let turn = file.turn(request.cancel)?;
-            self.change_kept(file, Kept::ask);
+            let turn = self.begin_commit(request, file, until)?;
             let answer = self.call(request, Call::Commit { fid: file.fid });
             let is_stable = self.answered(file, verifier_of(&answer));
             drop(turn);
@@ -135,11 +140,30 @@ impl Core {
         Err(Error::TimedOut)
     }
 
+    /// Asks about what is kept, once all that is not newer than `until` is at the server: another commit may have found it lost meanwhile.
+    fn begin_commit<'a>(
+        &self,
+        request: &Request<'_>,
+        file: &'a Arc<File>,
+        until: u64,
+    ) -> Result<MutexGuard<'a, ()>, Error> {
+        loop {
+            self.send_all(file, request.cancel)?;
+            self.drain_all(request.cancel)?;
+            let turn = file.turn(request.cancel)?;
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                self.change_kept(&mut data, Kept::ask);
+                return Ok(turn);
+            }
+        }
+    }
+
     /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
     pub fn commit_all(self: &Arc<Self>, request: &Request<'_>) {
         let files: Vec<Arc<File>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
         let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
-        turns.iter().for_each(|(file, _)| self.change_kept(file, Kept::ask));
+        turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
         let mut volumes: Vec<Fid> = turns.iter().map(|(file, _)| Fid::root(file.fid.volume)).collect();
         volumes.sort_unstable();
         volumes.dedup();
@@ -169,18 +193,42 @@ impl Core {
         now.is_some() && lost.is_empty()
     }
 
-    fn change_kept(&self, file: &File, change: impl FnOnce(&mut Kept)) {
-        let kept = &mut file.data.lock().kept;
+    fn change_kept<R>(&self, data: &mut Data, change: impl FnOnce(&mut Kept) -> R) -> R {
+        let kept = &mut data.kept;
         let before = kept.bytes.bytes();
-        change(kept);
+        let result = change(kept);
         self.kept.change(before, kept.bytes.bytes());
+        result
     }
 
-    /// What lies in the range is not to be sent again: it was cut off or punched out, or is somewhere else.
-    pub fn forget_kept(&self, fid: Fid, start: u64, end: u64) {
-        if let Some(file) = self.file_of(fid) {
-            self.change_kept(&file, |kept| kept.forget(start, end));
+    /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
+    pub fn cut_kept(&self, request: &Request<'_>, file: &Arc<File>, start: u64, end: u64) -> Result<Vec<Chunk>, Error> {
+        let until = file.data.lock().clock;
+        loop {
+            self.send_all(file, request.cancel)?;
+            if !file.is_landed() {
+                self.drain_all(request.cancel)?;
+            }
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                return Ok(self.change_kept(&mut data, |kept| kept.cut(start, end)));
+            }
         }
+    }
+
+    /// It was not cut off after all: whether the server still has it is not watched any more, so it is sent again.
+    pub fn restore_kept(&self, file: &File, gone: &[Chunk], why: &Error) {
+        // After any other error it may have been.
+        if matches!(why, Error::Fault(_) | Error::Interrupted) {
+            let mut data = file.data.lock();
+            data.send_older(gone);
+            file.account(&mut data, &self.unsent);
+        }
+    }
+
+    /// All of it is stable, somewhere else.
+    pub fn forget_kept(&self, file: &File) {
+        self.change_kept(&mut file.data.lock(), |kept| drop(kept.cut(0, u64::MAX)));
     }
 }
 

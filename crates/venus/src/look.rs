@@ -170,34 +170,38 @@ impl Venus {
     /// As the service says.
     pub fn setattr(&self, request: &Request<'_>, fid: Fid, change: StatusChange) -> Result<Attributes, Error> {
         let core = &self.core;
-        if let Some(file) = core.file_of(fid) {
-            core.send_all(&file, request.cancel)?;
+        let (mut cuts, mut gone) = (false, Vec::new());
+        let file = core.file_of(fid);
+        if let Some(file) = &file {
+            core.send_all(file, request.cancel)?;
+            if let Some(size) = change.size {
+                gone = core.cut_kept(request, file, size, u64::MAX)?;
+                let begun = core.begin_cut(file, request.cancel);
+                cuts = begun.inspect_err(|why| core.restore_kept(file, &gone, why))?;
+            }
         }
-        let file = core.file_of(fid).filter(|_| change.size.is_some());
-        let cuts = match &file {
-            Some(file) => core.begin_cut(file, request.cancel)?,
-            None => false,
-        };
         let call = Call::SetStatus { fid, change };
         let mut set = match core.set_here(request, &call) {
             Some(set) => Ok(set),
             None => core.status_by(request, call.clone()),
         };
-        if let Some(file) = file.filter(|_| cuts)
-            && !core.cut_blank(&file, change.size.filter(|_| set.is_ok()))
+        if let Some(file) = file.as_ref().filter(|_| cuts)
+            && !core.cut_blank(file, change.size.filter(|_| set.is_ok()))
         {
             // The server restarted in between.
             set = core.status_by(request, call);
         }
+        if let (Some(file), Err(why)) = (&file, &set) {
+            core.restore_kept(file, &gone, why);
+        }
         let set = set?;
-        if let Some(size) = change.size {
+        if change.size.is_some() {
             // Who gives the kernel bytes of the version before must be through before it cuts them off.
             drop(core.gate.write());
             if let Some(file) = core.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
                 core.follow_now(&file, request.cancel)?;
             }
-            core.forget_kept(fid, size, u64::MAX);
         }
         Ok(set)
     }

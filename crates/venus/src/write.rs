@@ -412,16 +412,18 @@ impl Venus {
         self.core.send_all(&open.file, request.cancel)?;
         self.core.adopt(&open.file, request.cancel)?;
         open.take_error()?;
+        let gone = match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => Vec::new(),
+            _ => self.core.cut_kept(request, &open.file, offset, offset.saturating_add(length))?,
+        };
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
-        match self.core.call(request, call)? {
+        let answer = self.core.call(request, call);
+        match answer.inspect_err(|why| self.core.restore_kept(&open.file, &gone, why))? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),
         };
-        if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
-            self.core.forget_kept(open.file.fid, offset, offset.saturating_add(length));
-        }
         self.core.follow_now(&open.file, request.cancel)
     }
 }

@@ -8,10 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use client::Reply;
-use common::{Client, House, RO, me};
-use parking_lot::Mutex;
-use types::{Answer, BootVerifier, Call, Fid, StatusChange};
+use bytes::Bytes;
+use client::{CallError, Cancel, Events, Remote, Reply};
+use common::{Client, House, RO, RW, me, name};
+use parking_lot::{Mutex, RwLock};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use server::LoopbackSession;
+use types::{Answer, BootVerifier, Call, Caller, ClientId, Fid, StatusChange};
+use venus::{Venus, VenusConfig};
 
 /// A call that is held back, the first of its kind.
 struct Held {
@@ -149,4 +154,152 @@ fn what_moves_during_a_commit_is_stable_and_not_sent_again() {
         syncfs.join().unwrap().unwrap();
     });
     assert_eq!(content(&house, fid), b"bbbb");
+}
+
+/// A server that really loses one file's bytes: at each loss the file is as it was at the last commit.
+struct Lossy {
+    session: LoopbackSession,
+    /// Another client's, that sets the file back.
+    aside: LoopbackSession,
+    fid: Mutex<Fid>,
+    /// Its life, and what is stable. Calls of the first client hold it shared.
+    state: RwLock<(u64, Bytes)>,
+}
+
+impl Lossy {
+    fn ask_aside(&self, call: Call) -> Answer {
+        self.aside.call(&me_as_caller(), call, None).unwrap().answer
+    }
+
+    fn read(&self) -> Bytes {
+        match self.ask_aside(Call::Read { fid: *self.fid.lock(), offset: 0, length: FILE }) {
+            Answer::Data { data, .. } => data,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lose(&self) {
+        let mut state = self.state.write();
+        state.0 += 1;
+        let (fid, data) = (*self.fid.lock(), state.1.clone());
+        let change = StatusChange { size: Some(data.len() as u64), ..StatusChange::default() };
+        self.ask_aside(Call::SetStatus { fid, change });
+        self.ask_aside(Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false });
+    }
+}
+
+fn me_as_caller() -> Caller {
+    Caller::ROOT
+}
+
+impl Remote for Lossy {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        // A cut is stable at once.
+        let stable = matches!(call, Call::Commit { .. } | Call::CommitVolume { .. } | Call::SetStatus { .. });
+        let (shared, mut alone) =
+            if stable { (None, Some(self.state.write())) } else { (Some(self.state.read()), None) };
+        let life = shared.as_ref().map_or_else(|| alone.as_ref().unwrap().0, |state| state.0);
+        let mut result = self.session.call(caller, call, cancel);
+        if let Ok(Reply { answer: Answer::Written { verifier, .. } | Answer::Committed { verifier }, .. }) = &mut result
+        {
+            *verifier = BootVerifier(life);
+        }
+        if let (Some(state), Ok(_)) = (&mut alone, &result) {
+            state.1 = self.read();
+        }
+        result
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        assert!(calls.iter().all(|call| !call.changes()), "there are no delegations");
+        self.session.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.session.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        false
+    }
+}
+
+const FILE: u32 = 64;
+
+/// The others end with the application.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {
+    for seed in 0..20 {
+        let house = House::in_memory();
+        let attach = |client| house.loopback.attach(ClientId(client), 1).unwrap();
+        let state = RwLock::new((1, Bytes::new()));
+        let lossy = Arc::new(Lossy { session: attach(1), aside: attach(2), fid: Mutex::new(house.root), state });
+        let config = VenusConfig {
+            delegations: false,
+            dirty_age: Duration::from_millis(1),
+            uncommitted_bytes_max: 24,
+            ..VenusConfig::default()
+        };
+        let venus = Venus::new(Arc::clone(&lossy) as Arc<dyn Remote>, config).unwrap();
+        let (entry, opened) = venus.create(&me(), house.root, &name("f"), 0o644, false, RW).unwrap();
+        let (fid, handle) = (entry.status.fid, opened.handle);
+        *lossy.fid.lock() = fid;
+        let (over, mut losses) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    venus.syncfs(&me(), house.root).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_micros(700));
+                    lossy.lose();
+                    losses += 1;
+                }
+            });
+            let _over = Over(&over);
+            write_and_compare(seed, &venus, &lossy, (fid, handle));
+        });
+        assert!(losses > 0);
+        venus.release(&me(), handle, None).unwrap();
+        venus.shutdown().unwrap();
+    }
+}
+
+/// One application, which knows what it wrote.
+fn write_and_compare(seed: u64, venus: &Venus, lossy: &Lossy, (fid, handle): (Fid, venus::Handle)) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut model: Vec<u8> = Vec::new();
+    for step in 0..400 {
+        match random.random_range(0..20) {
+            0 => {
+                let size = random.random_range(0..=model.len());
+                let change = StatusChange { size: Some(size as u64), ..StatusChange::default() };
+                venus.setattr(&me(), fid, change).unwrap();
+                model.truncate(size);
+            }
+            1..=3 => {
+                venus.fsync(&me(), handle).unwrap();
+                let stable = lossy.state.read().1.clone();
+                assert!(stable == model, "seed {seed}, step {step}: {stable:?} is stable, {model:?} was written");
+            }
+            4..=8 => venus.flush(&me(), handle, None).unwrap(),
+            _ => {
+                let at = random.random_range(0..=model.len().min(FILE as usize - 8));
+                let data = vec![random.random::<u8>(); random.random_range(1..=8)];
+                model.resize(model.len().max(at + data.len()), 0);
+                model[at..at + data.len()].copy_from_slice(&data);
+                venus.write(&me(), handle, at as u64, data.into(), false).unwrap();
+            }
+        }
+    }
 }
