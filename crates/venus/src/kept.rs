@@ -30,6 +30,10 @@ pub(crate) struct Kept {
     asked_verifier: BootVerifier,
 }
 
+/// What was cut out, newer before older, with the verifiers that it belongs to.
+#[derive(Default)]
+pub(crate) struct Cut([(BootVerifier, Vec<Chunk>); 2]);
+
 impl Kept {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.asked.is_empty()
@@ -60,15 +64,28 @@ impl Kept {
     }
 
     /// Takes out what lies in the range.
-    fn cut(&mut self, start: u64, end: u64) -> Vec<Chunk> {
-        let mut gone = Extents::default();
-        for part in [&mut self.bytes, &mut self.asked] {
-            for (offset, data) in part.within(start, end) {
-                gone.fill(&Chunk { offset, data, first: 0 });
-            }
+    fn cut(&mut self, start: u64, end: u64) -> Cut {
+        let take = |part: &mut Extents| {
+            let gone =
+                part.within(start, end).into_iter().map(|(offset, data)| Chunk { offset, data, first: 0 }).collect();
             part.carve(start, end);
+            gone
+        };
+        Cut([(self.verifier, take(&mut self.bytes)), (self.asked_verifier, take(&mut self.asked))])
+    }
+
+    /// Takes it in again, below what came since; what was lost meanwhile.
+    fn restore(&mut self, cut: Cut) -> Vec<Chunk> {
+        let mut lost = Vec::new();
+        for (verifier, chunks) in cut.0.into_iter().filter(|(_, chunks)| !chunks.is_empty()) {
+            if self.bytes.is_empty() || self.verifier == verifier {
+                self.verifier = verifier;
+                chunks.iter().for_each(|chunk| self.bytes.fill(chunk));
+            } else {
+                lost.extend(chunks);
+            }
         }
-        gone.drain()
+        lost
     }
 }
 
@@ -185,12 +202,16 @@ impl Core {
         let before = data.kept.bytes.bytes();
         let lost = data.kept.answered(now);
         self.kept.change(before, data.kept.bytes.bytes());
+        self.send_lost(file, &mut data, &lost);
+        now.is_some() && lost.is_empty()
+    }
+
+    fn send_lost(&self, file: &File, data: &mut Data, lost: &[Chunk]) {
         if !lost.is_empty() {
             tracing::warn!(fid = %file.fid, chunks = lost.len(), "server lost unstable data; sending it again");
-            data.send_older(&lost);
-            file.account(&mut data, &self.unsent);
+            data.send_older(lost);
+            file.account(data, &self.unsent);
         }
-        now.is_some() && lost.is_empty()
     }
 
     fn change_kept<R>(&self, data: &mut Data, change: impl FnOnce(&mut Kept) -> R) -> R {
@@ -202,7 +223,7 @@ impl Core {
     }
 
     /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
-    pub fn cut_kept(&self, request: &Request<'_>, file: &Arc<File>, start: u64, end: u64) -> Result<Vec<Chunk>, Error> {
+    pub fn cut_kept(&self, request: &Request<'_>, file: &Arc<File>, start: u64, end: u64) -> Result<Cut, Error> {
         let until = file.data.lock().clock;
         loop {
             self.send_all(file, request.cancel)?;
@@ -216,13 +237,13 @@ impl Core {
         }
     }
 
-    /// It was not cut off after all: whether the server still has it is not watched any more, so it is sent again.
-    pub fn restore_kept(&self, file: &File, gone: &[Chunk], why: &Error) {
+    /// It was not cut off after all.
+    pub fn restore_kept(&self, file: &File, cut: Cut, why: &Error) {
         // After any other error it may have been.
         if matches!(why, Error::Fault(_) | Error::Interrupted) {
             let mut data = file.data.lock();
-            data.send_older(gone);
-            file.account(&mut data, &self.unsent);
+            let lost = self.change_kept(&mut data, |kept| kept.restore(cut));
+            self.send_lost(file, &mut data, &lost);
         }
     }
 

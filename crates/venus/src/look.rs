@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
 
+use crate::kept::Cut;
 use crate::shared::Core;
 use crate::snapshots::is_made_up;
 use crate::tables::{Cached, Tables};
@@ -170,14 +171,19 @@ impl Venus {
     /// As the service says.
     pub fn setattr(&self, request: &Request<'_>, fid: Fid, change: StatusChange) -> Result<Attributes, Error> {
         let core = &self.core;
-        let (mut cuts, mut gone) = (false, Vec::new());
+        let (mut has_blank, mut cut) = (false, Cut::default());
         let file = core.file_of(fid);
         if let Some(file) = &file {
             core.send_all(file, request.cancel)?;
             if let Some(size) = change.size {
-                gone = core.cut_kept(request, file, size, u64::MAX)?;
-                let begun = core.begin_cut(file, request.cancel);
-                cuts = begun.inspect_err(|why| core.restore_kept(file, &gone, why))?;
+                cut = core.cut_kept(request, file, size, u64::MAX)?;
+                has_blank = match core.begin_cut(file, request.cancel) {
+                    Ok(has_blank) => has_blank,
+                    Err(why) => {
+                        core.restore_kept(file, cut, &why);
+                        return Err(why);
+                    }
+                };
             }
         }
         let call = Call::SetStatus { fid, change };
@@ -185,14 +191,14 @@ impl Venus {
             Some(set) => Ok(set),
             None => core.status_by(request, call.clone()),
         };
-        if let Some(file) = file.as_ref().filter(|_| cuts)
+        if let Some(file) = file.as_ref().filter(|_| has_blank)
             && !core.cut_blank(file, change.size.filter(|_| set.is_ok()))
         {
             // The server restarted in between.
             set = core.status_by(request, call);
         }
         if let (Some(file), Err(why)) = (&file, &set) {
-            core.restore_kept(file, &gone, why);
+            core.restore_kept(file, cut, why);
         }
         let set = set?;
         if change.size.is_some() {

@@ -18,6 +18,7 @@ use types::{AllocateMode, Answer, BootVerifier, Call, Caller, Fault, Fid, Status
 
 use crate::extents::{CHUNK, Chunk};
 use crate::file::File;
+use crate::kept::Cut;
 use crate::open::Open;
 use crate::shared::{Core, as_caller};
 use crate::{Error, Handle, Request, Venus, Wrote};
@@ -412,15 +413,15 @@ impl Venus {
         self.core.send_all(&open.file, request.cancel)?;
         self.core.adopt(&open.file, request.cancel)?;
         open.take_error()?;
-        let gone = match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => Vec::new(),
+        let cut = match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => Cut::default(),
             _ => self.core.cut_kept(request, &open.file, offset, offset.saturating_add(length))?,
         };
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
         let answer = self.core.call(request, call);
-        match answer.inspect_err(|why| self.core.restore_kept(&open.file, &gone, why))? {
+        match answer.inspect_err(|why| self.core.restore_kept(&open.file, cut, why))? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),
         };
