@@ -15,8 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use server::LoopbackSession;
-use types::{Answer, BootVerifier, Call, Caller, ClientId, Fid, StatusChange};
-use venus::{Venus, VenusConfig};
+use types::{Answer, BootVerifier, Call, Caller, ClientId, Fault, Fid, StatusChange};
+use venus::{Error, Venus, VenusConfig};
 
 /// A call that is held back, the first of its kind.
 struct Held {
@@ -130,6 +130,25 @@ fn what_is_cut_off_during_a_commit_stays_cut_off() {
         syncfs.join().unwrap().unwrap();
     });
     assert_eq!(content(&house, fid), b"a");
+}
+
+#[test]
+fn what_was_not_cut_off_after_all_is_sent_again_when_it_is_lost() {
+    let house = House::in_memory();
+    let client = house.remote_client(1);
+    let (fid, handle) = client.create("f");
+    let Fragile { life, .. } = fragile(&client);
+    client.write(handle, 0, b"aaaa");
+    client.venus.flush(&me(), handle, None).unwrap();
+    client.wire.set_before(|call| match call {
+        Call::SetStatus { .. } => Some(Err(CallError::Fault(Fault::Medium))),
+        _ => None,
+    });
+    let change = StatusChange { size: Some(1), ..StatusChange::default() };
+    assert_eq!(client.venus.setattr(&me(), fid, change), Err(Error::Fault(Fault::Medium)));
+    life.store(2, Ordering::SeqCst);
+    client.venus.fsync(&me(), handle).unwrap();
+    assert_eq!(client.wire.count("Write"), 2);
 }
 
 #[test]
