@@ -1,0 +1,95 @@
+//! Names that somebody else changes, under look-ups and listings of many threads: what was changed is seen by whoever looks afterwards.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Client, House, me, name};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{Fid, Name, NewKind, RenameMode};
+use venus::Found;
+
+/// Several pages when they are listed ahead, of 64 KiB and then 256 KiB.
+const FILES: u64 = 1500;
+
+fn file(number: u64) -> Name {
+    name(&format!("file-{number}"))
+}
+
+fn is_there(client: &Client, dir: Fid, name: &Name) -> bool {
+    match client.venus.lookup(&me(), dir, name).unwrap() {
+        Found::Entry(entry) => {
+            client.venus.forget(entry.status.fid, 1);
+            true
+        }
+        Found::Absent { .. } => false,
+    }
+}
+
+/// All names, page by page.
+fn list(client: &Client, dir: Fid, plus: bool) {
+    let handle = client.venus.opendir(&me(), dir).unwrap();
+    let mut cookie = 0;
+    loop {
+        let listing = client.venus.readdir(&me(), handle, cookie, 16 << 10, plus).unwrap();
+        cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);
+        if listing.end {
+            break;
+        }
+    }
+    client.venus.releasedir(handle);
+}
+
+/// Tells the others to end, also when this thread panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_others_rename_is_seen_beside_listings_and_look_ups() {
+    for seed in 0..3 {
+        let house = House::in_memory();
+        let (client, other) = (house.remote_client(1), house.remote_client(2));
+        let dir = other.venus.make(&me(), house.root, &name("dir"), NewKind::Directory, 0o755).unwrap().status.fid;
+        for number in 0..FILES {
+            other.venus.make(&me(), dir, &file(number), NewKind::File, 0o644).unwrap();
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for helper in 0..3 {
+                let (client, over) = (&client, &over);
+                scope.spawn(move || {
+                    let mut random = SmallRng::seed_from_u64(seed * 10 + helper);
+                    while !over.load(Ordering::SeqCst) {
+                        if helper == 0 && random.random_bool(0.5) {
+                            list(client, dir, random.random());
+                        }
+                        for number in 0..random.random_range(1..FILES) {
+                            is_there(client, dir, &file(number));
+                        }
+                    }
+                });
+            }
+            let _over = Over(&over);
+            let mut random = SmallRng::seed_from_u64(seed);
+            for step in 0..400 {
+                let (from, to) = (file(random.random_range(0..FILES)), name(&format!("moved-{step}")));
+                let rename =
+                    |from, to| other.venus.rename(&me(), (dir, from), (dir, to), RenameMode::NoReplace).unwrap();
+                rename(&from, &to);
+                assert!(!is_there(&client, dir, &from), "seed {seed}, step {step}: {from:?} is away");
+                assert!(is_there(&client, dir, &to), "seed {seed}, step {step}: {from:?} is {to:?}");
+                rename(&to, &from);
+                assert!(is_there(&client, dir, &from), "seed {seed}, step {step}: {from:?} is back");
+                let any = file(random.random_range(0..FILES));
+                assert!(is_there(&client, dir, &any), "seed {seed}, step {step}: {any:?} was never away for long");
+            }
+        });
+    }
+}
