@@ -11,7 +11,7 @@ RIALTO := $(TARGET)/release/rialto
 help:
 	@echo "make up        install what is missing, build, make a cell in $(CELL), start and mount it"
 	@echo "make down      unmount and stop it; the data stays"
-	@echo "make test      everything that guards a change, under half an hour"
+	@echo "make test      everything that guards a change, in some 20 minutes"
 	@echo "make soak      the long forms of the same tests, for hours"
 	@echo "make bench     measure against the disk and a plain pass-through; writes bench/RESULTS.md"
 	@echo "make fmt lint  format; complain"

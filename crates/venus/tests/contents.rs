@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use common::{Client, House, RO, RW, me};
+use common::{Client, House, Over, RO, RW, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, StatusChange};
@@ -44,15 +44,6 @@ fn read(client: &Client, fid: Fid, at: usize, length: usize) -> Bytes {
     let bytes = client.read(handle, at as u64, length as u32);
     client.venus.release(&me(), handle, None).unwrap();
     bytes
-}
-
-/// Tells the others to end, also when this thread panics.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// Reads all of them from front to back, again and again.

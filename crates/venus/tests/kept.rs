@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Remote, Reply};
-use common::{Client, House, RO, RW, me, name};
+use common::{Client, House, Over, RO, RW, me, name};
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -244,15 +244,6 @@ impl Remote for Lossy {
 }
 
 const FILE: u32 = 64;
-
-/// The others end with the application.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 #[test]
 fn whatever_is_lost_and_whenever_the_last_bytes_written_are_there() {

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, House, me, name};
+use common::{Client, House, Over, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, Name, NewKind, RenameMode};
@@ -40,15 +40,6 @@ fn list(client: &Client, dir: Fid, plus: bool) {
         }
     }
     client.venus.releasedir(handle);
-}
-
-/// Tells the others to end, also when this thread panics.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 #[test]

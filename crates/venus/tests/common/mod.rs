@@ -335,3 +335,12 @@ impl Client {
         all
     }
 }
+
+/// Tells the others to end, also when this thread panics.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
