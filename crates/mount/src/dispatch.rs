@@ -378,6 +378,8 @@ impl Handler for Dispatch {
 
     fn ended(&self) {
         self.interrupts.end();
+        self.notifier.ended();
+        self.flat.iter().flat_map(|flat| flat.dispatches()).for_each(|volume| volume.notifier.ended());
     }
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {

@@ -56,6 +56,8 @@ pub struct Notifier {
     forerunner: Mutex<Option<(Arc<Forerunner>, Root)>>,
     /// Something is, or was, mounted below.
     below: AtomicBool,
+    /// The kernel has nothing of the mount any more.
+    over: AtomicBool,
     /// To the thread that ends single names, once there is one.
     ending: Mutex<Option<mpsc::Sender<Ending>>>,
 }
@@ -70,8 +72,8 @@ struct Ending {
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<Nodes>, agreement: Agreement) -> Self {
-        let (refused, breaks, forerunner, below, ending) = Default::default();
-        Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, ending }
+        let (refused, breaks, forerunner, below, over, ending) = Default::default();
+        Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, over, ending }
     }
 
     /// Has somebody list directories ahead of who looks names up in them, if the kernel may keep names. The mount is `root`.
@@ -188,17 +190,21 @@ impl Notifier {
         self.breaks.load(Ordering::Acquire)
     }
 
-    /// Takes back its attributes and pages.
-    fn inode(&self, fid: Fid) {
-        self.inode_from(fid, FIRST_PAGE);
+    /// The mount is gone: a file that the kernel does not know is none that it will know soon.
+    pub fn ended(&self) {
+        self.over.store(true, Ordering::Release);
     }
 
-    /// Takes back its attributes, and its pages from this offset on; none of them below 0.
-    fn inode_from(&self, fid: Fid, off: i64) {
+    /// Takes back its attributes and pages.
+    fn inode(&self, fid: Fid) {
+        self.inode_from(fid, FIRST_PAGE, Instant::now());
+    }
+
+    /// Takes back its attributes, and its pages from this offset on; none of them below 0. It was given to the kernel before `began`, if it was.
+    fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
         let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
-        let began = Instant::now();
         let mut pause = FIRST_PAUSE;
-        while self.nodes.knows(fid) {
+        while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
             match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
                 Err(Errno::NOENT) if began.elapsed() < PATIENCE => {
                     std::thread::sleep(pause);
@@ -323,15 +329,17 @@ impl Invalidate for Notifier {
     }
 
     fn rights(&self) {
+        let began = Instant::now();
         for fid in self.nodes.all() {
-            self.inode_from(fid, NO_PAGE);
+            self.inode_from(fid, NO_PAGE, began);
         }
     }
 
     fn all(&self) {
         self.names();
+        let began = Instant::now();
         for fid in self.nodes.all() {
-            self.inode(fid);
+            self.inode_from(fid, FIRST_PAGE, began);
             if fid.vnode.is_directory() {
                 self.end_given(fid);
             }
@@ -413,6 +421,19 @@ mod tests {
         assert!(began.elapsed() < PATIENCE / 2);
         assert_eq!(forgetting.join().unwrap(), Some(FILE));
         assert_eq!(*kernel.heard.lock(), []);
+    }
+
+    #[test]
+    fn nothing_is_waited_for_when_the_mount_is_gone() {
+        let (_, nodes, notifier) = notifier(u32::MAX, 45);
+        (6..1000).for_each(|vnode| nodes.remember(Fid::new(1, vnode, 1), 1));
+        let notifier = Arc::new(notifier);
+        let (began, telling) = (Instant::now(), Arc::clone(&notifier));
+        let all = std::thread::spawn(move || telling.all());
+        std::thread::sleep(Duration::from_millis(50));
+        notifier.ended();
+        all.join().unwrap();
+        assert!(began.elapsed() < PATIENCE / 2);
     }
 
     #[test]
