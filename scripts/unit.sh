@@ -3,6 +3,7 @@
 #
 # Cargo builds and starts them one after the other, through this file again ("runner"), which waits for one of the places, leaves the program behind in
 # it and lets cargo go on. Each program's output is printed in one piece when it is through. Examples in documentation run last.
+# UNIT_PLACES: how many at once [default: 3]. Arguments go to cargo.
 set -uo pipefail
 places=${UNIT_PLACES:-3}
 
