@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,8 +43,36 @@ const TAG_BYTES: usize = 16;
 /// Trees that are remembered to be encrypted or not.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// A tree's key in the clear; erased when it is dropped.
-pub type TreeKey = Zeroizing<[u8; KEY_BYTES]>;
+/// A tree's key in the clear; erased when it is dropped, and never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TreeKey(Zeroizing<[u8; KEY_BYTES]>);
+
+impl TreeKey {
+    /// This key.
+    pub fn new(key: [u8; KEY_BYTES]) -> TreeKey {
+        TreeKey(Zeroizing::new(key))
+    }
+}
+
+impl Deref for TreeKey {
+    type Target = [u8; KEY_BYTES];
+
+    fn deref(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl DerefMut for TreeKey {
+    fn deref_mut(&mut self) -> &mut [u8; KEY_BYTES] {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for TreeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TreeKey(..)")
+    }
+}
 
 /// Who keeps the key that trees' keys are wrapped with.
 pub trait KeyKeeper: Send + Sync + fmt::Debug {
@@ -409,7 +438,7 @@ mod tests {
     use super::*;
 
     fn key(byte: u8) -> BodyKey {
-        BodyKey::new(&Zeroizing::new([byte; KEY_BYTES])).unwrap()
+        BodyKey::new(&TreeKey::new([byte; KEY_BYTES])).unwrap()
     }
 
     /// Any range of units by itself is what it is as part of the whole, both ways.
