@@ -17,7 +17,6 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
-use crate::Error;
 use crate::blank::Scratch;
 use crate::budget::Share;
 use crate::cached::Pinned;
@@ -25,6 +24,7 @@ use crate::extents::{Chunk, Extents};
 use crate::kept::Kept;
 use crate::pass::{Choice, Passed};
 use crate::reads::Reads;
+use crate::{Error, Handle};
 
 /// One file with bytes here, or open.
 pub(crate) struct File {
@@ -59,6 +59,20 @@ pub(crate) struct Granted {
     pub family: LockFamily,
     pub range: ByteRange,
     pub mode: LockMode,
+    /// It was asked for through this one.
+    pub handle: Handle,
+    pub end: End,
+}
+
+/// How near a lock's end may be. The kernel does not wait for us when it closes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// We shall hear of a close before it is done.
+    Far,
+    /// The file may be closed, and we hear of it later.
+    Near,
+    /// It is being given back.
+    Now,
 }
 
 #[derive(Default)]
@@ -223,6 +237,11 @@ impl Data {
         self.locks.iter().copied().find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
     }
 
+    /// This is how near the end is of the locks that `which` chooses.
+    pub fn ends(&mut self, end: End, which: impl Fn(&Granted) -> bool) {
+        self.locks.iter_mut().filter(|lock| which(lock)).for_each(|lock| lock.end = end);
+    }
+
     /// The server granted a lock: it replaces what the owner had in its range.
     pub fn granted(&mut self, lock: Granted) {
         self.ungranted(lock.owner, lock.family, lock.range);
@@ -253,7 +272,8 @@ mod tests {
 
     fn lock(start: u64, end: u64) -> Granted {
         let range = ByteRange { start, end };
-        Granted { owner: LockOwner(1), pid: 9, family: LockFamily::Posix, range, mode: LockMode::Exclusive }
+        let (owner, family, mode) = (LockOwner(1), LockFamily::Posix, LockMode::Exclusive);
+        Granted { owner, pid: 9, family, range, mode, handle: Handle(1), end: End::Far }
     }
 
     #[test]

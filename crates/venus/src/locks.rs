@@ -1,13 +1,22 @@
 //! Locks, all of them the server's, but those in volumes that nobody can change: they are this client's own, whichever server has the volume. What was written under a lock is at the server before the lock is given back, and what
 //! others wrote is seen after it is had, because their writes ended our promise.
+//!
+//! A lock that ends with its open file ends after `close` has returned: the kernel tells us later. Who then asks for one without waiting must not be told that it is taken. So he
+//! waits for locks of this client whose file may be closed already: a moment, and as long as it takes once we hear of it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use client::Cancel;
 use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, LockOwner};
 
-use crate::file::{File, Granted};
+use crate::file::{End, File, Granted};
 use crate::{Error, Handle, Request, Venus};
+
+/// How much later than `close` returns the kernel may tell us of it.
+const CLOSING: Duration = Duration::from_millis(50);
+/// How often a waiter looks whether he is interrupted.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Venus {
     /// The lock in the way of one, if any.
@@ -25,7 +34,8 @@ impl Venus {
     ) -> Result<Option<LockConflict>, Error> {
         let file = Arc::clone(&self.core.open_of(handle)?.file);
         if self.core.own_locks {
-            let found = file.data.lock().conflict(&Granted { owner, pid: 0, family, range, mode });
+            let wanted = Granted { owner, pid: 0, family, range, mode, handle, end: End::Far };
+            let found = file.data.lock().conflict(&wanted);
             return Ok(found.map(|lock| LockConflict { pid: lock.pid, range: lock.range, mode: lock.mode }));
         }
         let fid = file.fid;
@@ -54,8 +64,12 @@ impl Venus {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let file = Arc::clone(&open.file);
+        let lock = Granted { owner, pid, family, range, mode, handle, end: open.end_of_locks() };
+        if !wait {
+            wait_for_closing(&file, &lock, request.cancel);
+        }
         if self.core.own_locks {
-            return grant(&file, Granted { owner, pid, family, range, mode }, wait, request.cancel);
+            return grant(&file, lock, wait, request.cancel);
         }
         self.core.send_all(&file, request.cancel)?;
         let call = Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
@@ -65,7 +79,7 @@ impl Venus {
         if data.locks_lost != lost {
             return Err(Error::LockLost);
         }
-        data.granted(Granted { owner, pid, family, range, mode });
+        data.granted(lock);
         open.set_locked(lost);
         Ok(())
     }
@@ -89,12 +103,35 @@ impl Venus {
             file.moved.notify_all();
             return Ok(());
         }
+        let these = |lock: &Granted| lock.owner == owner && lock.family == family && lock.range.overlaps(range);
+        file.data.lock().ends(End::Now, these);
         // An unlock is not taken back: the kernel has no lock any more.
-        self.core.send_all(file, None)?;
-        let fid = file.fid;
-        self.core.call(&Request { cancel: None, ..*request }, Call::Unlock { fid, owner, family, range })?;
-        file.data.lock().ungranted(owner, family, range);
-        Ok(())
+        let sent = self.core.send_all(file, None);
+        let call = Call::Unlock { fid: file.fid, owner, family, range };
+        let unlocked = sent.and_then(|()| self.core.call(&Request { cancel: None, ..*request }, call));
+        let mut data = file.data.lock();
+        match unlocked {
+            Ok(_) => data.ungranted(owner, family, range),
+            Err(_) => data.ends(End::Far, these),
+        }
+        drop(data);
+        file.moved.notify_all();
+        unlocked.map(drop)
+    }
+}
+
+/// Waits while a lock of this client is in the way whose file may be closed already.
+fn wait_for_closing(file: &File, wanted: &Granted, cancel: Option<&Cancel>) {
+    let until = Instant::now() + CLOSING;
+    let mut data = file.data.lock();
+    while let Some(lock) = data.conflict(wanted) {
+        let now = Instant::now();
+        let over = lock.end == End::Far || lock.end == End::Near && now >= until;
+        if over || cancel.is_some_and(Cancel::is_cancelled) {
+            return;
+        }
+        let look = if lock.end == End::Near { until } else { now + LOOK };
+        file.moved.wait_until(&mut data, look);
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, StatusChange};
 
 use crate::ahead::Sequence;
-use crate::file::File;
+use crate::file::{End, File};
 use crate::shared::Core;
 use crate::{Error, Handle, OpenMode, Opened, Request, Venus};
 
@@ -34,6 +34,11 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear of its close when it is done.
+    pub fn end_of_locks(&self) -> End {
+        if self.quiet || !self.mode.write { End::Near } else { End::Far }
+    }
+
     /// Fails once for failed writes in the background that this handle was not told of.
     pub fn take_error(&self) -> Result<(), Error> {
         if self.file.is_lost() {
@@ -189,6 +194,8 @@ impl Venus {
     /// That of a write in the background, once for each handle.
     pub fn flush(&self, request: &Request<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
+        // It may be the last descriptor of this handle.
+        open.file.data.lock().ends(End::Near, |lock| lock.handle == handle);
         let gone = || open.file.has_blank() && self.core.is_gone(open.file.fid);
         let sent = if open.mode.write && !gone() { self.core.send_all(&open.file, request.cancel) } else { Ok(()) };
         if let Some(owner) = owner {

@@ -59,6 +59,29 @@ fn whole_file_locks_exclude_each_other_but_not_ranges() {
     eventually("the closed file's lock is gone", || flock(&second, FlockOperation::NonBlockingLockExclusive).is_ok());
 }
 
+/// The kernel does not wait until a mount has heard of a close, so who asks next may be ahead of it.
+#[test]
+fn who_closed_a_file_has_let_go_of_its_lock() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = client.at("file");
+    fs::write(&path, "x").unwrap();
+    let whole = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
+    let range = |file: &File| set_file_range(file.as_fd(), RangeLock::Exclusive, 0, 0, false);
+    for round in 0..200 {
+        for (kind, file) in [("reading", File::open(&path).unwrap()), ("writing", open(&path))] {
+            let other = open(&path);
+            whole(&file).unwrap();
+            drop(file);
+            assert_eq!(whole(&other), Ok(()), "whole, {kind}, round {round}");
+        }
+        let (file, other) = (open(&path), open(&path));
+        range(&file).unwrap();
+        drop(file);
+        assert_eq!(range(&other), Ok(()), "range, round {round}");
+    }
+}
+
 #[test]
 fn closing_any_descriptor_ends_the_processes_ranges() {
     let Some(cell) = Cell::start() else { return };
