@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, PeerError, Role};
-use types::{Answer, BreakId, BreakItem, Fault, Time};
+use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
 use crate::channel::Channel;
 use crate::pending::Pending;
@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub wake_at: Time,
     pub next_call: u64,
     pub next_channel: u64,
+    /// The server's, when it was attached to last.
+    verifier: Option<BootVerifier>,
     /// Why the last attempt to connect failed, for people.
     pub last_error: Option<String>,
     outputs: Vec<ClientOutput>,
@@ -104,6 +106,7 @@ impl Core {
             wake_at: Time::NEVER,
             next_call: 1,
             next_channel: 1,
+            verifier: None,
             last_error: None,
             outputs: Vec::new(),
         }
@@ -173,7 +176,7 @@ impl Core {
                 ClientOutput::Done { id, result, descriptor: with } => {
                     if let Some(pending) = self.calls.remove(&id) {
                         let body = if with { descriptor.take() } else { None };
-                        pending.finish(to_reply(result, body));
+                        pending.finish(to_reply(result, body, self.verifier));
                     }
                 }
                 ClientOutput::Break { id, items } => {
@@ -186,7 +189,8 @@ impl Core {
                     self.gate = Gate::Open;
                     after.changed = true;
                 }
-                ClientOutput::Established { resumed, restarted, session, .. } => {
+                ClientOutput::Established { resumed, restarted, session, boot_verifier } => {
+                    self.verifier = Some(boot_verifier);
                     tracing::info!(session = session.0, resumed, restarted, "attached");
                     self.become_phase(Phase::Attached, after);
                     self.attached_once = true;
@@ -269,9 +273,13 @@ impl Core {
     }
 }
 
-fn to_reply(result: Result<Answer, CallFailure>, body: Option<OwnedFd>) -> Result<Reply, CallError> {
+fn to_reply(
+    result: Result<Answer, CallFailure>,
+    body: Option<OwnedFd>,
+    verifier: Option<BootVerifier>,
+) -> Result<Reply, CallError> {
     match result {
-        Ok(answer) => Ok(Reply { answer, body }),
+        Ok(answer) => Ok(Reply { answer, body, verifier }),
         Err(CallFailure::Fault(Fault::Cancelled)) => Err(CallError::Cancelled),
         Err(CallFailure::Fault(fault)) => Err(CallError::Fault(fault)),
         Err(CallFailure::SessionLost) => Err(CallError::Lost),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use types::{Answer, BreakItem, Call, Caller, Fault, Fid, ServerId, Time};
+use types::{Answer, BootVerifier, BreakItem, Call, Caller, Fault, Fid, ServerId, Time};
 
 use crate::Cancel;
 
@@ -16,11 +16,13 @@ pub struct Reply {
     pub answer: Answer,
     /// The body that the answer speaks of, open for reading.
     pub body: Option<OwnedFd>,
+    /// The boot verifier of the server under which it came: that of the session's last attachment. `None`: nobody says.
+    pub verifier: Option<BootVerifier>,
 }
 
 impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
-        Reply { answer, body: None }
+        Reply { answer, body: None, verifier: None }
     }
 }
 

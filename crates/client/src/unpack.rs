@@ -20,10 +20,10 @@ impl Wanted {
     /// The answer in clear form. What does not match its sums is damaged where it lies: lines have checksums of their own.
     pub fn unpack(self, result: Result<Reply, CallError>) -> Result<Reply, CallError> {
         let reply = result?;
-        let Reply { answer: Answer::Packed { run, end, status }, body } = reply else { return Ok(reply) };
+        let Reply { answer: Answer::Packed { run, end, status }, body, verifier } = reply else { return Ok(reply) };
         let Some((fid, range)) = self.0 else { return Err(CallError::Fault(Fault::Invalid)) };
         match dafs::packed::unpack(&run, range) {
-            Ok(data) => Ok(Reply { answer: Answer::Data { data, end, status }, body }),
+            Ok(data) => Ok(Reply { answer: Answer::Data { data, end, status }, body, verifier }),
             Err(error) => {
                 tracing::warn!(%error, %fid, "a packed body is damaged at its server");
                 Err(CallError::Fault(Fault::Damaged))

@@ -214,7 +214,7 @@ impl Seat {
         slots.free.push(origin.slot);
         self.slot_free.notify_one();
         drop(slots);
-        waiting.finish(result.map(|answer| Reply { answer, body }).map_err(CallError::Fault));
+        waiting.finish(result.map(|answer| Reply { body, ..answer.into() }).map_err(CallError::Fault));
     }
 
     fn end(&self, why: &CallError) {

@@ -227,6 +227,7 @@ impl Core {
         self.forget_blanks();
         // All that the old server had is stable at the new one, where others may have written since.
         self.files().iter().for_each(|file| self.forget_kept(file));
+        self.unsaved.moved();
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());

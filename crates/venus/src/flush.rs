@@ -72,7 +72,7 @@ impl Core {
         let mut calls: Vec<Call> = chain.iter().map(delegated).collect();
         let refill = self.slots_wanted(&chain);
         calls.extend(refill.map(|fid| Call::Delegate { fid }));
-        let snapshot = self.begin();
+        let (snapshot, place) = (self.begin(), self.unsaved.place());
         let mut replies = self.remote.chain(&caller, calls);
         if let Some(dir) = refill
             && let Some(Ok(reply)) = replies.pop()
@@ -83,7 +83,12 @@ impl Core {
         let mut why = Error::Lost;
         for (entry, reply) in chain.into_iter().zip(replies) {
             match reply {
-                Ok(reply) => self.entry_landed(&entry, &reply.answer),
+                Ok(reply) => {
+                    if entry.data.is_none() {
+                        self.note(place, &reply);
+                    }
+                    self.entry_landed(&entry, &reply.answer);
+                }
                 Err(CallError::Fault(Fault::ChainAborted)) => again.push(entry),
                 Err(CallError::Fault(Fault::Busy | Fault::CellAway)) => {
                     std::thread::sleep(BUSY_PAUSE);
@@ -147,6 +152,8 @@ impl Core {
         self.distrusted.fetch_max(self.journal.last(), Ordering::AcqRel);
         if let Some((file, _)) = &entry.data {
             self.unseal(file, entry.number, Some(why));
+        } else {
+            self.lose(&entry.fids());
         }
         self.distrust(entry.fids());
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use client::Cancel;
 use parking_lot::MutexGuard;
-use types::{Answer, BootVerifier, Call, Fid};
+use types::{Answer, BootVerifier, Call, Fid, VolumeId};
 
 use crate::extents::{Chunk, Extents};
 use crate::file::{Data, File};
@@ -143,7 +143,7 @@ impl Core {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
             let turn = self.begin_commit(request, file, until)?;
-            let answer = self.call(request, Call::Commit { fid: file.fid });
+            let answer = self.call_commit(request, file.fid.volume, Call::Commit { fid: file.fid });
             let is_stable = self.answered(file, verifier_of(&answer));
             drop(turn);
             self.let_go(file);
@@ -155,6 +155,14 @@ impl Core {
             }
         }
         Err(Error::TimedOut)
+    }
+
+    /// A commit of something, which makes what the server has of the volume's names stable too.
+    pub fn call_commit(&self, request: &Request<'_>, volume: VolumeId, call: Call) -> Result<Answer, Error> {
+        let point = self.unsaved.point();
+        let reply = self.call_with_body(request, call)?;
+        self.committed(volume, point, &reply);
+        Ok(reply.answer)
     }
 
     /// Asks about what is kept, once all that is not newer than `until` is at the server: another commit may have found it lost meanwhile.
@@ -181,11 +189,12 @@ impl Core {
         let files: Vec<Arc<File>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
         let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
         turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
-        let mut volumes: Vec<Fid> = turns.iter().map(|(file, _)| Fid::root(file.fid.volume)).collect();
+        let files = turns.iter().map(|(file, _)| file.fid.volume);
+        let mut volumes: Vec<Fid> = files.chain(self.unsaved.volumes()).map(Fid::root).collect();
         volumes.sort_unstable();
         volumes.dedup();
         for fid in volumes {
-            let answer = self.call(request, Call::CommitVolume { fid });
+            let answer = self.call_commit(request, fid.volume, Call::CommitVolume { fid });
             for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
                 if self.answered(file, verifier_of(&answer)) {
                     self.let_go(file);

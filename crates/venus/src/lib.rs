@@ -73,6 +73,7 @@ mod space;
 mod spare;
 mod standing;
 mod tables;
+mod unsaved;
 mod venus;
 mod volumes;
 mod write;

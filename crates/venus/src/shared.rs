@@ -24,6 +24,7 @@ use crate::siblings::Siblings;
 use crate::snapshots::is_made_up;
 use crate::space::Space;
 use crate::tables::Tables;
+use crate::unsaved::Unsaved;
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
 
 /// Files that are followed at the same time.
@@ -90,6 +91,7 @@ pub(crate) struct Core {
     pub left_out: LeftOut,
     pub stopped: AtomicBool,
     pub journal: Journal,
+    pub unsaved: Unsaved,
     /// Bodies for new files.
     pub blanks: Mutex<Blanks>,
     /// Entries that were taken out of the journal, whose bytes are to be let go.
@@ -142,6 +144,7 @@ impl Core {
             left_out: LeftOut::default(),
             stopped: AtomicBool::new(false),
             journal,
+            unsaved: Unsaved::default(),
             blanks: Mutex::default(),
             cuts: Mutex::default(),
             differences: AtomicU64::new(0),
@@ -175,6 +178,16 @@ impl Core {
             return Err(Fault::ReadOnly.into());
         }
         self.settle(request, &mut call)?;
+        // Bytes are kept (`kept.rs`).
+        let place = (call.changes() && !matches!(call, Call::Write { .. })).then(|| self.unsaved.place());
+        let reply = self.ask_with_groups(request, call)?;
+        if let Some(place) = place {
+            self.note(place, &reply);
+        }
+        Ok(reply)
+    }
+
+    fn ask_with_groups(&self, request: &Request<'_>, call: Call) -> Result<Reply, Error> {
         let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
             return Ok(self.remote.call(request.caller, call, request.cancel)?);
         };

@@ -78,7 +78,8 @@ impl Venus {
         for file in files.iter().filter(|file| !file.is_stable()) {
             core.commit(request, file)?;
         }
-        core.call(request, Call::CommitVolume { fid }).map(drop)
+        core.call_commit(request, fid.volume, Call::CommitVolume { fid })?;
+        core.tell_any_lost()
     }
 
     /// Everything that was answered here is at the server, as far as it takes it: what it refuses is told to those who wrote it.
@@ -120,7 +121,7 @@ impl Venus {
         for file in core.files().iter().filter(|file| !file.is_stable()) {
             result = result.and(core.commit(&request, file));
         }
-        result
+        result.and(core.tell_any_lost())
     }
 
     /// [`Venus::hand_over`]; then nothing is held any more, and background threads have ended. Open handles are no use

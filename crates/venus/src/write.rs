@@ -393,7 +393,8 @@ impl Venus {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let committed = self.core.commit(request, &open.file);
-        open.take_error().and(committed)
+        let lost = self.core.tell_lost(open.file.fid);
+        open.take_error().and(committed).and(lost)
     }
 
     /// Reserves, zeroes or punches.

@@ -3,40 +3,96 @@
 
 mod common;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Endpoint, Identity, Session, SessionConfig};
+use client::{CallError, Cancel, Endpoint, Events, Identity, Remote, Reply, Session, SessionConfig};
 use common::history::{Machine, draw};
 use common::{me, name};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{NewKind, Timestamp};
-use venus::{Venus, VenusConfig};
+use types::{Call, Caller, NewKind, Timestamp};
+use venus::{Error, Venus, VenusConfig};
 
-fn venus(socket: &std::path::Path, delegations: bool) -> Venus {
-    let config = SessionConfig::new(Endpoint::Unix(socket.to_owned()), Identity::fleeting());
-    let session = Session::connect(config).unwrap();
+fn connect(socket: &Path) -> Session {
+    Session::connect(SessionConfig::new(Endpoint::Unix(socket.to_owned()), Identity::fleeting())).unwrap()
+}
+
+fn venus(socket: &Path, delegations: bool) -> Venus {
+    let session = connect(socket);
     let config = VenusConfig { delegations, recall_pause: Duration::from_millis(1), ..VenusConfig::default() };
     Venus::new(Arc::new(session), config).unwrap()
 }
 
-#[test]
-fn a_server_that_comes_back_learns_all_that_was_answered() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vicepa");
+/// A partition with a volume, and its server's socket.
+fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
+    let path = dir.join("vicepa");
     let partition =
         Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
     let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
-    drop(partition);
-    let socket = dir.path().join("socket");
+    let socket = dir.join("socket");
     let mut config = ServerConfig::new(&path);
     config.unix_socket = Some(socket.clone());
+    (config, socket)
+}
+
+/// As from another machine.
+struct Far(Session);
+
+impl Remote for Far {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.0.call(caller, call, cancel)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        self.0.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.0.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn names_that_went_with_the_machine_are_told_and_those_of_a_process_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, socket) = prepare(dir.path());
+    let server = Server::start(&config).unwrap();
+    let venus = Venus::new(Arc::new(Far(connect(&socket))), VenusConfig::default()).unwrap();
+    let root = venus.root(&me(), &name("root")).unwrap().status.fid;
+    let make = |text| venus.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
+    let top = make("top");
+    drop(server);
+    let server = Server::start(&config).unwrap();
+    assert_eq!(venus.fsyncdir(&me(), root), Ok(()), "the process");
+    venus.make(&me(), top, &name("later"), NewKind::Directory, 0o755).unwrap();
+    venus.send_written(&me()).unwrap();
+    drop(server);
+    // As after another boot, the store cannot know what reached the disk.
+    fs::write(dir.path().join("vicepa/sync-failed"), "").unwrap();
+    let _server = Server::start(&config).unwrap();
+    assert_eq!(venus.fsyncdir(&me(), top), Err(Error::Lost), "the machine");
+    assert_eq!(venus.fsyncdir(&me(), top), Ok(()));
+    make("after");
+    assert_eq!(venus.fsyncdir(&me(), root), Ok(()));
+    venus.shutdown().unwrap_err();
+}
+
+#[test]
+fn a_server_that_comes_back_learns_all_that_was_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, socket) = prepare(dir.path());
     let mut server = Some(Server::start(&config).unwrap());
     let (with, without) = (venus(&socket, true), venus(&socket, false));
     let root = with.root(&me(), &name("root")).unwrap().status.fid;

@@ -5,14 +5,14 @@ pub mod history;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{Answer, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
+use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
 use venus::{Entry, Found, Handle, Invalidate, OpenMode, Request, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
@@ -91,6 +91,7 @@ impl House {
             after: Mutex::new(None),
             events: Mutex::new(None),
             deaf: Arc::default(),
+            life: AtomicU64::new(0),
         });
         let venus = Venus::new(wire.clone(), config).unwrap();
         let kernel = Arc::new(Kernel::default());
@@ -137,6 +138,8 @@ pub struct Wire {
     pub events: Mutex<Option<Arc<dyn Events>>>,
     /// Renewals are not heard of.
     pub deaf: Arc<AtomicBool>,
+    /// The boot verifier under which answers come; 0: nobody says.
+    pub life: AtomicU64,
 }
 
 struct Ear {
@@ -229,9 +232,19 @@ impl Wire {
     }
 }
 
+impl Wire {
+    fn stamped(&self, mut result: Result<Reply, CallError>) -> Result<Reply, CallError> {
+        let life = self.life.load(Ordering::SeqCst);
+        if let Ok(reply) = &mut result {
+            reply.verifier = (life > 0).then_some(BootVerifier(life));
+        }
+        result
+    }
+}
+
 impl Remote for Wire {
     fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.one(&call.clone(), || self.session.call(caller, call, cancel))
+        self.stamped(self.one(&call.clone(), || self.session.call(caller, call, cancel)))
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
@@ -245,7 +258,9 @@ impl Remote for Wire {
             };
             calls.iter().enumerate().find_map(answer)
         });
-        let Some((at, answer)) = refused else { return self.session.chain(caller, calls) };
+        let Some((at, answer)) = refused else {
+            return self.session.chain(caller, calls).into_iter().map(|result| self.stamped(result)).collect();
+        };
         let rest = calls.len() - at - 1;
         let mut results = self.session.chain(caller, calls.into_iter().take(at).collect());
         results.push(answer.map(Reply::from));

@@ -1,0 +1,156 @@
+//! Changes of names and of status that the server acknowledged and lost before a commit: who makes sure of them hears it, once.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use client::CallError;
+use common::{Client, House, RO, RW, me, name};
+use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
+use venus::{Error, Handle, VenusConfig};
+
+/// With a directory of its own, which is delegated to it if there are delegations.
+fn far(house: &House, delegations: bool) -> Client {
+    let dirty_age = Duration::from_secs(3600);
+    let mut client = house.client_with(1, false, VenusConfig { delegations, dirty_age, ..VenusConfig::default() });
+    client.wire.life.store(1, Ordering::SeqCst);
+    let made = client.venus.make(&me(), client.root, &name("top"), NewKind::Directory, 0o755).unwrap();
+    client.root = made.status.fid;
+    make(&client, "first");
+    assert_eq!(sync_names(&client), Ok(()));
+    client
+}
+
+/// The machine of the server restarts, and has only what is stable.
+fn lose(client: &Client) {
+    client.wire.life.fetch_add(1, Ordering::SeqCst);
+}
+
+fn make(client: &Client, text: &str) -> Fid {
+    let made = client.venus.make(&me(), client.root, &name(text), NewKind::File, 0o644).unwrap();
+    // Delegated changes are acknowledged later.
+    client.venus.send_written(&me()).unwrap();
+    made.status.fid
+}
+
+fn set(client: &Client, fid: Fid, change: StatusChange) {
+    client.venus.setattr(&me(), fid, change).unwrap();
+    client.venus.send_written(&me()).unwrap();
+}
+
+fn sync_names(client: &Client) -> Result<(), Error> {
+    client.venus.fsyncdir(&me(), client.root)
+}
+
+fn sync(client: &Client, handle: Handle) -> Result<(), Error> {
+    client.venus.fsync(&me(), handle)
+}
+
+#[test]
+fn lost_names_are_told_of_their_directory() {
+    for delegations in [false, true] {
+        let house = House::in_memory();
+        let client = far(&house, delegations);
+        make(&client, "lost");
+        lose(&client);
+        assert_eq!(sync_names(&client), Err(Error::Lost), "delegations: {delegations}");
+        assert_eq!(sync_names(&client), Ok(()));
+
+        make(&client, "stable");
+        assert_eq!(sync_names(&client), Ok(()));
+        lose(&client);
+        assert_eq!(sync_names(&client), Ok(()));
+
+        let (from, to) = (name("stable"), name("renamed"));
+        client.venus.rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace).unwrap();
+        client.venus.send_written(&me()).unwrap();
+        lose(&client);
+        // What was changed after the loss is stable; what was changed before is not.
+        make(&client, "later");
+        assert_eq!(sync_names(&client), Err(Error::Lost));
+    }
+}
+
+#[test]
+fn lost_changes_of_status_are_told_to_each_handle_and_to_who_opens_the_file_first() {
+    for delegations in [false, true] {
+        let house = House::in_memory();
+        let client = far(&house, delegations);
+        let (fid, handle) = client.create("open");
+        client.write(handle, 0, b"to be cut");
+        let other = client.open("open", RW);
+        assert_eq!(sync(&client, handle), Ok(()));
+        set(&client, fid, StatusChange { size: Some(2), ..StatusChange::default() });
+        lose(&client);
+        assert_eq!(sync(&client, handle), Err(Error::Lost), "delegations: {delegations}");
+        assert_eq!(sync(&client, handle), Ok(()));
+        assert_eq!(sync(&client, other), Err(Error::Lost));
+
+        let closed = make(&client, "closed");
+        assert_eq!(sync_names(&client), Ok(()));
+        set(&client, closed, StatusChange { mode: Some(0o600), ..StatusChange::default() });
+        lose(&client);
+        let handle = client.open("closed", RO);
+        assert_eq!(sync(&client, handle), Err(Error::Lost));
+        assert_eq!(sync(&client, handle), Ok(()));
+    }
+}
+
+#[test]
+fn whoever_syncs_everything_hears_of_any_loss() {
+    let house = House::in_memory();
+    let client = far(&house, true);
+    make(&client, "lost");
+    lose(&client);
+    assert_eq!(client.venus.syncfs(&me(), client.root), Err(Error::Lost));
+    assert_eq!(client.venus.syncfs(&me(), client.root), Ok(()));
+    assert_eq!(sync_names(&client), Err(Error::Lost), "nobody told who asks for the directory");
+}
+
+#[test]
+fn a_commit_of_anything_makes_the_names_stable() {
+    let house = House::in_memory();
+    let client = far(&house, true);
+    let (_, handle) = client.create("file");
+    make(&client, "other");
+    assert_eq!(sync(&client, handle), Ok(()));
+    lose(&client);
+    assert_eq!(sync_names(&client), Ok(()));
+}
+
+#[test]
+fn what_moved_with_its_volume_is_stable() {
+    let house = House::in_memory();
+    let client = far(&house, false);
+    make(&client, "file");
+    let events = client.wire.events.lock().clone().unwrap();
+    events.on_moved(&*client.wire);
+    lose(&client);
+    assert_eq!(sync_names(&client), Ok(()));
+}
+
+#[test]
+fn on_the_servers_machine_nobody_outlives_the_loss() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    client.wire.life.store(1, Ordering::SeqCst);
+    make(&client, "file");
+    lose(&client);
+    assert_eq!(sync_names(&client), Ok(()));
+}
+
+#[test]
+fn a_change_that_was_answered_here_and_refused_there_is_told() {
+    let house = House::in_memory();
+    let client = far(&house, true);
+    client.wire.set_before(|call| match call {
+        Call::Make { .. } => Some(Err(CallError::Fault(Fault::Medium))),
+        _ => None,
+    });
+    make(&client, "refused");
+    client.wire.clear();
+    assert_eq!(sync_names(&client), Err(Error::Lost));
+    assert_eq!(sync_names(&client), Ok(()));
+}
