@@ -65,7 +65,7 @@ pub(crate) struct Core {
     pub next_call: u64,
     pub next_channel: u64,
     /// The server's, when it was attached to last.
-    verifier: Option<BootVerifier>,
+    pub verifier: Option<BootVerifier>,
     /// Why the last attempt to connect failed, for people.
     pub last_error: Option<String>,
     outputs: Vec<ClientOutput>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{Call, Caller};
+use types::{BootVerifier, Call, Caller};
 
 use crate::core::Gate;
 use crate::shared::Shared;
@@ -20,6 +20,10 @@ impl Remote for Reclaim {
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
         self.shared.chain(caller, calls)
+    }
+
+    fn boot_verifier(&self) -> Option<BootVerifier> {
+        self.shared.core.lock().verifier
     }
 
     /// Whoever claims is told of things already.

@@ -111,6 +111,11 @@ pub trait Remote: Send + Sync {
         true
     }
 
+    /// The boot verifier of the server as of the last attachment. `None`: nobody says.
+    fn boot_verifier(&self) -> Option<BootVerifier> {
+        None
+    }
+
     /// Which server it is, and where it may be found too when it is not where it was. From then on no other server is taken for it.
     fn found_at(&self, _server: ServerId, _addresses: &[SocketAddr]) {}
 

@@ -101,9 +101,20 @@ impl Server {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: &ServerConfig) -> Result<Server, StartError> {
+        Self::start_with(config, open_partitions)
+    }
+
+    /// Serves partitions that are opened otherwise than from the configuration's paths: those of tests, in memory.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(
+        config: &ServerConfig,
+        open: impl FnOnce(&ServerConfig) -> Result<Partitions, StartError>,
+    ) -> Result<Server, StartError> {
         raise_descriptor_limit();
         let listeners = listen(config)?;
-        let partitions = open_partitions(config)?;
+        let partitions = open(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
         let endpoints: Vec<Endpoint> = listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
         let joining = join_cell(config, &vice, &endpoints);

@@ -163,12 +163,13 @@ impl Core {
         if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
             return blocks.iter().for_each(|index| self.block_came(file, version, *index, None, fast));
         }
-        let snapshot = self.begin();
+        let (snapshot, place) = (self.begin(), self.lives.place());
         let asked = Instant::now();
         self.remote.chain_each(caller, calls, &mut |at, result| {
             if at == 0 && result.is_ok() {
                 file.data.lock().reads.began_after(asked.elapsed());
             }
+            let result = result.inspect(|reply| self.hear(place, reply));
             let answer = match result.map(|reply| reply.answer) {
                 Ok(Answer::Data { data, status, .. }) => {
                     self.tables.lock().put(snapshot, status);

@@ -60,6 +60,9 @@ impl Events for Listener {
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
         if let Some(core) = self.0.upgrade() {
+            if let Some(now) = reclaim.boot_verifier() {
+                core.learn(None, now);
+            }
             core.void(|tables| tables.holder.on_server_restarted());
             core.claim(reclaim);
         }
@@ -228,6 +231,7 @@ impl Core {
         // All that the old server had is stable at the new one, where others may have written since.
         self.files().iter().for_each(|file| self.forget_kept(file));
         self.unsaved.moved();
+        self.lives.moved();
         self.void_here(|tables| tables.holder.on_lease_lost());
         let kernel = self.invalidator();
         self.fillers.run(move || kernel.all());
@@ -247,7 +251,6 @@ impl Core {
             }
         }
         self.borrow_again(reclaim);
-        // Whether unstable data was lost shows in the verifier of the next commit.
         self.chores.lock().commit = true;
         self.poke.notify_one();
     }

@@ -72,7 +72,7 @@ impl Core {
         let mut calls: Vec<Call> = chain.iter().map(delegated).collect();
         let refill = self.slots_wanted(&chain);
         calls.extend(refill.map(|fid| Call::Delegate { fid }));
-        let (snapshot, place) = (self.begin(), self.unsaved.place());
+        let (snapshot, place) = (self.begin(), self.lives.place());
         let mut replies = self.remote.chain(&caller, calls);
         if let Some(dir) = refill
             && let Some(Ok(reply)) = replies.pop()
@@ -84,6 +84,7 @@ impl Core {
         for (entry, reply) in chain.into_iter().zip(replies) {
             match reply {
                 Ok(reply) => {
+                    self.hear(place, &reply);
                     if entry.data.is_none() {
                         self.note(place, &reply);
                     }

@@ -28,6 +28,8 @@ pub(crate) struct Kept {
     verifier: BootVerifier,
     asked: Extents,
     asked_verifier: BootVerifier,
+    /// What is asked about is known to be lost.
+    asked_lost: bool,
 }
 
 /// What was cut out, newer before older, with the verifiers that it belongs to.
@@ -48,10 +50,7 @@ impl Kept {
 
     /// The commit found the server under this verifier, or failed; what was lost.
     fn answered(&mut self, now: Option<BootVerifier>) -> Vec<Chunk> {
-        for (at, newer) in self.bytes.within(0, u64::MAX) {
-            self.asked.carve(at, at + newer.len() as u64);
-        }
-        let older = self.asked.drain();
+        let older = self.below_bytes();
         match now {
             Some(now) if now == self.asked_verifier => Vec::new(),
             None if self.bytes.is_empty() || self.verifier == self.asked_verifier => {
@@ -61,6 +60,27 @@ impl Kept {
             }
             Some(_) | None => older,
         }
+    }
+
+    /// The server is under this verifier now; what was lost.
+    fn lost(&mut self, now: BootVerifier) -> Vec<Chunk> {
+        let mut lost = Vec::new();
+        if !self.asked.is_empty() && self.asked_verifier != now {
+            self.asked_lost = true;
+            lost = self.below_bytes();
+        }
+        if self.verifier != now {
+            lost.extend(self.bytes.drain());
+        }
+        lost
+    }
+
+    /// Takes out what is asked about, but for what was written since.
+    fn below_bytes(&mut self) -> Vec<Chunk> {
+        for (at, newer) in self.bytes.within(0, u64::MAX) {
+            self.asked.carve(at, at + newer.len() as u64);
+        }
+        self.asked.drain()
     }
 
     /// Takes out what lies in the range.
@@ -208,11 +228,18 @@ impl Core {
     /// A commit was answered under this verifier, or failed; whether what it asked about is stable.
     fn answered(&self, file: &File, now: Option<BootVerifier>) -> bool {
         let mut data = file.data.lock();
-        let before = data.kept.bytes.bytes();
-        let lost = data.kept.answered(now);
-        self.kept.change(before, data.kept.bytes.bytes());
+        let lost = self.change_kept(&mut data, |kept| kept.answered(now));
         self.send_lost(file, &mut data, &lost);
-        now.is_some() && lost.is_empty()
+        let was_lost = std::mem::take(&mut data.kept.asked_lost);
+        now.is_some() && lost.is_empty() && !was_lost
+    }
+
+    /// The server is under this verifier now; whether it lost something that was written into the file.
+    pub fn find_lost_bytes(&self, file: &File, now: BootVerifier) -> bool {
+        let mut data = file.data.lock();
+        let lost = self.change_kept(&mut data, |kept| kept.lost(now));
+        self.send_lost(file, &mut data, &lost);
+        !lost.is_empty()
     }
 
     fn send_lost(&self, file: &File, data: &mut Data, lost: &[Chunk]) {

@@ -48,6 +48,7 @@ mod leftout;
 mod lend;
 mod list;
 mod lists;
+mod lives;
 mod locks;
 mod look;
 mod mountpoint;

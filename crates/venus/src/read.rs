@@ -131,6 +131,17 @@ impl Venus {
         if let Some(data) = open.file.pinned().and_then(|pinned| pinned.read(offset, length)) {
             return Ok(data);
         }
+        loop {
+            let losses = self.core.lives.losses();
+            let data = self.read_over_base(request, &open, offset, length)?;
+            // What was written here is on its way again, over what came.
+            if self.core.lives.losses() == losses {
+                return Ok(data);
+            }
+        }
+    }
+
+    fn read_over_base(&self, request: &Request<'_>, open: &Open, offset: u64, length: u32) -> Result<Bytes, Error> {
         let end = offset.saturating_add(u64::from(length));
         // Before the rest is fetched: what lands meanwhile is then in what is fetched.
         let (layers, floor) = open.file.layers(offset, end);
@@ -150,7 +161,7 @@ impl Venus {
             }
             self.core.drain(ahead.pending, request.cancel)?;
         }
-        let base = self.core.read_base(request, &open, offset, length)?;
+        let base = self.core.read_base(request, open, offset, length)?;
         let data = overlay(base, offset, &layers);
         let least = floor.min(end).saturating_sub(offset) as usize;
         if data.len() >= least {

@@ -18,6 +18,7 @@ use crate::file::File;
 use crate::journal::{Entry, Journal};
 use crate::leftout::LeftOut;
 use crate::list::{EarlyDirs, OpenDir};
+use crate::lives::Lives;
 use crate::open::Open;
 use crate::pool::Pool;
 use crate::siblings::Siblings;
@@ -92,6 +93,7 @@ pub(crate) struct Core {
     pub stopped: AtomicBool,
     pub journal: Journal,
     pub unsaved: Unsaved,
+    pub lives: Lives,
     /// Bodies for new files.
     pub blanks: Mutex<Blanks>,
     /// Entries that were taken out of the journal, whose bytes are to be let go.
@@ -145,6 +147,7 @@ impl Core {
             stopped: AtomicBool::new(false),
             journal,
             unsaved: Unsaved::default(),
+            lives: Lives::default(),
             blanks: Mutex::default(),
             cuts: Mutex::default(),
             differences: AtomicU64::new(0),
@@ -179,9 +182,10 @@ impl Core {
         }
         self.settle(request, &mut call)?;
         // Bytes are kept (`kept.rs`).
-        let place = (call.changes() && !matches!(call, Call::Write { .. })).then(|| self.unsaved.place());
+        let (place, is_noted) = (self.lives.place(), call.changes() && !matches!(call, Call::Write { .. }));
         let reply = self.ask_with_groups(request, call)?;
-        if let Some(place) = place {
+        self.hear(place, &reply);
+        if is_noted {
             self.note(place, &reply);
         }
         Ok(reply)

@@ -348,9 +348,9 @@ impl Core {
             }
         }
         let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
-        let snapshot = self.begin();
+        let (snapshot, place) = (self.begin(), self.lives.place());
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
-        let mut replies = replies.into_iter().map(Result::ok);
+        let mut replies = replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
         let mut bodies = Vec::new();
         for wanted in missing {
             let first = replies.next().flatten();

@@ -31,8 +31,6 @@ pub(crate) struct Unsaved(Mutex<State>);
 struct State {
     /// Counts what is noted.
     clock: u64,
-    /// Counts the servers that the volume was on.
-    places: u64,
     noted: HashMap<Fid, (u64, BootVerifier)>,
     lost: HashSet<Fid>,
     /// Something is lost that no `syncfs` has told of.
@@ -40,11 +38,6 @@ struct State {
 }
 
 impl Unsaved {
-    /// Where the volume is; taken before a call whose answer is noted.
-    pub fn place(&self) -> u64 {
-        self.0.lock().places
-    }
-
     /// What is noted up to now is asked about.
     pub fn point(&self) -> Point {
         Point(self.0.lock().clock)
@@ -60,22 +53,20 @@ impl Unsaved {
 
     /// All of it is stable, somewhere else.
     pub fn moved(&self) {
-        let mut state = self.0.lock();
-        state.places += 1;
-        state.noted.clear();
+        self.0.lock().noted.clear();
     }
 }
 
 impl Core {
-    /// A change was acknowledged.
+    /// A change was acknowledged, whose call was made when the volume was at this place.
     pub fn note(&self, place: u64, reply: &Reply) {
         let Some(verifier) = reply.verifier.filter(|_| !self.is_local()) else { return };
         let mut lost = Vec::new();
         let is_much = {
-            let mut state = self.unsaved.0.lock();
-            if state.places != place {
+            if self.lives.place() != place {
                 return;
             }
+            let mut state = self.unsaved.0.lock();
             state.clock += 1;
             let clock = state.clock;
             for fid in fids(&reply.answer) {
@@ -101,6 +92,18 @@ impl Core {
                 lost.push(*fid);
             }
             !is_asked
+        });
+        self.lose(&lost);
+    }
+
+    /// The server is under this verifier now.
+    pub fn find_lost_changes(&self, now: BootVerifier) {
+        let mut lost = Vec::new();
+        self.unsaved.0.lock().noted.retain(|fid, (_, verifier)| {
+            if *verifier != now {
+                lost.push(*fid);
+            }
+            *verifier == now
         });
         self.lose(&lost);
     }

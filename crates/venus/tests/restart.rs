@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{CallError, Cancel, Endpoint, Events, Identity, Remote, Reply, Session, SessionConfig};
+use client::{Endpoint, Identity, Session, SessionConfig};
 use common::history::{Machine, draw};
-use common::{me, name};
+use common::{Far, me, name};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use types::{Call, Caller, NewKind, Timestamp};
+use types::{NewKind, Timestamp};
 use venus::{Error, Venus, VenusConfig};
 
 fn connect(socket: &Path) -> Session {
@@ -41,27 +41,6 @@ fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
     let mut config = ServerConfig::new(&path);
     config.unix_socket = Some(socket.clone());
     (config, socket)
-}
-
-/// As from another machine.
-struct Far(Session);
-
-impl Remote for Far {
-    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
-        self.0.call(caller, call, cancel)
-    }
-
-    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        self.0.chain(caller, calls)
-    }
-
-    fn set_events(&self, events: Arc<dyn Events>) {
-        self.0.set_events(events);
-    }
-
-    fn passes_descriptors(&self) -> bool {
-        false
-    }
 }
 
 #[test]

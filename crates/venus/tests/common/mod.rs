@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use client::{CallError, Cancel, Events, Heard, Remote, Reply, clock};
+use client::{CallError, Cancel, Events, Heard, Remote, Reply, Session, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
@@ -275,6 +275,27 @@ impl Remote for Wire {
 
     fn passes_descriptors(&self) -> bool {
         self.descriptors
+    }
+}
+
+/// A session as from another machine.
+pub struct Far(pub Session);
+
+impl Remote for Far {
+    fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.0.call(caller, call, cancel)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        self.0.chain(caller, calls)
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.0.set_events(events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        false
     }
 }
 

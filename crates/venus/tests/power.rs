@@ -1,0 +1,370 @@
+//! A server whose machine loses its power, again and again, under an application that knows what it did: what a sync called stable is found after the
+//! next loss, whatever was lost before (DU-1, DU-4, DU-5).
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use common::{Far, Over, RW, me, name};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use server::{Server, ServerConfig};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota, Volume};
+use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
+use venus::{Error, Found, Handle, Venus, VenusConfig};
+use vice::Partitions;
+
+/// One that loses power, and the server on it.
+struct Machine {
+    memory: MemMachine,
+    config: ServerConfig,
+    server: Option<Server>,
+    losses: u64,
+}
+
+impl Machine {
+    fn new(dir: &Path) -> (Machine, Fid) {
+        let memory = MemMachine::new();
+        let partition = Partition::open_memory(&memory, OpenOptions::default()).unwrap();
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let volume = partition.create_volume(&name("root"), &root).unwrap().id();
+        partition.sync().unwrap();
+        drop(partition);
+        let mut config = ServerConfig::new(dir);
+        config.unix_socket = Some(dir.join("socket"));
+        let mut machine = Machine { memory, config, server: None, losses: 0 };
+        machine.start();
+        (machine, Fid::root(volume))
+    }
+
+    fn start(&mut self) {
+        let partition = Partition::open_memory(&self.memory, OpenOptions::default()).unwrap();
+        let open = |_: &ServerConfig| Ok(Partitions::new(vec![("vicepa".into(), partition)]));
+        self.server = Some(Server::start_with(&self.config, open).unwrap());
+    }
+
+    /// Without a loss it is the process alone that dies.
+    fn restart(&mut self, loses: bool) {
+        drop(self.server.take());
+        if loses {
+            self.losses += 1;
+            self.memory = self.memory.power_loss(self.losses);
+        }
+        self.start();
+    }
+
+    /// The volume as it would be found if power were lost now.
+    fn found(&self, fid: Fid, seed: u64) -> Arc<Volume> {
+        let partition = Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
+        partition.volume(fid.volume).unwrap().unwrap()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Content {
+    mode: u16,
+    bytes: Vec<u8>,
+}
+
+/// What the application believes of its directory.
+#[derive(Default)]
+struct Belief {
+    names: BTreeMap<Name, Fid>,
+    files: BTreeMap<Fid, Content>,
+}
+
+struct Application<'a> {
+    venus: &'a Venus,
+    machine: &'a Mutex<Machine>,
+    dir: Fid,
+    random: SmallRng,
+    belief: Belief,
+    /// The one file that is open.
+    open: Option<(Fid, Handle)>,
+    /// How many syncs said yes, and how many of a loss.
+    stable: u32,
+    told: u32,
+}
+
+const NAMES: u32 = 4;
+const FILE: usize = 40_000;
+
+impl Application<'_> {
+    fn any_name(&mut self) -> Name {
+        name(&format!("n{}", self.random.random_range(0..NAMES)))
+    }
+
+    fn any_file(&mut self) -> Option<(Name, Fid)> {
+        let at = self.random.random_range(0..self.belief.names.len().max(1));
+        self.belief.names.iter().nth(at).map(|(name, fid)| (name.clone(), *fid))
+    }
+
+    /// What is there, after something was not as it was believed to be.
+    fn look(&mut self) -> Result<(), Error> {
+        self.belief = Belief::default();
+        for number in 0..NAMES {
+            let name = name(&format!("n{number}"));
+            let Found::Entry(entry) = self.venus.lookup(&me(), self.dir, &name)? else { continue };
+            let fid = entry.status.fid;
+            let handle = self.venus.open(&me(), fid, common::RO)?.handle;
+            let bytes = self.venus.read(&me(), handle, 0, 2 * FILE as u32).map(|bytes| bytes.to_vec());
+            self.venus.release(&me(), handle, None)?;
+            let mode = self.venus.getattr(&me(), fid)?.status.mode & 0o777;
+            self.belief.files.insert(fid, Content { mode, bytes: bytes? });
+            self.belief.names.insert(name, fid);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        let Some((_, handle)) = self.open.take() else { return Ok(()) };
+        let flushed = self.venus.flush(&me(), handle, None);
+        let released = self.venus.release(&me(), handle, None);
+        flushed.and(released)
+    }
+
+    fn opened(&mut self) -> Result<Option<(Fid, Handle)>, Error> {
+        if self.open.is_none() || self.random.random_bool(0.3) {
+            self.close()?;
+            let Some((_, fid)) = self.any_file() else { return Ok(None) };
+            self.open = Some((fid, self.venus.open(&me(), fid, RW)?.handle));
+        }
+        Ok(self.open)
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        match self.random.random_range(0..20) {
+            0..4 => {
+                let name = self.any_name();
+                let mode = if self.random.random_bool(0.5) { 0o644 } else { 0o600 };
+                let made = self.venus.make(&me(), self.dir, &name, NewKind::File, mode);
+                if made != Err(types::Fault::Exists.into()) {
+                    let fid = made?.status.fid;
+                    self.belief.names.insert(name, fid);
+                    self.belief.files.insert(fid, Content { mode, bytes: Vec::new() });
+                }
+            }
+            4..6 => {
+                let Some((name, fid)) = self.any_file() else { return Ok(()) };
+                self.venus.unlink(&me(), self.dir, &name)?;
+                self.belief.names.remove(&name);
+                self.belief.files.remove(&fid);
+            }
+            6..8 => {
+                let (Some((from, fid)), to) = (self.any_file(), self.any_name()) else { return Ok(()) };
+                self.venus.rename(&me(), (self.dir, &from), (self.dir, &to), RenameMode::Replace)?;
+                if from != to {
+                    self.belief.names.remove(&from);
+                    let replaced = self.belief.names.insert(to, fid);
+                    replaced.map(|replaced| self.belief.files.remove(&replaced));
+                }
+            }
+            8 => {
+                let Some((_, fid)) = self.any_file() else { return Ok(()) };
+                let mode = self.random.random_range(0..0o1000);
+                self.venus.setattr(&me(), fid, StatusChange { mode: Some(mode), ..StatusChange::default() })?;
+                self.belief.files.entry(fid).and_modify(|file| file.mode = mode);
+            }
+            9 => {
+                let Some((_, fid)) = self.any_file() else { return Ok(()) };
+                let size = self.random.random_range(0..FILE);
+                let change = StatusChange { size: Some(size as u64), ..StatusChange::default() };
+                self.venus.setattr(&me(), fid, change)?;
+                self.belief.files.entry(fid).and_modify(|file| file.bytes.resize(size, 0));
+            }
+            10..12 => {
+                let Some((fid, handle)) = self.opened()? else { return Ok(()) };
+                let read = self.venus.read(&me(), handle, 0, 2 * FILE as u32)?;
+                if self.belief.files.get(&fid).is_some_and(|file| file.bytes != read) {
+                    // Something was lost, and not the bytes: they are sent again.
+                    assert!(self.venus.fsync(&me(), handle).is_err(), "{fid}: nobody says what was lost");
+                    return Err(Error::Lost);
+                }
+            }
+            12..16 => {
+                let Some((fid, handle)) = self.opened()? else { return Ok(()) };
+                let (at, length) = (self.random.random_range(0..FILE / 2), self.random.random_range(1..FILE / 2));
+                let data = Bytes::from(vec![self.random.random::<u8>(); length]);
+                self.venus.write(&me(), handle, at as u64, data.clone(), false)?;
+                if let Some(file) = self.belief.files.get_mut(&fid) {
+                    file.bytes.resize(file.bytes.len().max(at + length), 0);
+                    file.bytes[at..at + length].copy_from_slice(&data);
+                }
+            }
+            16..18 => {
+                let Some((fid, handle)) = self.opened()? else { return Ok(()) };
+                self.venus.fsync(&me(), handle)?;
+                self.compare(&[fid], false);
+            }
+            18 => {
+                self.venus.fsyncdir(&me(), self.dir)?;
+                self.compare(&[], true);
+            }
+            _ => {
+                self.venus.syncfs(&me(), self.dir)?;
+                let files: Vec<Fid> = self.belief.names.values().copied().collect();
+                self.compare(&files, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// These files, and the names if they were asked for, are stable as they are believed to be.
+    fn compare(&mut self, files: &[Fid], names: bool) {
+        let volume = self.machine.lock().found(self.dir, self.random.random());
+        for fid in files.iter().filter(|fid| self.belief.files.contains_key(fid)) {
+            let vnode = volume.vnode(fid.vnode).unwrap().expect("it is stable");
+            let bytes = volume.read(&vnode, 0, 2 * FILE).unwrap().to_vec();
+            let found = Content { mode: vnode.status.mode & 0o777, bytes };
+            let wanted = &self.belief.files[fid];
+            let short = |content: &Content| {
+                (
+                    content.mode,
+                    content.bytes.len(),
+                    content.bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect::<Vec<_>>(),
+                )
+            };
+            assert!(found == *wanted, "{fid}: {:?} is stable, {:?} is believed", short(&found), short(wanted));
+        }
+        if names {
+            let (entries, _) = volume.read_dir(self.dir.vnode, 0, 100).unwrap();
+            let found: Vec<Name> = entries.into_iter().map(|entry| entry.name).collect();
+            let mut wanted: Vec<Name> = self.belief.names.keys().cloned().collect();
+            let mut found = found;
+            (found.sort(), wanted.sort());
+            assert_eq!(found, wanted);
+        }
+        self.stable += 1;
+    }
+
+    fn run(&mut self, seed: u64, steps: usize, restarts: bool) {
+        for step in 0..steps {
+            if restarts && self.random.random_bool(0.05) {
+                let loses = self.random.random_bool(0.7);
+                self.machine.lock().restart(loses);
+            }
+            let before = format!("seed {seed}, step {step}");
+            if let Err(error) = self.step() {
+                self.told += u32::from(error == Error::Lost);
+                let mut tries = 0;
+                while let Err(error) = self.close().and(self.look()) {
+                    tries += 1;
+                    assert!(tries < 100, "{before}: {error}");
+                }
+            }
+        }
+    }
+}
+
+fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
+    let dir = tempfile::tempdir().unwrap();
+    let (machine, root) = Machine::new(dir.path());
+    let machine = Mutex::new(machine);
+    let endpoint = Endpoint::Unix(dir.path().join("socket"));
+    let session = Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    // Some keep what they read on their disk.
+    let cache_dir = (seed % 2 == 1).then(|| cache.path().to_owned());
+    let dirty_age = Duration::from_millis(5);
+    let config = VenusConfig { delegations, dirty_age, cache_dir, ..VenusConfig::default() };
+    let venus = Venus::new(Arc::new(Far(session)), config).unwrap();
+    let dir = venus.make(&me(), root, &name("top"), NewKind::Directory, 0o755).unwrap().status.fid;
+    venus.fsyncdir(&me(), root).unwrap();
+    let over = AtomicBool::new(false);
+    let mut application = Application {
+        venus: &venus,
+        machine: &machine,
+        dir,
+        random: SmallRng::seed_from_u64(seed),
+        belief: Belief::default(),
+        open: None,
+        stable: 0,
+        told: 0,
+    };
+    std::thread::scope(|scope| {
+        if beside {
+            scope.spawn(|| {
+                let mut random = SmallRng::seed_from_u64(seed ^ 1);
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(random.random_range(1..40)));
+                    machine.lock().restart(random.random_bool(0.7));
+                }
+            });
+        }
+        let _over = Over(&over);
+        application.run(seed, 300, !beside);
+    });
+    let said = (application.stable, application.told);
+    // What nobody asked about is told now.
+    let _ = application.close();
+    let _ = venus.shutdown();
+    said
+}
+
+#[test]
+fn what_a_sync_called_stable_is_there_after_the_next_loss() {
+    for delegations in [false, true] {
+        let said: Vec<(u32, u32)> = (0..6).map(|seed| history(seed, delegations, false)).collect();
+        assert!(said.iter().any(|said| said.0 > 0) && said.iter().any(|said| said.1 > 0), "{said:?}");
+    }
+}
+
+#[test]
+fn nor_does_it_matter_when_it_is_lost() {
+    for delegations in [false, true] {
+        let said: Vec<(u32, u32)> = (10..13).map(|seed| history(seed, delegations, true)).collect();
+        assert!(said.iter().any(|said| said.0 > 0), "{said:?}");
+    }
+}
+
+/// What a version of a file was before a loss says nothing about the same number after it: the disk cache of somebody else than the writer, who is lost too.
+#[test]
+fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
+    let mut found = 0;
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut machine, root) = Machine::new(dir.path());
+        machine.losses = seed * 100;
+        let connect = || {
+            let endpoint = Endpoint::Unix(dir.path().join("socket"));
+            Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap()
+        };
+        let config = VenusConfig { cache_dir: Some(dir.path().join("cache")), ..VenusConfig::default() };
+        let venus = Venus::new(Arc::new(Far(connect())), config).unwrap();
+        let writer = connect();
+        let call = |session: &Session, call| session.call(&Caller::ROOT, call, None).unwrap().answer;
+        let make =
+            Call::Make { dir: root, name: name("file"), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
+        let Answer::Made { status, .. } = call(&writer, make) else { panic!("not made") };
+        let fid = status.fid;
+        let write = |byte, stable| {
+            let data = Bytes::from(vec![byte; 100_000]);
+            Call::Write { fid, offset: Some(0), data, stable, kill_privileges: false }
+        };
+        call(&writer, write(b'0', true));
+        let lost = match call(&writer, write(b'1', false)) {
+            Answer::Written { status, .. } => status.data_version,
+            other => panic!("{other:?}"),
+        };
+        let read = || {
+            let handle = venus.open(&me(), fid, common::RO).unwrap().handle;
+            let bytes = venus.read(&me(), handle, 0, 100_000).unwrap();
+            venus.release(&me(), handle, None).unwrap();
+            bytes
+        };
+        assert!(read().iter().all(|byte| *byte == b'1'));
+        machine.restart(true);
+        let Answer::Written { status, .. } = call(&writer, write(b'2', false)) else { panic!("not written") };
+        found += u32::from(status.data_version == lost);
+        assert!(read().iter().all(|byte| *byte == b'2'), "seed {seed}");
+    }
+    assert!(found > 0, "no loss took a version back");
+}
