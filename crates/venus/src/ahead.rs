@@ -14,6 +14,7 @@ use bytes::Bytes;
 use client::Cancel;
 use types::{Answer, Call, Caller, Status};
 
+use crate::disk::Edition;
 use crate::file::File;
 use crate::leftout::Pace;
 use crate::open::Open;
@@ -161,9 +162,9 @@ impl Core {
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
         if calls.iter_mut().try_for_each(|call| self.settle(&request, call)).is_err() {
-            return blocks.iter().for_each(|index| self.block_came(file, version, *index, None, fast));
+            return blocks.iter().for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
         }
-        let (snapshot, place) = (self.begin(), self.lives.place());
+        let (snapshot, place, life) = (self.begin(), self.lives.place(), self.lives.life());
         let asked = Instant::now();
         self.remote.chain_each(caller, calls, &mut |at, result| {
             if at == 0 && result.is_ok() {
@@ -178,7 +179,7 @@ impl Core {
                 _ => None,
             };
             if let Some(index) = blocks.get(at) {
-                self.block_came(file, version, *index, answer, fast);
+                self.block_came(file, (version, life), *index, answer, fast);
             }
         });
     }
@@ -187,7 +188,7 @@ impl Core {
     fn block_came(
         self: &Arc<Self>,
         file: &File,
-        version: u64,
+        (version, life): (u64, u64),
         index: u64,
         answer: Option<(Bytes, Status)>,
         fast: bool,
@@ -208,12 +209,12 @@ impl Core {
         if let Some((bytes, status)) = answer
             && !(fast && self.leave_out(&status, index))
         {
-            self.store(&status, index * BLOCK, &bytes);
+            self.store(&status, life, index * BLOCK, &bytes);
         }
     }
 
-    /// Keeps fetched bytes on disk, soon; not if the disk is slower than the line.
-    pub fn store(self: &Arc<Self>, status: &Status, offset: u64, bytes: &Bytes) {
+    /// Keeps bytes on disk, soon, which were asked for in this life of the server; not if the disk is slower than the line.
+    pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
         let length = bytes.len();
         if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
             return;
@@ -222,7 +223,7 @@ impl Core {
         let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
         self.fillers.run(move || {
             if let Some(disk) = core.disk() {
-                disk.store(status.fid, status.data_version, status.size, offset, &bytes);
+                disk.store(status.fid, Edition::of(&status, life), status.size, offset, &bytes);
             }
             drop(bytes);
             core.filling.change(length, 0);

@@ -20,7 +20,7 @@ use client::{Cancel, Heard};
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fault, Fid, Status};
 
-use crate::disk::{PIECE, Taken};
+use crate::disk::{Edition, PIECE, Taken};
 use crate::extents::CHUNK;
 use crate::file::File;
 use crate::pass::Passed;
@@ -161,14 +161,14 @@ impl Core {
             return None;
         }
         self.fill_gaps(request, file, &status)?;
-        let taken = disk.take(file.fid, status.data_version, status.size)?;
+        let taken = disk.take(file.fid, self.edition(&status), status.size)?;
         let kernel = self.invalidator();
         let pinned = Arc::new(Pinned::new(taken, status.size));
         let passed =
             kernel.pass(pinned.file().as_fd()).and_then(|backing| Passed::of_cache(backing, Arc::clone(&pinned)));
         let Some(passed) = passed else {
             if let Some(taken) = pinned.taken.lock().take() {
-                disk.give_back(file.fid, taken, Some((status.data_version, status.size)), &Default::default());
+                disk.give_back(file.fid, taken, Some((self.edition(&status), status.size)), &Default::default());
             }
             return None;
         };
@@ -209,23 +209,24 @@ impl Core {
 
     /// Whether all of this version is in the disk cache.
     fn is_whole(&self, status: &Status) -> bool {
-        let missing = self.disk().and_then(|disk| disk.missing(status.fid, status.data_version, status.size));
+        let missing = self.disk().and_then(|disk| disk.missing(status.fid, self.edition(status), status.size));
         missing.is_some_and(|missing| missing.is_empty())
     }
 
     /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
     fn fill_gaps(&self, request: &Request<'_>, file: &File, status: &Status) -> Option<()> {
         let disk = self.disk()?;
-        let missing = disk.missing(file.fid, status.data_version, status.size)?;
+        let missing = disk.missing(file.fid, self.edition(status), status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
             self.fetch_left_out(request.caller, status);
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
+            let life = self.lives.life();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
             match self.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
-                    disk.store(file.fid, now.data_version, now.size, offset, &data);
+                    disk.store(file.fid, Edition::of(&now, life), now.size, offset, &data);
                 }
                 _ => return None,
             }
@@ -293,11 +294,15 @@ impl Core {
 
     fn drop_pinned(&self, file: &File, pinned: &Pinned, backing: Backing, version: Option<u64>) {
         self.invalidator().unpass(backing);
-        let gone =
-            self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status).is_some_and(|now| now.links == 0);
+        let status = self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status);
         let body = pinned.body.lock();
         if let (Some(disk), Some(taken)) = (self.common.disk(), pinned.taken.lock().take()) {
-            let now = version.filter(|_| !gone).map(|version| (version, body.size()));
+            let gone = status.is_some_and(|status| status.links == 0);
+            let edition = |version| match status.filter(|status| status.data_version == version) {
+                Some(status) => self.edition(&status),
+                None => Edition::in_this_life(version),
+            };
+            let now = version.filter(|_| !gone).map(|version| (edition(version), body.size()));
             disk.give_back(file.fid, taken, now, &body.changed);
         }
     }

@@ -9,6 +9,9 @@
 //! their sums show it. So every piece is compared with its sum when it is read: one that differs is not served, but
 //! fetched again. After a restart an entry is used only if the server still has that data version (its status says so).
 //!
+//! A server whose machine lost its power may give a number of a data version once more, to something else. So an entry belongs to the life of the server in
+//! which its bytes came; in another one it is used only if the file has not been changed since, in anything (`Edition`).
+//!
 //! A body that the kernel has (`cached.rs`) is *pinned*: it is out of the index, and nothing here touches its file until it comes back.
 //! Its map stays on the disk: no piece that was changed in place agrees with it.
 //!
@@ -24,7 +27,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{Fid, VolumeId};
+use types::{Fid, Status, VolumeId};
 
 use crate::body::block_sum;
 use crate::reads::SUMMED;
@@ -32,16 +35,43 @@ use crate::reads::SUMMED;
 /// What is valid or not as a whole.
 pub(crate) const PIECE: u64 = 64 << 10;
 /// First bytes of a map.
-const MAGIC: &[u8; 8] = b"RIALTOC2";
+const MAGIC: &[u8; 8] = b"RIALTOC3";
 /// A map is written when so many pieces came since the last time, or a quarter of all.
 const MAP_EVERY: usize = 64;
-/// Bytes of a map before its pieces: magic, version, count.
-const HEAD: usize = 24;
+/// Bytes of a map before its pieces: magic, edition, count.
+const HEAD: usize = 40;
 /// Bytes of a piece in a map: index, length, sum.
 const ROW: usize = 16;
 
 /// Up to so many bytes of earlier lives are compared with their sums when a body is pinned.
 const CHECK_MAX: u64 = 8 << 20;
+
+/// What a file has in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edition {
+    pub version: u64,
+    /// When the file was changed last, by the server's clock, in nanoseconds.
+    changed: u64,
+    /// Boot verifier of the server's life in which that was so; 0: nobody said.
+    life: u64,
+}
+
+impl Edition {
+    /// What a file has in it by this status, which came in that life of the server.
+    pub fn of(status: &Status, life: u64) -> Edition {
+        let changed = status.changed.secs.cast_unsigned().wrapping_mul(1_000_000_000) + u64::from(status.changed.nanos);
+        Edition { version: status.data_version, changed, life }
+    }
+
+    /// Nothing else is known of it.
+    pub fn in_this_life(version: u64) -> Edition {
+        Edition { version, ..Edition::default() }
+    }
+
+    fn is(&self, other: &Edition) -> bool {
+        self.version == other.version && (self.life == other.life || self.changed == other.changed)
+    }
+}
 
 /// Sums of a piece's blocks, as the server has them.
 type Blocks = [u32; (PIECE / SUMMED) as usize];
@@ -76,17 +106,29 @@ pub(crate) struct Taken {
     pub file: Arc<fs::File>,
     /// Of its blocks, as the server has them.
     pub sums: Vec<u32>,
+    edition: Edition,
     pieces: HashMap<u64, Piece>,
 }
 
 struct Item {
-    version: u64,
+    edition: Edition,
     pieces: HashMap<u64, Piece>,
     bytes: u64,
     used: u64,
     /// Pieces that came or went since the map was written.
     unwritten: usize,
     file: Option<Arc<fs::File>>,
+}
+
+impl Item {
+    /// Whether its pieces are of this edition.
+    fn is(&mut self, edition: &Edition) -> bool {
+        if self.edition.life == edition.life && self.edition.version == edition.version {
+            // Its mode or its names were changed.
+            self.edition.changed = edition.changed;
+        }
+        self.edition.is(edition)
+    }
 }
 
 #[derive(Default)]
@@ -126,14 +168,15 @@ impl DiskCache {
         self.dir.join(format!("{:02x}", fid.vnode.0 >> 1 & 0xff)).join(file_name(fid))
     }
 
-    /// The bytes `start..end` of this version of the file, if all of them are here and good.
-    pub fn read(&self, fid: Fid, version: u64, size: u64, start: u64, end: u64) -> Option<Bytes> {
+    /// The bytes `start..end` of this edition of the file, which has `size` bytes, if all of them are here and good.
+    pub fn read(&self, fid: Fid, edition: Edition, size: u64, start: u64, end: u64) -> Option<Bytes> {
+        let version = edition.version;
         let (file, pieces) = {
             let mut index = self.index.lock();
             index.clock += 1;
             let clock = index.clock;
             let item = index.items.get_mut(&fid)?;
-            if item.version != version {
+            if !item.is(&edition) {
                 drop(index);
                 self.remove(fid);
                 return None;
@@ -175,28 +218,28 @@ impl DiskCache {
         Some(Bytes::from(whole).slice(skip..skip + (end - start) as usize))
     }
 
-    /// Keeps those pieces of `bytes`, which lie at `offset` of this version, that are whole or reach the end of the file.
-    pub fn store(&self, fid: Fid, version: u64, size: u64, offset: u64, bytes: &Bytes) {
+    /// Keeps those pieces of `bytes`, which lie at `offset` of this edition of `size` bytes, that are whole or reach the end of the file.
+    pub fn store(&self, fid: Fid, edition: Edition, size: u64, offset: u64, bytes: &Bytes) {
         let end = offset + bytes.len() as u64;
         let first = offset.div_ceil(PIECE);
         let last = if end >= size { size.div_ceil(PIECE) } else { end / PIECE };
         if first >= last || size > self.bytes_max / 2 {
             return;
         }
-        let Some(file) = self.file_for(fid, version) else { return };
+        let Some(file) = self.file_for(fid, edition) else { return };
         let whole = &bytes[(first * PIECE - offset) as usize..((last * PIECE).min(end) - offset) as usize];
         if let Err(error) = file.write_all_at(whole, first * PIECE) {
             tracing::debug!(%fid, %error, "not cached on disk");
             return;
         }
         let stored: Vec<_> = (first..last).zip(whole.chunks(PIECE as usize).map(Piece::of)).collect();
-        self.enter(fid, version, &stored);
+        self.enter(fid, edition.version, &stored);
         self.evict(Some(fid));
     }
 
-    /// The file that holds this version; an older one is emptied.
-    fn file_for(&self, fid: Fid, version: u64) -> Option<Arc<fs::File>> {
-        let stale = self.index.lock().items.get(&fid).is_some_and(|item| item.version != version);
+    /// The file that holds this edition; an older one is emptied.
+    fn file_for(&self, fid: Fid, edition: Edition) -> Option<Arc<fs::File>> {
+        let stale = self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.is(&edition));
         if stale {
             self.remove(fid);
         }
@@ -207,7 +250,7 @@ impl DiskCache {
         index.clock += 1;
         let used = index.clock;
         let item = index.items.entry(fid).or_insert_with(|| Item {
-            version,
+            edition,
             pieces: HashMap::new(),
             bytes: 0,
             used,
@@ -224,7 +267,7 @@ impl DiskCache {
 
     fn enter(&self, fid: Fid, version: u64, stored: &[(u64, Piece)]) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
         let mut grown = 0;
         for (number, piece) in stored {
             if item.pieces.insert(*number, *piece).is_none() {
@@ -233,7 +276,7 @@ impl DiskCache {
         }
         item.bytes += grown;
         item.unwritten += stored.len();
-        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item.version, &item.pieces));
+        let map = (item.unwritten >= MAP_EVERY.max(item.pieces.len() / 4)).then(|| map_of(item.edition, &item.pieces));
         if map.is_some() {
             item.unwritten = 0;
         }
@@ -247,7 +290,7 @@ impl DiskCache {
     /// These pieces were compared with their sums.
     fn know(&self, fid: Fid, version: u64, compared: &[(u64, Piece)]) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
         for (number, piece) in compared {
             if let Some(here) = item.pieces.get_mut(number).filter(|here| here.sum == piece.sum) {
                 here.blocks = piece.blocks;
@@ -255,18 +298,24 @@ impl DiskCache {
         }
     }
 
-    /// Which pieces of this version are not here; nothing if none is.
-    pub fn missing(&self, fid: Fid, version: u64, size: u64) -> Option<Vec<u64>> {
-        let index = self.index.lock();
-        let item = index.items.get(&fid).filter(|item| item.version == version)?;
+    /// Which pieces of this edition are not here; nothing if none is.
+    pub fn missing(&self, fid: Fid, edition: Edition, size: u64) -> Option<Vec<u64>> {
+        let mut index = self.index.lock();
+        let item = index.items.get_mut(&fid)?;
+        if !item.is(&edition) {
+            return None;
+        }
         Some((0..size.div_ceil(PIECE)).filter(|number| !item.pieces.contains_key(number)).collect())
     }
 
-    /// Takes the body out of the index, if all of this version is here and known, and nobody else has the file open or mapped.
-    pub fn take(&self, fid: Fid, version: u64, size: u64) -> Option<Taken> {
+    /// Takes the body out of the index, if all of this edition is here and known, and nobody else has the file open or mapped.
+    pub fn take(&self, fid: Fid, edition: Edition, size: u64) -> Option<Taken> {
         let unknown: Vec<u64> = {
-            let index = self.index.lock();
-            let item = index.items.get(&fid).filter(|item| item.version == version)?;
+            let mut index = self.index.lock();
+            let item = index.items.get_mut(&fid)?;
+            if !item.is(&edition) {
+                return None;
+            }
             let pieces = (0..size.div_ceil(PIECE)).map(|number| Some((number, item.pieces.get(&number)?)));
             let pieces: Vec<_> = pieces.collect::<Option<_>>()?;
             pieces.iter().filter(|(_, piece)| piece.blocks.is_none()).map(|(number, _)| *number).collect()
@@ -275,10 +324,10 @@ impl DiskCache {
             return None;
         }
         for number in unknown {
-            self.read(fid, version, size, number * PIECE, ((number + 1) * PIECE).min(size))?;
+            self.read(fid, edition, size, number * PIECE, ((number + 1) * PIECE).min(size))?;
         }
         let mut index = self.index.lock();
-        let item = index.items.get_mut(&fid).filter(|item| item.version == version)?;
+        let item = index.items.get_mut(&fid).filter(|item| item.edition.version == edition.version)?;
         let mut sums = Vec::with_capacity(size.div_ceil(SUMMED) as usize);
         for number in 0..size.div_ceil(PIECE) {
             let piece = item.pieces.get(&number)?;
@@ -303,13 +352,13 @@ impl DiskCache {
         let file = Arc::clone(file);
         let item = index.items.remove(&fid)?;
         index.taken.insert(fid, item.bytes);
-        Some(Taken { file, sums, pieces: item.pieces })
+        Some(Taken { file, sums, edition: item.edition, pieces: item.pieces })
     }
 
-    /// The body comes back as `version` of `size` bytes, in which these pieces are not what they were; or not at all.
-    pub fn give_back(&self, fid: Fid, taken: Taken, now: Option<(u64, u64)>, changed: &BTreeSet<u64>) {
-        let Taken { file, mut pieces, .. } = taken;
-        let entered = now.and_then(|(version, size)| {
+    /// The body comes back as this edition of `size` bytes, in which these pieces are not what they were; or not at all.
+    pub fn give_back(&self, fid: Fid, taken: Taken, now: Option<(Edition, u64)>, changed: &BTreeSet<u64>) {
+        let Taken { file, mut pieces, edition: before, .. } = taken;
+        let entered = now.and_then(|(edition, size)| {
             // What lies behind the end from earlier is no part of any piece.
             file.set_len(size).ok()?;
             pieces.retain(|number, _| number * PIECE < size && !changed.contains(number));
@@ -319,12 +368,13 @@ impl DiskCache {
                 file.read_exact_at(&mut bytes, number * PIECE).ok()?;
                 pieces.insert(number, Piece::of(&bytes));
             }
-            Some(version)
+            // It may be what it was in the life in which it was taken.
+            Some(Edition { life: before.life, ..edition })
         });
         let mut index = self.index.lock();
         index.bytes -= index.taken.remove(&fid).unwrap_or(0);
         let path = self.path(fid);
-        let Some(version) = entered else {
+        let Some(edition) = entered else {
             let _ = fs::remove_file(map_path(&path));
             let _ = fs::remove_file(&path);
             return;
@@ -332,7 +382,7 @@ impl DiskCache {
         index.clock += 1;
         let (used, bytes) = (index.clock, pieces.len() as u64 * PIECE);
         index.bytes += bytes;
-        let item = Item { version, bytes, used, unwritten: pieces.len(), pieces, file: Some(file) };
+        let item = Item { edition, bytes, used, unwritten: pieces.len(), pieces, file: Some(file) };
         index.items.insert(fid, item);
         drop(index);
         self.evict(Some(fid));
@@ -348,18 +398,18 @@ impl DiskCache {
         }
     }
 
-    /// A write of ours took the file from `previous` to `version`.
-    pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, version: u64) {
+    /// A write of ours took the file from the version `previous` to this edition.
+    pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, edition: Edition) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid) else { return };
-        if item.version >= version {
+        if item.edition.life == edition.life && item.edition.version >= edition.version {
             return;
         }
-        if item.version != previous {
+        if item.edition.life != edition.life || item.edition.version != previous {
             drop(index);
             return self.remove(fid);
         }
-        item.version = version;
+        item.edition = edition;
         let touched = offset / PIECE..=(offset + bytes.len() as u64).saturating_sub(1) / PIECE;
         let before = item.pieces.len();
         // A piece that ended the file may now end elsewhere: its length no longer fits, so it goes when it is read.
@@ -372,7 +422,7 @@ impl DiskCache {
 
     fn drop_piece(&self, fid: Fid, version: u64, piece: u64) {
         let mut index = self.index.lock();
-        let Some(item) = index.items.get_mut(&fid).filter(|item| item.version == version) else { return };
+        let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version) else { return };
         if item.pieces.remove(&piece).is_some() {
             item.bytes -= PIECE;
             item.unwritten += 1;
@@ -425,7 +475,7 @@ impl DiskCache {
             let mut index = self.index.lock();
             let Some(item) = index.items.get_mut(&fid) else { return };
             item.file = None;
-            (std::mem::take(&mut item.unwritten) > 0).then(|| map_of(item.version, &item.pieces))
+            (std::mem::take(&mut item.unwritten) > 0).then(|| map_of(item.edition, &item.pieces))
         };
         if let Some(map) = map {
             self.write_map(fid, &map);
@@ -450,17 +500,17 @@ fn map_path(data: &Path) -> PathBuf {
     name.into()
 }
 
-/// What a map file says: magic, version, count, rows of (index, bytes, sum), crc32c of everything before.
+/// What a map file says: magic, edition (version, last change, life), count, rows of (index, bytes, sum), crc32c of everything before.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Map {
-    version: u64,
+    edition: Edition,
     pieces: HashMap<u64, Piece>,
 }
 
 impl Map {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        map_of(self.version, &self.pieces)
+        map_of(self.edition, &self.pieces)
     }
 
     pub(crate) fn parse(map: &[u8]) -> Option<Map> {
@@ -471,21 +521,24 @@ impl Map {
         let long = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
         let short = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
         let rows = (body.len() - HEAD) / ROW;
-        if long(16)? != rows as u64 || !(body.len() - HEAD).is_multiple_of(ROW) {
+        if long(32)? != rows as u64 || !(body.len() - HEAD).is_multiple_of(ROW) {
             return None;
         }
         let row = |n: usize| {
             let at = HEAD + n * ROW;
             Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)?, blocks: None }))
         };
-        Some(Map { version: long(8)?, pieces: (0..rows).map(row).collect::<Option<_>>()? })
+        let edition = Edition { version: long(8)?, changed: long(16)?, life: long(24)? };
+        Some(Map { edition, pieces: (0..rows).map(row).collect::<Option<_>>()? })
     }
 }
 
-fn map_of(version: u64, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
+fn map_of(edition: Edition, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
     let mut map = Vec::with_capacity(HEAD + pieces.len() * ROW + 4);
     map.extend_from_slice(MAGIC);
-    map.extend_from_slice(&version.to_le_bytes());
+    for part in [edition.version, edition.changed, edition.life] {
+        map.extend_from_slice(&part.to_le_bytes());
+    }
     map.extend_from_slice(&(pieces.len() as u64).to_le_bytes());
     for (index, piece) in pieces {
         map.extend_from_slice(&index.to_le_bytes());
@@ -512,10 +565,10 @@ fn load(index: &mut Index, path: &Path) {
         return;
     }
     match fs::read(path).ok().and_then(|map| Map::parse(&map)) {
-        Some(Map { version, pieces }) => {
+        Some(Map { edition, pieces }) => {
             let bytes = pieces.len() as u64 * PIECE;
             index.bytes += bytes;
-            index.items.insert(fid, Item { version, pieces, bytes, used: 0, unwritten: 0, file: None });
+            index.items.insert(fid, Item { edition, pieces, bytes, used: 0, unwritten: 0, file: None });
         }
         None => {
             let _ = fs::remove_file(path);
@@ -545,6 +598,10 @@ mod tests {
         (0..size).map(|i| (i / 1000) as u8 ^ seed).collect::<Vec<_>>().into()
     }
 
+    fn at(version: u64) -> Edition {
+        Edition { version, changed: 1000 + version, life: 1 }
+    }
+
     fn cache(dir: &Path) -> DiskCache {
         DiskCache::open(dir, 10 << 20).unwrap()
     }
@@ -554,15 +611,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (size, bytes) = (200_000u64, data(200_000, 1));
         let first = cache(dir.path());
-        first.store(FILE, 9, size, 0, &bytes);
-        assert_eq!(first.read(FILE, 9, size, 100_000, 200_000), Some(bytes.slice(100_000..)));
+        first.store(FILE, at(9), size, 0, &bytes);
+        assert_eq!(first.read(FILE, at(9), size, 100_000, 200_000), Some(bytes.slice(100_000..)));
         first.rest_all();
         drop(first);
         let second = cache(dir.path());
-        assert_eq!(second.read(FILE, 9, size, 0, 200_000), Some(bytes));
-        assert_eq!(second.read(FILE, 10, size, 0, 1), None);
+        assert_eq!(second.read(FILE, at(9), size, 0, 200_000), Some(bytes));
+        assert_eq!(second.read(FILE, at(10), size, 0, 1), None);
         assert_eq!(second.bytes(), 0, "an older version is no use and goes");
         assert!(!second.path(FILE).exists());
+    }
+
+    #[test]
+    fn in_another_life_of_the_server_only_what_was_not_changed_since_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, next) = (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
+        let first = cache(dir.path());
+        first.store(FILE, at(9), PIECE, 0, &bytes);
+        let renamed = Edition { changed: 5000, ..at(9) };
+        assert_eq!(
+            first.read(FILE, renamed, PIECE, 0, PIECE),
+            Some(bytes.clone()),
+            "in one life the version says it all"
+        );
+        first.rest_all();
+        let second = cache(dir.path());
+        assert_eq!(second.read(FILE, next(renamed), PIECE, 0, PIECE), Some(bytes.clone()));
+        assert_eq!(second.read(FILE, renamed, PIECE, 0, PIECE), Some(bytes), "it stays of the life in which it came");
+        assert_eq!(second.read(FILE, next(at(9)), PIECE, 0, PIECE), None, "another one with its number");
+        assert_eq!(second.bytes(), 0);
     }
 
     #[test]
@@ -570,13 +647,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (size, bytes) = (3 * PIECE, data(3 * PIECE as usize, 2));
         let cache = cache(dir.path());
-        cache.store(FILE, 1, size, 0, &bytes);
+        cache.store(FILE, at(1), size, 0, &bytes);
         let file = fs::File::options().write(true).open(cache.path(FILE)).unwrap();
         file.write_all_at(b"rot", PIECE + 5).unwrap();
-        assert_eq!(cache.read(FILE, 1, size, 0, size), None);
-        assert_eq!(cache.read(FILE, 1, size, 2 * PIECE, size), Some(bytes.slice(2 * PIECE as usize..)));
-        cache.store(FILE, 1, size, PIECE, &bytes.slice(PIECE as usize..2 * PIECE as usize));
-        assert_eq!(cache.read(FILE, 1, size, 0, size), Some(bytes), "fetched again");
+        assert_eq!(cache.read(FILE, at(1), size, 0, size), None);
+        assert_eq!(cache.read(FILE, at(1), size, 2 * PIECE, size), Some(bytes.slice(2 * PIECE as usize..)));
+        cache.store(FILE, at(1), size, PIECE, &bytes.slice(PIECE as usize..2 * PIECE as usize));
+        assert_eq!(cache.read(FILE, at(1), size, 0, size), Some(bytes), "fetched again");
     }
 
     /// A map's sum finds accidents, and says nothing about whether what was summed makes sense.
@@ -584,13 +661,13 @@ mod tests {
     fn lengths_in_a_map_take_no_memory_before_they_are_checked() {
         let dir = tempfile::tempdir().unwrap();
         let first = cache(dir.path());
-        first.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 3));
+        first.store(FILE, at(1), PIECE, 0, &data(PIECE as usize, 3));
         first.rest_all();
         let pieces = HashMap::from([(0, Piece { bytes: u32::MAX, sum: 0, blocks: None })]);
-        fs::write(map_path(&first.path(FILE)), map_of(1, &pieces)).unwrap();
+        fs::write(map_path(&first.path(FILE)), map_of(at(1), &pieces)).unwrap();
         let second = cache(dir.path());
         assert_eq!(second.bytes(), PIECE, "the map itself is in order");
-        assert_eq!(second.read(FILE, 1, PIECE, 0, 1), None);
+        assert_eq!(second.read(FILE, at(1), PIECE, 0, 1), None);
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
@@ -603,7 +680,7 @@ mod tests {
         for cut in [true, false] {
             let dir = tempfile::tempdir().unwrap();
             let first = cache(dir.path());
-            first.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 3));
+            first.store(FILE, at(1), PIECE, 0, &data(PIECE as usize, 3));
             first.rest_all();
             let path = map_path(&first.path(FILE));
             let mut map = fs::read(&path).unwrap();
@@ -614,7 +691,7 @@ mod tests {
             }
             fs::write(&path, map).unwrap();
             let second = cache(dir.path());
-            assert_eq!(second.read(FILE, 1, PIECE, 0, 1), None);
+            assert_eq!(second.read(FILE, at(1), PIECE, 0, 1), None);
             assert!(!second.path(FILE).exists() && !path.exists());
         }
     }
@@ -624,13 +701,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
         let size = 4 * PIECE;
-        cache.store(FILE, 1, size, 1, &data(2 * PIECE as usize, 4));
+        cache.store(FILE, at(1), size, 1, &data(2 * PIECE as usize, 4));
         assert_eq!(cache.bytes(), PIECE, "piece 1 alone is whole");
-        cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, 2);
-        assert!(cache.read(FILE, 2, size, PIECE, 2 * PIECE).is_some(), "the version went along");
-        cache.wrote(FILE, PIECE, &data(1, 5), 2, 3);
-        assert_eq!(cache.read(FILE, 3, size, PIECE, 2 * PIECE), None);
-        cache.wrote(FILE, 0, &data(1, 5), 7, 8);
+        cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, at(2));
+        assert!(cache.read(FILE, at(2), size, PIECE, 2 * PIECE).is_some(), "the version went along");
+        cache.wrote(FILE, PIECE, &data(1, 5), 2, at(3));
+        assert_eq!(cache.read(FILE, at(3), size, PIECE, 2 * PIECE), None);
+        cache.wrote(FILE, 0, &data(1, 5), 7, at(8));
         assert_eq!(cache.bytes(), 0);
     }
 
@@ -641,13 +718,13 @@ mod tests {
         let piece = data(PIECE as usize, 6);
         let file = |n: u64| Fid::new(1, 2 * n, 1);
         for n in 0..4 {
-            cache.store(file(n), 1, PIECE, 0, &piece);
+            cache.store(file(n), at(1), PIECE, 0, &piece);
         }
-        assert!(cache.read(file(0), 1, PIECE, 0, 1).is_some());
-        cache.store(file(4), 1, PIECE, 0, &piece);
+        assert!(cache.read(file(0), at(1), PIECE, 0, 1).is_some());
+        cache.store(file(4), at(1), PIECE, 0, &piece);
         assert_eq!(cache.bytes(), 4 * PIECE);
-        assert!(cache.read(file(0), 1, PIECE, 0, 1).is_some(), "just used");
-        assert!(cache.read(file(1), 1, PIECE, 0, 1).is_none());
+        assert!(cache.read(file(0), at(1), PIECE, 0, 1).is_some(), "just used");
+        assert!(cache.read(file(1), at(1), PIECE, 0, 1).is_none());
         assert!(!cache.path(file(1)).exists());
     }
 
@@ -656,8 +733,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
         fs::remove_dir_all(dir.path().join("data")).unwrap();
-        cache.store(FILE, 1, PIECE, 0, &data(PIECE as usize, 7));
-        assert_eq!(cache.read(FILE, 1, PIECE, 0, 1), None);
+        cache.store(FILE, at(1), PIECE, 0, &data(PIECE as usize, 7));
+        assert_eq!(cache.read(FILE, at(1), PIECE, 0, 1), None);
         cache.rest_all();
     }
 }

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fid, Status};
 
 use crate::Request;
+use crate::disk::Edition;
 use crate::reads::BLOCK;
 use crate::shared::Core;
 
@@ -111,13 +112,14 @@ impl Core {
     fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
         let Some(block) = self.left_out.next(fid, version) else { return self.drop_pages_of_whole(fid) };
         let request = Request { caller: &caller, cancel: Some(&self.leaving), groups: None };
+        let life = self.lives.life();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.call(&request, call) else { return };
         if status.data_version != version {
             return;
         }
         if let Some(disk) = self.disk() {
-            disk.store(fid, version, status.size, block * BLOCK, &data);
+            disk.store(fid, Edition::of(&status, life), status.size, block * BLOCK, &data);
         }
         let core = Arc::clone(self);
         self.readers.run(move || core.fetch_one_left_out(caller, fid, version));

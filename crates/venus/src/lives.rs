@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::Reply;
 use parking_lot::Mutex;
-use types::BootVerifier;
+use types::{BootVerifier, Status};
 
+use crate::disk::Edition;
 use crate::shared::Core;
 
 #[derive(Default)]
 pub(crate) struct Lives {
     /// Held while what was lost is looked for.
     now: Mutex<Now>,
+    /// Its verifier; 0: nobody said. For those who have locks.
+    life: AtomicU64,
     losses: AtomicU64,
 }
 
@@ -38,13 +41,24 @@ impl Lives {
         self.losses.load(Ordering::Acquire)
     }
 
+    /// The server's life; 0: nobody said. Taken before a call whose answer is kept on the disk.
+    pub fn life(&self) -> u64 {
+        self.life.load(Ordering::Acquire)
+    }
+
     pub fn moved(&self) {
         let mut now = self.now.lock();
         *now = Now { place: now.place + 1, verifier: None };
+        self.life.store(0, Ordering::Release);
     }
 }
 
 impl Core {
+    /// What a file has in it by a status that counts now.
+    pub fn edition(&self, status: &Status) -> Edition {
+        Edition::of(status, self.lives.life())
+    }
+
     /// The answer of a call that was made when the volume was at this place.
     pub fn hear(&self, place: u64, reply: &Reply) {
         if let Some(verifier) = reply.verifier {
@@ -58,6 +72,7 @@ impl Core {
         if place.is_some_and(|place| place != now.place) || now.verifier == Some(verifier) {
             return;
         }
+        self.lives.life.store(verifier.0, Ordering::Release);
         if now.verifier.replace(verifier).is_some() && !self.is_local() {
             self.find_lost(verifier);
             self.lives.losses.fetch_add(1, Ordering::AcqRel);

@@ -69,7 +69,7 @@ impl Core {
         }
         let streams = self.disk().is_some() && open.sequence.lock().is_followed_by(start);
         let (here, waited) = self.read_blocks(&open.file, &status, start, end, request.cancel);
-        let here = here.or_else(|| self.disk()?.read(fid, status.data_version, status.size, start, end));
+        let here = here.or_else(|| self.disk()?.read(fid, self.edition(&status), status.size, start, end));
         // Ask for the next blocks before waiting for this one.
         self.look_ahead(open, &status, start, end, waited);
         match here {
@@ -106,11 +106,11 @@ impl Core {
         offset: u64,
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
-        let snapshot = self.begin();
+        let (snapshot, life) = (self.begin(), self.lives.life());
         match self.call(request, Call::Read { fid: open.file.fid, offset, length })? {
             Answer::Data { data, status, .. } => {
                 self.tables.lock().put(snapshot, status);
-                self.store(&status, offset, &data);
+                self.store(&status, life, offset, &data);
                 Ok((data, status))
             }
             _ => Err(Error::Protocol),

@@ -338,7 +338,7 @@ impl Core {
     fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], life: u64) {
         let on_disk = |status: &Status| {
             let disk = self.disk()?;
-            disk.read(status.fid, status.data_version, status.size, 0, status.size)
+            disk.read(status.fid, self.edition(status), status.size, 0, status.size)
         };
         let (mut came, mut missing) = (Vec::new(), Vec::new());
         for status in chain {
@@ -348,7 +348,7 @@ impl Core {
             }
         }
         let calls: Vec<Call> = missing.iter().flat_map(|status| self.questions(status)).collect();
-        let (snapshot, place) = (self.begin(), self.lives.place());
+        let (snapshot, place, of_server) = (self.begin(), self.lives.place(), self.lives.life());
         let replies = if calls.is_empty() { Vec::new() } else { self.remote.chain(caller, calls) };
         let mut replies = replies.into_iter().map(|reply| reply.inspect(|reply| self.hear(place, reply)).ok());
         let mut bodies = Vec::new();
@@ -358,7 +358,7 @@ impl Core {
                 bodies.push((wanted, first, replies.next().flatten()));
             } else if let Some(Answer::Data { data, status, .. }) = first.map(|reply| reply.answer) {
                 self.tables.lock().put(snapshot, status);
-                self.store(&status, 0, &data);
+                self.store(&status, of_server, 0, &data);
                 came.push((status, Some(data)));
             } else {
                 came.push((wanted, None));

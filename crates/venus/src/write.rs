@@ -101,7 +101,7 @@ impl Core {
             self.wrote_whole(&landed.status, written.offset, &written.data);
         }
         if let Some(disk) = self.disk() {
-            disk.wrote(file.fid, written.offset, &written.data, landed.previous, landed.status.data_version);
+            disk.wrote(file.fid, written.offset, &written.data, landed.previous, self.edition(&landed.status));
         }
         self.keep(data, &written, landed.verifier);
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -236,10 +236,8 @@ impl Application<'_> {
         }
         if names {
             let (entries, _) = volume.read_dir(self.dir.vnode, 0, 100).unwrap();
-            let found: Vec<Name> = entries.into_iter().map(|entry| entry.name).collect();
-            let mut wanted: Vec<Name> = self.belief.names.keys().cloned().collect();
-            let mut found = found;
-            (found.sort(), wanted.sort());
+            let found: BTreeSet<&Name> = entries.iter().map(|entry| &entry.name).collect();
+            let wanted: BTreeSet<&Name> = self.belief.names.keys().collect();
             assert_eq!(found, wanted);
         }
         self.stable += 1;
