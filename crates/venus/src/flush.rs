@@ -18,6 +18,7 @@ use crate::Error;
 use crate::file::File;
 use crate::journal::{Entry, Take};
 use crate::shared::Core;
+use crate::unsaved::noted;
 use crate::write::Landed;
 
 /// How long one wait is at most before everything is looked at again.
@@ -85,8 +86,8 @@ impl Core {
             match reply {
                 Ok(reply) => {
                     self.hear(place, &reply);
-                    if entry.data.is_none() {
-                        self.note(place, &reply);
+                    if let Some(body) = noted(&entry.call) {
+                        self.note(place, &reply, body);
                     }
                     self.entry_landed(&entry, &reply.answer);
                 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use client::Cancel;
 use parking_lot::MutexGuard;
-use types::{Answer, BootVerifier, Call, Fid, VolumeId};
+use types::{Answer, BootVerifier, Call, Fid};
 
 use crate::extents::{Chunk, Extents};
 use crate::file::{Data, File};
@@ -163,7 +163,7 @@ impl Core {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
             let turn = self.begin_commit(request, file, until)?;
-            let answer = self.call_commit(request, file.fid.volume, Call::Commit { fid: file.fid });
+            let answer = self.call_commit(request, file.fid, false);
             let is_stable = self.answered(file, verifier_of(&answer));
             drop(turn);
             self.let_go(file);
@@ -177,11 +177,12 @@ impl Core {
         Err(Error::TimedOut)
     }
 
-    /// A commit of something, which makes what the server has of the volume's names stable too.
-    pub fn call_commit(&self, request: &Request<'_>, volume: VolumeId, call: Call) -> Result<Answer, Error> {
+    /// A commit of a file, or of its `whole` volume, which makes what the server has of the volume's names stable too.
+    pub fn call_commit(&self, request: &Request<'_>, fid: Fid, whole: bool) -> Result<Answer, Error> {
+        let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
         let point = self.unsaved.point();
         let reply = self.call_with_body(request, call)?;
-        self.committed(volume, point, &reply);
+        self.committed(fid, whole, point, &reply);
         Ok(reply.answer)
     }
 
@@ -214,7 +215,7 @@ impl Core {
         volumes.sort_unstable();
         volumes.dedup();
         for fid in volumes {
-            let answer = self.call_commit(request, fid.volume, Call::CommitVolume { fid });
+            let answer = self.call_commit(request, fid, true);
             for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
                 if self.answered(file, verifier_of(&answer)) {
                     self.let_go(file);

@@ -328,7 +328,7 @@ impl Venus {
     /// As the service says.
     pub fn fsyncdir(&self, request: &Request<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
-        self.core.call_commit(request, fid.volume, Call::Commit { fid })?;
+        self.core.call_commit(request, fid, false)?;
         self.core.tell_lost(fid)
     }
 }

@@ -25,7 +25,7 @@ use crate::siblings::Siblings;
 use crate::snapshots::is_made_up;
 use crate::space::Space;
 use crate::tables::Tables;
-use crate::unsaved::Unsaved;
+use crate::unsaved::{Unsaved, noted};
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
 
 /// Files that are followed at the same time.
@@ -181,12 +181,11 @@ impl Core {
             return Err(Fault::ReadOnly.into());
         }
         self.settle(request, &mut call)?;
-        // Bytes are kept (`kept.rs`).
-        let (place, is_noted) = (self.lives.place(), call.changes() && !matches!(call, Call::Write { .. }));
+        let (place, is_noted) = (self.lives.place(), noted(&call));
         let reply = self.ask_with_groups(request, call)?;
         self.hear(place, &reply);
-        if is_noted {
-            self.note(place, &reply);
+        if let Some(body) = is_noted {
+            self.note(place, &reply, body);
         }
         Ok(reply)
     }

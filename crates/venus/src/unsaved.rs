@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use client::Reply;
 use parking_lot::Mutex;
-use types::{BootVerifier, Fid, VolumeId};
+use types::{BootVerifier, Call, Fid, VolumeId};
 
 use crate::Error;
 use crate::journal::fids;
@@ -27,14 +27,32 @@ pub(crate) struct Point(u64);
 #[derive(Default)]
 pub(crate) struct Unsaved(Mutex<State>);
 
+#[derive(Clone, Copy)]
+struct Noted {
+    clock: u64,
+    verifier: BootVerifier,
+    /// Its body was changed too: something was cut off, say. That is stable after a commit of the file itself, or of all.
+    body: bool,
+}
+
 #[derive(Default)]
 struct State {
     /// Counts what is noted.
     clock: u64,
-    noted: HashMap<Fid, (u64, BootVerifier)>,
+    noted: HashMap<Fid, Noted>,
     lost: HashSet<Fid>,
     /// Something is lost that no `syncfs` has told of.
     untold: bool,
+}
+
+/// Whether the call changes names or status, and a body with them. Bytes are kept (`kept.rs`).
+pub(crate) fn noted(call: &Call) -> Option<bool> {
+    match call {
+        Call::Write { .. } => None,
+        Call::SetStatus { change, .. } => Some(change.size.is_some()),
+        Call::Allocate { .. } => Some(true),
+        call => call.changes().then_some(false),
+    }
 }
 
 impl Unsaved {
@@ -59,7 +77,7 @@ impl Unsaved {
 
 impl Core {
     /// A change was acknowledged, whose call was made when the volume was at this place.
-    pub fn note(&self, place: u64, reply: &Reply) {
+    pub fn note(&self, place: u64, reply: &Reply, body: bool) {
         let Some(verifier) = reply.verifier.filter(|_| !self.is_local()) else { return };
         let mut lost = Vec::new();
         let is_much = {
@@ -70,8 +88,10 @@ impl Core {
             state.clock += 1;
             let clock = state.clock;
             for fid in fids(&reply.answer) {
-                let before = state.noted.insert(fid, (clock, verifier));
-                lost.extend(before.filter(|(_, before)| *before != verifier).map(|_| fid));
+                let before = state.noted.get(&fid).filter(|before| before.verifier == verifier);
+                let body = body || before.is_some_and(|before| before.body);
+                let before = state.noted.insert(fid, Noted { clock, verifier, body });
+                lost.extend(before.filter(|before| before.verifier != verifier).map(|_| fid));
             }
             state.noted.len().is_multiple_of(NOTED_MAX)
         };
@@ -82,13 +102,13 @@ impl Core {
         }
     }
 
-    /// A commit of something in the volume was answered.
-    pub fn committed(&self, volume: VolumeId, point: Point, reply: &Reply) {
+    /// A commit of this file or directory was answered, or of its whole volume.
+    pub fn committed(&self, of: Fid, whole: bool, point: Point, reply: &Reply) {
         let Some(now) = reply.verifier else { return };
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, (clock, verifier)| {
-            let is_asked = fid.volume == volume && *clock <= point.0;
-            if is_asked && *verifier != now {
+        self.unsaved.0.lock().noted.retain(|fid, noted| {
+            let is_asked = fid.volume == of.volume && noted.clock <= point.0 && (whole || !noted.body || *fid == of);
+            if is_asked && noted.verifier != now {
                 lost.push(*fid);
             }
             !is_asked
@@ -99,11 +119,11 @@ impl Core {
     /// The server is under this verifier now.
     pub fn find_lost_changes(&self, now: BootVerifier) {
         let mut lost = Vec::new();
-        self.unsaved.0.lock().noted.retain(|fid, (_, verifier)| {
-            if *verifier != now {
+        self.unsaved.0.lock().noted.retain(|fid, noted| {
+            if noted.verifier != now {
                 lost.push(*fid);
             }
-            *verifier == now
+            noted.verifier == now
         });
         self.lose(&lost);
     }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use client::Remote;
 use parking_lot::Mutex;
-use types::{Call, Caller, Fid};
+use types::{Caller, Fid};
 
 use crate::common::Common;
 use crate::events::Listener;
@@ -78,7 +78,7 @@ impl Venus {
         for file in files.iter().filter(|file| !file.is_stable()) {
             core.commit(request, file)?;
         }
-        core.call_commit(request, fid.volume, Call::CommitVolume { fid })?;
+        core.call_commit(request, fid, true)?;
         core.tell_any_lost()
     }
 

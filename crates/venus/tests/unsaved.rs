@@ -120,6 +120,23 @@ fn a_commit_of_anything_makes_the_names_stable() {
     assert_eq!(sync_names(&client), Ok(()));
 }
 
+/// The names that a commit of something else makes stable say how long a file is, and not what is in it.
+#[test]
+fn what_was_cut_off_needs_a_commit_of_its_own() {
+    for (delegations, own) in [(false, false), (false, true), (true, false), (true, true)] {
+        let house = House::in_memory();
+        let client = far(&house, delegations);
+        let (fid, handle) = client.create("file");
+        client.write(handle, 0, b"to be cut");
+        assert_eq!(sync(&client, handle), Ok(()));
+        set(&client, fid, StatusChange { size: Some(2), ..StatusChange::default() });
+        set(&client, fid, StatusChange { mode: Some(0o600), ..StatusChange::default() });
+        assert_eq!(if own { sync(&client, handle) } else { sync_names(&client) }, Ok(()));
+        lose(&client);
+        assert_eq!(sync(&client, handle), if own { Ok(()) } else { Err(Error::Lost) }, "delegations: {delegations}");
+    }
+}
+
 #[test]
 fn what_moved_with_its_volume_is_stable() {
     let house = House::in_memory();
