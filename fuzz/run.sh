@@ -65,7 +65,7 @@ printf 'rlidwkaAH' | plant names rights
 printf '\0\026\003\001\0\004\001\0\0\0' | plant tls noise
 printf '\001\012\0\125\0' | plant tls hello
 printf '\002some content' | plant tls records
-printf 'RIALTOC2\11\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | plant disk_cache empty-map
+printf 'RIALTOC3\11%b' "$(printf '\\0%.0s' {1..31})" | plant disk_cache empty-map
 printf '7.2a.3' | plant disk_cache name
 printf 'name = "some.cell"\nlisten = "127.0.0.1:7620"\npartition = "vicep"\nsocket = "server.sock"\n' | plant cell configuration
 printf '36 35 0:44 / /mnt/with\\040space rw - fuse.rialto unix:/s rw' | plant cell mountinfo
