@@ -173,8 +173,10 @@ impl Line {
     }
 }
 
+/// To thousandths, or millionths where those say little: what was measured is not shown as nothing.
 fn rounded(value: Option<f64>) -> Value {
-    value.map_or(Value::Null, |value| json!((value * 1000.0).round() / 1000.0))
+    let parts = |value: f64| if value.abs() < 0.1 { 1e6 } else { 1e3 };
+    value.map_or(Value::Null, |value| json!((value * parts(value)).round() / parts(value)))
 }
 
 fn median(values: &[f64]) -> Option<f64> {
@@ -207,6 +209,12 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(spread(&[8.0, 10.0, 13.0]), Some(0.5));
         assert_eq!(spread(&[]), None);
+    }
+
+    #[test]
+    fn little_is_not_nothing() {
+        assert_eq!([0.958_73, 12.3456, 0.000_412_6].map(|value| rounded(Some(value))), [0.959, 12.346, 0.000_413]);
+        assert_eq!(rounded(None), Value::Null);
     }
 
     #[test]
