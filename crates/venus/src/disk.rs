@@ -121,8 +121,8 @@ struct Item {
 }
 
 impl Item {
-    /// Whether its pieces are of this edition.
-    fn is(&mut self, edition: &Edition) -> bool {
+    /// Whether its pieces are of this edition; notes what else is said of it.
+    fn confirm(&mut self, edition: &Edition) -> bool {
         if self.edition.life == edition.life && self.edition.version == edition.version {
             // Its mode or its names were changed.
             self.edition.changed = edition.changed;
@@ -176,7 +176,7 @@ impl DiskCache {
             index.clock += 1;
             let clock = index.clock;
             let item = index.items.get_mut(&fid)?;
-            if !item.is(&edition) {
+            if !item.confirm(&edition) {
                 drop(index);
                 self.remove(fid);
                 return None;
@@ -239,7 +239,7 @@ impl DiskCache {
 
     /// The file that holds this edition; an older one is emptied.
     fn file_for(&self, fid: Fid, edition: Edition) -> Option<Arc<fs::File>> {
-        let stale = self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.is(&edition));
+        let stale = self.index.lock().items.get_mut(&fid).is_some_and(|item| !item.confirm(&edition));
         if stale {
             self.remove(fid);
         }
@@ -302,7 +302,7 @@ impl DiskCache {
     pub fn missing(&self, fid: Fid, edition: Edition, size: u64) -> Option<Vec<u64>> {
         let mut index = self.index.lock();
         let item = index.items.get_mut(&fid)?;
-        if !item.is(&edition) {
+        if !item.confirm(&edition) {
             return None;
         }
         Some((0..size.div_ceil(PIECE)).filter(|number| !item.pieces.contains_key(number)).collect())
@@ -313,7 +313,7 @@ impl DiskCache {
         let unknown: Vec<u64> = {
             let mut index = self.index.lock();
             let item = index.items.get_mut(&fid)?;
-            if !item.is(&edition) {
+            if !item.confirm(&edition) {
                 return None;
             }
             let pieces = (0..size.div_ceil(PIECE)).map(|number| Some((number, item.pieces.get(&number)?)));
