@@ -18,7 +18,7 @@ use crate::Error;
 use crate::file::File;
 use crate::journal::{Entry, Take};
 use crate::shared::Core;
-use crate::unsaved::noted;
+use crate::unsaved::Subject;
 use crate::write::Landed;
 
 /// How long one wait is at most before everything is looked at again.
@@ -86,8 +86,8 @@ impl Core {
             match reply {
                 Ok(reply) => {
                     self.hear(place, &reply);
-                    if let Some(body) = noted(&entry.call) {
-                        self.note(place, &reply, body);
+                    if let Some(subject) = Subject::of(&entry.call) {
+                        self.note(place, &reply, subject);
                     }
                     self.entry_landed(&entry, &reply.answer);
                 }

@@ -25,7 +25,7 @@ use crate::siblings::Siblings;
 use crate::snapshots::is_made_up;
 use crate::space::Space;
 use crate::tables::Tables;
-use crate::unsaved::{Unsaved, noted};
+use crate::unsaved::{Subject, Unsaved};
 use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
 
 /// Files that are followed at the same time.
@@ -181,11 +181,11 @@ impl Core {
             return Err(Fault::ReadOnly.into());
         }
         self.settle(request, &mut call)?;
-        let (place, is_noted) = (self.lives.place(), noted(&call));
+        let (place, subject) = (self.lives.place(), Subject::of(&call));
         let reply = self.ask_with_groups(request, call)?;
         self.hear(place, &reply);
-        if let Some(body) = is_noted {
-            self.note(place, &reply, body);
+        if let Some(subject) = subject {
+            self.note(place, &reply, subject);
         }
         Ok(reply)
     }

@@ -45,13 +45,26 @@ struct State {
     untold: bool,
 }
 
-/// Whether the call changes names or status, and a body with them. Bytes are kept (`kept.rs`).
-pub(crate) fn noted(call: &Call) -> Option<bool> {
-    match call {
-        Call::Write { .. } => None,
-        Call::SetStatus { change, .. } => Some(change.size.is_some()),
-        Call::Allocate { .. } => Some(true),
-        call => call.changes().then_some(false),
+/// What a call changes of names or status.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject {
+    /// A body with them.
+    body: bool,
+    /// What it is about, if its answer names nothing.
+    unnamed: Option<Fid>,
+}
+
+impl Subject {
+    /// Nothing, or bytes alone: those are kept (`kept.rs`).
+    pub fn of(call: &Call) -> Option<Subject> {
+        let subject = Subject { body: false, unnamed: None };
+        match call {
+            Call::Write { .. } => None,
+            Call::SetStatus { change, .. } => Some(Subject { body: change.size.is_some(), ..subject }),
+            Call::Allocate { .. } => Some(Subject { body: true, ..subject }),
+            Call::SetAcl { fid, .. } => Some(Subject { unnamed: Some(*fid), ..subject }),
+            call => call.changes().then_some(subject),
+        }
     }
 }
 
@@ -77,7 +90,7 @@ impl Unsaved {
 
 impl Core {
     /// A change was acknowledged, whose call was made when the volume was at this place.
-    pub fn note(&self, place: u64, reply: &Reply, body: bool) {
+    pub fn note(&self, place: u64, reply: &Reply, subject: Subject) {
         let Some(verifier) = reply.verifier.filter(|_| !self.is_local()) else { return };
         let mut lost = Vec::new();
         let is_much = {
@@ -87,13 +100,13 @@ impl Core {
             let mut state = self.unsaved.0.lock();
             state.clock += 1;
             let clock = state.clock;
-            for fid in fids(&reply.answer) {
+            for fid in fids(&reply.answer).into_iter().chain(subject.unnamed) {
                 let before = state.noted.get(&fid).filter(|before| before.verifier == verifier);
-                let body = body || before.is_some_and(|before| before.body);
+                let body = subject.body || before.is_some_and(|before| before.body);
                 let before = state.noted.insert(fid, Noted { clock, verifier, body });
                 lost.extend(before.filter(|before| before.verifier != verifier).map(|_| fid));
             }
-            state.noted.len().is_multiple_of(NOTED_MAX)
+            state.noted.len() >= NOTED_MAX && state.noted.len().is_multiple_of(NOTED_MAX)
         };
         self.lose(&lost);
         if is_much {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::CallError;
+use common::history::only;
 use common::{Client, House, RO, RW, me, name};
 use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
 use venus::{Error, Handle, VenusConfig};
@@ -96,6 +97,21 @@ fn lost_changes_of_status_are_told_to_each_handle_and_to_who_opens_the_file_firs
         assert_eq!(sync(&client, handle), Err(Error::Lost));
         assert_eq!(sync(&client, handle), Ok(()));
     }
+}
+
+/// The answer to a new list names nothing.
+#[test]
+fn a_lost_list_is_told() {
+    let house = House::in_memory();
+    let client = far(&house, false);
+    let set = |fid, rights| client.venus.set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
+    set(house.root, "rlidwk");
+    set(client.root, "rl");
+    assert_eq!(sync_names(&client), Ok(()));
+    set(client.root, "l");
+    lose(&client);
+    assert_eq!(sync_names(&client), Err(Error::Lost));
+    assert_eq!(sync_names(&client), Ok(()));
 }
 
 #[test]
