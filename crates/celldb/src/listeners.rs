@@ -31,13 +31,18 @@ impl Listeners {
         self.more.notify_all();
     }
 
-    /// Waits until all of these servers have `revision`, but for those that stay silent; which those are.
+    /// Waits until all of these servers have `revision`, and who else was heard of lately (a server hears before it enters itself), but for those that
+    /// stay silent; which those are.
     pub fn missing(&self, revision: Revision, servers: &[ServerId]) -> Vec<ServerId> {
         let began = Instant::now();
         let mut heard = self.heard.lock();
         loop {
             let lacks = |server: &&ServerId| heard.get(*server).is_none_or(|(at, _)| *at < revision);
-            let lacking: Vec<ServerId> = servers.iter().filter(lacks).copied().collect();
+            let is_new = |server: &&ServerId| {
+                !servers.contains(server) && heard.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
+            };
+            let all = servers.iter().chain(heard.keys().filter(is_new));
+            let lacking: Vec<ServerId> = all.filter(lacks).copied().collect();
             // Who was never heard of may have begun a moment ago.
             let is_silent = |server: &ServerId| {
                 began.elapsed() >= SILENT_AFTER
@@ -56,5 +61,25 @@ impl Listeners {
         while heard.values().any(|(at, when)| *at < revision && when.elapsed() < SILENT_AFTER) {
             self.more.wait_for(&mut heard, Duration::from_millis(50));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_heard_of_is_waited_for_though_it_is_not_entered_yet() {
+        let (entered, new) = (ServerId(1), ServerId(2));
+        let listeners = Listeners::default();
+        listeners.heard(entered, Revision(7));
+        listeners.heard(new, Revision(6));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| listeners.missing(Revision(7), &[entered]));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            listeners.heard(new, Revision(7));
+            assert_eq!(waits.join().ok(), Some(vec![]));
+        });
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use celldb::{CellDb, CellError, Embedded};
 use client::Endpoint;
-use types::{Name, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
+use types::{Fault, Name, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
 use crate::{CellPlace, RemoteCell, ServerConfig};
@@ -103,6 +103,10 @@ impl Joining {
             self.db = Some(db);
         }
         let Some(db) = &self.db else { return Ok(()) };
+        if !self.is_here() && db.access().rules_at() == Revision(0) {
+            // Nobody is to find a server that never heard whom the cell keeps out.
+            return Err(CellError::Away(Fault::CellAway));
+        }
         enter(&**db, &self.me)?;
         self.enters.iter().try_for_each(|name| enter_volume(&**db, vice, &self.me, name))
     }

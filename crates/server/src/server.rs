@@ -152,13 +152,10 @@ impl Server {
             audit: audit.zip(writing),
         };
         server.start_threads(config, &house, listeners)?;
-        if let Some((joining, pause)) = joining {
-            let (stop, vice) = (Arc::clone(&server.stop), house.vice.clone());
-            server.others.push(spawn("cell", move || keep_joining(joining, pause, &vice, &stop))?);
-        }
-        if matches!(config.cell, Some(CellPlace::At(_))) {
-            let (stop, hearing) = (Arc::clone(&server.stop), Arc::clone(&house));
-            server.others.push(spawn("news", move || listen_for_news(&hearing, &stop))?);
+        let hears = matches!(config.cell, Some(CellPlace::At(_)));
+        if hears || joining.is_some() {
+            let (stop, house) = (Arc::clone(&server.stop), Arc::clone(&house));
+            server.others.push(spawn("cell", move || keep_in_cell(joining, hears, &house, &stop))?);
         }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
@@ -278,14 +275,23 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     Some((joining, pause))
 }
 
-/// Hears what changes among the cell's users and groups, from the server that has its database.
-fn listen_for_news(house: &Arc<House>, stop: &Stop) {
+/// Until this server is known to its cell; and for as long as it runs, if another one has the database: hears what changes there.
+///
+/// It hears first: who finds this server in the cell finds it with the cell's rules in force.
+fn keep_in_cell(joining: Option<(Joining, Duration)>, hears: bool, house: &Arc<House>, stop: &Stop) {
+    let mut joining = joining.map(|(joining, pause)| (joining, Instant::now() + pause));
     let mut stopping = stop.stopping.lock();
-    while !*stopping {
+    while !*stopping && (hears || joining.is_some()) {
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            let mut agenda = Agenda::default();
-            house.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
-            house.settle_and_send(&mut agenda);
+            if hears {
+                hear_news(house);
+            }
+            if let Some((left, due)) = joining.as_mut().filter(|(_, due)| *due <= Instant::now()) {
+                match left.attempt(&house.vice) {
+                    Some(pause) => *due = Instant::now() + pause,
+                    None => joining = None,
+                }
+            }
         });
         if !*stopping {
             stop.changed.wait_for(&mut stopping, NEWS);
@@ -293,19 +299,10 @@ fn listen_for_news(house: &Arc<House>, stop: &Stop) {
     }
 }
 
-/// Until this server is known to its cell.
-fn keep_joining(mut joining: Joining, mut pause: Duration, vice: &Vice, stop: &Stop) {
-    let mut stopping = stop.stopping.lock();
-    while !*stopping {
-        stop.changed.wait_for(&mut stopping, pause);
-        if *stopping {
-            return;
-        }
-        match parking_lot::MutexGuard::unlocked(&mut stopping, || joining.attempt(vice)) {
-            None => return,
-            Some(next) => pause = next,
-        }
-    }
+fn hear_news(house: &Arc<House>) {
+    let mut agenda = Agenda::default();
+    house.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
+    house.settle_and_send(&mut agenda);
 }
 
 fn vice_config(config: &ServerConfig) -> ViceConfig {

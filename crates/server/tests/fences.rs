@@ -11,7 +11,7 @@ use client::{CallError, Remote, Session};
 use common::*;
 use server::CellPlace;
 use types::{
-    Answer, Call, Caller, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner, NewPrincipal, PrincipalId,
+    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner, NewPrincipal, PrincipalId,
     PrincipalKind, PtsCall, StatusChange, Who, Whom,
 };
 
@@ -21,7 +21,16 @@ fn two() -> (Cell, Cell) {
     });
     let at = first.unix();
     let second = Cell::with(|config| config.cell = Some(CellPlace::At(at.clone())));
+    wait_for("the second server in the cell", || servers(&first) == 2);
     (first, second)
+}
+
+/// How many the cell knows.
+fn servers(cell: &Cell) -> usize {
+    match ask(&connect(cell.unix()), Call::Cell(CellCall::Servers)) {
+        Answer::Servers(servers) => servers.len(),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn uid(uid: u32) -> Caller {
@@ -280,6 +289,26 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
         .collect();
     let again = connect(first.unix());
     numbers.into_iter().for_each(|number| unfence(&again, number));
+}
+
+#[test]
+fn who_finds_a_new_server_in_the_cell_finds_the_fences_there() {
+    let first = Cell::with(|config| {
+        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+    });
+    wait_for("the first server in the cell", || servers(&first) == 1);
+    let here = connect(first.unix());
+    let made = fence(&here, Whom::Hosts { address: [127, 0, 0, 1].into(), prefix: 32 });
+    assert_eq!(made.1, 0);
+    for known in 2..8 {
+        let new = Cell::with(|config| config.cell = Some(CellPlace::At(first.unix())));
+        wait_for("the new server in the cell", || servers(&first) == known);
+        let call = Call::Root { volume: name("root") };
+        assert_eq!(
+            fault(connect(new.tcp()).call(&uid(4711), call, None).map(|reply| reply.answer)),
+            Some(Fault::Fenced)
+        );
+    }
 }
 
 #[test]
