@@ -107,7 +107,8 @@ cat > "$base/writer.py" <<'PY'
 """Appends records and makes each stable, until told to stop; says what it did and what it finds."""
 import os, sys
 path, stop = sys.argv[1:]
-log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+# Who can read what he makes writes it through the client: a volume does not leave while the kernel itself writes bodies of it.
+log = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
 count = 0
 while not os.path.exists(stop):
     os.write(log, b"%08d\n" % count)
@@ -120,6 +121,11 @@ print(count, "records,", "all there" if same else "not all there, or not in orde
 PY
 python3 "$base/writer.py" "$tree/writer.log" "$base/stop" > "$base/writer.log" 2>&1 &
 writer=$!
+cat "$tree/large" > /dev/null && exec 9>> "$tree/large" && cp "$base/fourth" "$base/before"
+check "what the kernel writes does not leave" says "open for writing" 1 vos move real -toserver two
+check "and is whole where it is" says "server $here partition /vicep RW Site" 0 vos listvldb real
+exec 9>&-
+picture "$tree" > "$base/fourth"
 check "moved to another server" says "Volume real moved to two" 0 vos move real -toserver two
 check "it is there" says "server two partition /vicep RW Site" 0 vos listvldb real
 check "who has it mounted goes on" diff "$base/fourth" <(picture "$tree")

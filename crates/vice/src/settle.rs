@@ -48,7 +48,8 @@ impl Vice {
             drop(flight);
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
-                if self.holds_ended.load(Ordering::SeqCst) != ended {
+                // (What makes and ends holds meets its own.)
+                if !matches!(call, Call::Volume(_)) && self.holds_ended.load(Ordering::SeqCst) != ended {
                     // It was held, or another was: that costs one more attempt.
                     continue;
                 }

@@ -10,12 +10,14 @@ use std::time::Duration;
 use celldb::{CellDb, Embedded};
 use common::*;
 use types::{
-    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, LockFamily, LockMode, LockOwner, NewKind, PartitionNo,
-    Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp, VolumeCall, VolumeGroup, VolumeId,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner, NewKind,
+    PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp, VolumeCall, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
 const ROOT: Caller = Caller::ROOT;
+/// In which two threads meet by chance.
+const ROUNDS: usize = 20_000;
 
 fn ask(rig: &mut Rig, call: VolumeCall) -> Result<Answer, Fault> {
     rig.call(0, &ROOT, Call::Volume(call))
@@ -205,6 +207,52 @@ fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
         assert_eq!(removed, Ok(Answer::Done));
         settle(&mut rig);
         assert!(!rig.vice().has_doubts(rig.now + Duration::from_secs(5)));
+    }
+}
+
+#[test]
+fn a_volume_is_not_held_while_a_kernel_writes_a_body_of_it() {
+    let mut rig = Rig::new(Ground::disk(), 2);
+    let volume = create(&mut rig);
+    let root = rig.root_of(1, "data").unwrap();
+    let (file, other) = (rig.file(root, "f"), rig.file(root, "g"));
+    let lend = |fid| Call::LendBody { fid, how: Lending::Write };
+    assert!(matches!(rig.call(1, &ROOT, lend(file)), Ok(Answer::Body { .. })));
+    for _ in 0..3 {
+        assert_eq!(hold(&mut rig, volume.id, 5000), Err(Fault::Busy));
+        assert_eq!(state(&mut rig, volume.id), VolumeState::Online);
+        assert!(matches!(rig.call(1, &ROOT, write(file, Some(0), b"goes on")), Ok(Answer::Written { .. })));
+        assert_eq!(rig.call(1, &ROOT, lend(other)), Err(Fault::Busy), "who asks again may have it soon");
+    }
+    let back = Call::SettleBody { fid: file, back: true };
+    assert!(matches!(rig.call(1, &ROOT, back), Ok(Answer::Status(_))));
+    assert_eq!(hold(&mut rig, volume.id, 5000), Ok(Answer::Done));
+    assert_eq!(hold(&mut rig, volume.id, 0), Ok(Answer::Done));
+    assert!(matches!(rig.call(1, &ROOT, lend(file)), Ok(Answer::Body { .. })));
+}
+
+#[test]
+fn a_hold_that_is_let_go_as_its_time_is_over_leaves_nobody_in_doubt_for_ever() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let volume = create(&mut rig);
+    for round in 0..ROUNDS {
+        hold(&mut rig, volume.id, 1000).unwrap();
+        rig.now = rig.now + Duration::from_secs(2);
+        assert!(rig.renew(0));
+        let origin = rig.origin(0);
+        let (vice, now, wall) = (rig.vice(), rig.now, rig.clock());
+        let (mut late, mut went) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| vice.tick(now, &mut late));
+            let go = Call::Volume(VolumeCall::Hold { id: volume.id, millis: 0 });
+            vice.perform(now, wall, &ROOT, origin, go, &mut went);
+        });
+        rig.deliver(late);
+        rig.deliver(went);
+        rig.replies.clear();
+        // Whoever came first: it serves, or the database is asked.
+        settle(&mut rig);
+        assert_eq!(rig.root_of(0, "data").err(), None, "round {round}");
     }
 }
 

@@ -31,6 +31,9 @@ use crate::{Error, Job, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
 const HOLD: Duration = Duration::from_secs(10);
+/// How long it is waited for files that are open for writing on A's machine, and how often A is asked meanwhile.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
 /// What is left for the hold is at most about so much, if that can be had.
 const LITTLE_BYTES: u64 = 1 << 20;
 /// Snapshots before the hold at most: who writes faster than we fetch is held longer.
@@ -158,9 +161,7 @@ impl Way<'_, '_> {
                 break;
             }
         }
-        let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
-        let since = Instant::now();
-        job.call("hold it", self.from, VolumeCall::Hold { id, millis })?;
+        let since = self.hold()?;
         moved.held_bytes = self.fetch_last(moved.rounds)?;
         self.seal_arrived(moved.rounds)?;
         let says = claim.switch("it is there from now on", |group| {
@@ -180,6 +181,29 @@ impl Way<'_, '_> {
             }
             says => says.map(|()| (moved, since)),
         }
+    }
+
+    /// Step 3; when it began. A is not made to hold a volume while a kernel writes bodies of it, and lends no more of them for some time when it is asked to: those
+    /// that a build has open are closed within moments.
+    fn hold(&self) -> Result<Instant, Error> {
+        let (job, id) = (self.job, self.group.read_write);
+        let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
+        let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
+        job.step(format_args!("{}: hold it", job.servers.name(self.from)), || {
+            loop {
+                since = Instant::now();
+                match job.servers.call(self.from, VolumeCall::Hold { id, millis }) {
+                    Err(error) if error.fault() == Some(Fault::Busy) && waited < OPEN_WITHIN => {}
+                    answer => return answer,
+                }
+                if waited.is_zero() {
+                    job.note("it waits for files that are open for writing on the server's machine");
+                }
+                job.servers.pause(PAUSE);
+                waited += PAUSE;
+            }
+        })?;
+        Ok(since)
     }
 
     /// What was released is the base of the next release, wherever that comes from; and the group, if it comes along. A tree takes its epochs in their order.

@@ -83,15 +83,14 @@ impl Vice {
         }
         let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
-        volume.hush(until + MARGIN);
         self.end_idle_lends(&volume)?;
+        // Nobody waits for a kernel, which cannot be stopped. What is given back is not lent anew for a while, so who asks again comes through.
+        need_no_lends(&volume)?;
+        volume.hush(until + MARGIN);
         self.moves.lock().held.insert(id, until);
-        let held = volume.partition.hold_volume(id, true).map_err(Fault::from).and_then(|()| {
-            // A kernel cannot be stopped.
-            let lent = volume.partition.lent().iter().any(|(of, _)| *of == id);
-            if lent { Err(Fault::Busy) } else { Ok(()) }
-        });
-        if let Err(fault) = held {
+        let held = volume.partition.hold_volume(id, true).map_err(Fault::from);
+        // One may have come between.
+        if let Err(fault) = held.and_then(|()| need_no_lends(&volume)) {
             self.let_go(&volume, &mut ask.events)?;
             return Err(fault);
         }
@@ -103,14 +102,19 @@ impl Vice {
         let id = volume.store.id();
         volume.partition.hold_volume(id, false)?;
         volume.hush(Time::ZERO);
+        let mut moves = self.moves.lock();
+        // With the doubt, or its time could be over in between: nobody would ask, and it would be away for ever.
         volume.set_away(false);
-        self.end_hold(id, events);
+        self.end_hold_of(&mut moves, id, events);
         Ok(())
     }
 
     /// Nothing waits for the volume any more: it serves, or it was removed.
     pub(super) fn end_hold(&self, id: VolumeId, events: &mut Vec<Output>) {
-        let mut moves = self.moves.lock();
+        self.end_hold_of(&mut self.moves.lock(), id, events);
+    }
+
+    fn end_hold_of(&self, moves: &mut Moves, id: VolumeId, events: &mut Vec<Output>) {
         moves.doubts.remove(&id);
         if moves.held.remove(&id).is_some() {
             self.holds_ended.fetch_add(1, Ordering::SeqCst);
@@ -163,40 +167,49 @@ impl Vice {
 
     /// What time does to volumes that move.
     pub(crate) fn tick_moves(&self, now: Time, out: &mut Vec<Output>) {
-        let (mut over, mut settled) = (Vec::new(), Vec::new());
-        let mut moves = self.moves.lock();
-        moves.held.retain(|id, until| {
-            let stays = *until > now;
-            if !stays {
-                over.push(*id);
-            }
-            stays
-        });
-        moves.arrived.retain(|id, until| {
+        let over: Vec<VolumeId> = {
+            let moves = self.moves.lock();
+            moves.held.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
+        };
+        for id in over {
+            self.end_late_hold(now, id, out);
+        }
+        let mut settled = Vec::new();
+        self.moves.lock().arrived.retain(|id, until| {
             let stays = *until > now;
             if !stays {
                 settled.push(*id);
             }
             stays
         });
-        moves.doubts.extend(over.iter().map(|id| (*id, (now, now))));
-        self.holds_ended.fetch_add(over.len() as u64, Ordering::SeqCst);
-        drop(moves);
-        for id in over {
-            tracing::warn!(
-                volume = id.0,
-                "a hold was not ended in time; nobody is served until the cell's database was asked"
-            );
-            if let Ok(volume) = self.any_volume(id) {
-                volume.set_away(true);
-                let _ = self.core.lock().leases.break_volume(now, id, out);
-            }
-            // They find that it is away.
-            out.push(Output::DelegationsOver(vec![Fid::root(id)]));
-        }
         for id in settled {
             out.append(&mut self.drop_orphans_of(now, id));
         }
+    }
+
+    /// The time of a hold is over, unless it was let go a moment ago.
+    fn end_late_hold(&self, now: Time, id: VolumeId, out: &mut Vec<Output>) {
+        let volume = self.any_volume(id).ok();
+        let mut moves = self.moves.lock();
+        if moves.held.get(&id).is_none_or(|until| *until > now) {
+            return;
+        }
+        moves.held.remove(&id);
+        moves.doubts.insert(id, (now, now));
+        self.holds_ended.fetch_add(1, Ordering::SeqCst);
+        if let Some(volume) = &volume {
+            volume.set_away(true);
+        }
+        drop(moves);
+        tracing::warn!(
+            volume = id.0,
+            "a hold was not ended in time; nobody is served until the cell's database was asked"
+        );
+        if volume.is_some() {
+            let _ = self.core.lock().leases.break_volume(now, id, out);
+        }
+        // They find that it is away.
+        out.push(Output::DelegationsOver(vec![Fid::root(id)]));
     }
 
     /// Whether the cell's database is to be asked about a volume.
@@ -306,6 +319,14 @@ impl Vice {
         let is_there = self.partitions.get(no)?.volume(volume.store.id())?.is_some();
         Ok(if is_there { Whose::Beside } else { Whose::Ours })
     }
+}
+
+/// # Errors
+/// `Busy`.
+fn need_no_lends(volume: &ViceVolume) -> Result<(), Fault> {
+    let id = volume.store.id();
+    let is_lent = volume.partition.lent().iter().any(|(of, _)| *of == id);
+    if is_lent { Err(Fault::Busy) } else { Ok(()) }
 }
 
 /// The volume that a change is made in.
