@@ -16,7 +16,7 @@ use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::tree::Tree;
 use crate::trunk::Trunk;
-use crate::update::unstable_key;
+use crate::update::{Update, unstable_key};
 use crate::volume::Result;
 use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
 
@@ -206,8 +206,12 @@ fn settle_bodies(media: &Arc<Media>, bodies: Vec<BodyId>, resum: &dyn Fn(BodyId)
     Ok(())
 }
 
+/// What versions of a body in doubt go up by after a loss of power: more than anybody can have been told of and was lost, which is some seconds' changes.
+const LOST_VERSIONS: u64 = 1 << 20;
+
 /// At a start: bodies that an earlier life left marked are in doubt, and files that no record names are removed.
-/// After a loss of power, files that grew out of an inline body get back what they lost of it.
+/// After a loss of power, files that grew out of an inline body get back what they lost of it, and bodies in doubt have other versions: the record may be one from
+/// before a change, and the bytes from after it, so what somebody has of that version is not what is there.
 pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVolume<'_>) -> Result<()> {
     let mut marked = Vec::new();
     let prefix = [kind::UNSTABLE];
@@ -251,6 +255,10 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
                     }
                 }
             }
+            drop(gate);
+            if power_lost {
+                renew_versions(&volume, vnode)?;
+            }
         } else {
             media.disk.remove(name).map_err(|e| StoreError::from_io("removal of a body", &e))?;
             let mut batch = Batch::default();
@@ -259,6 +267,22 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
         }
     }
     Ok(())
+}
+
+fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
+    if volume.is_incoming() {
+        // What comes in has the versions of where it comes from.
+        return Ok(());
+    }
+    vnode.status.data_version += LOST_VERSIONS;
+    vnode.status.status_version += LOST_VERSIONS;
+    let mut update = Update::new();
+    update.put_vnode(&vnode);
+    match volume.commit(update) {
+        // A volume that is held was made stable before it goes anywhere.
+        Err(StoreError::Busy(_)) => Ok(()),
+        done => done,
+    }
 }
 
 /// Puts the bytes that a body had before it moved into its file back, if the file's first block is not as it was last.

@@ -172,6 +172,11 @@ impl Volume {
         matches!(self.shows, Shows::Head | Shows::Incoming)
     }
 
+    /// Whether it is what comes in, which nobody is shown.
+    pub(crate) fn is_incoming(&self) -> bool {
+        matches!(self.shows, Shows::Incoming)
+    }
+
     /// Whether it is read-write and takes no changes for now, because something comes in over it: it shows what was there before.
     pub fn is_frozen(&self) -> bool {
         matches!(self.shows, Shows::Head) && self.trunk.is_frozen()

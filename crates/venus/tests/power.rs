@@ -92,6 +92,8 @@ struct Application<'a> {
     /// How many syncs said yes, and how many of a loss.
     stable: u32,
     told: u32,
+    /// What it did, for whoever looks into a failure.
+    trace: Vec<String>,
 }
 
 const NAMES: u32 = 4;
@@ -177,11 +179,13 @@ impl Application<'_> {
                 let Some((_, fid)) = self.any_file() else { return Ok(()) };
                 let size = self.random.random_range(0..FILE);
                 let change = StatusChange { size: Some(size as u64), ..StatusChange::default() };
+                self.trace.push(format!("cut {fid} {size}"));
                 self.venus.setattr(&me(), fid, change)?;
                 self.belief.files.entry(fid).and_modify(|file| file.bytes.resize(size, 0));
             }
             10..12 => {
                 let Some((fid, handle)) = self.opened()? else { return Ok(()) };
+                self.trace.push(format!("read {fid}"));
                 let read = self.venus.read(&me(), handle, 0, 2 * FILE as u32)?;
                 if self.belief.files.get(&fid).is_some_and(|file| file.bytes != read) {
                     // Something was lost, and not the bytes: they are sent again.
@@ -193,6 +197,7 @@ impl Application<'_> {
                 let Some((fid, handle)) = self.opened()? else { return Ok(()) };
                 let (at, length) = (self.random.random_range(0..FILE / 2), self.random.random_range(1..FILE / 2));
                 let data = Bytes::from(vec![self.random.random::<u8>(); length]);
+                self.trace.push(format!("write {fid} {at}+{length} {}", data[0]));
                 self.venus.write(&me(), handle, at as u64, data.clone(), false)?;
                 if let Some(file) = self.belief.files.get_mut(&fid) {
                     file.bytes.resize(file.bytes.len().max(at + length), 0);
@@ -201,6 +206,7 @@ impl Application<'_> {
             }
             16..18 => {
                 let Some((fid, handle)) = self.opened()? else { return Ok(()) };
+                self.trace.push(format!("fsync {fid}"));
                 self.venus.fsync(&me(), handle)?;
                 self.compare(&[fid], false);
             }
@@ -209,6 +215,7 @@ impl Application<'_> {
                 self.compare(&[], true);
             }
             _ => {
+                self.trace.push("syncfs".to_owned());
                 self.venus.syncfs(&me(), self.dir)?;
                 let files: Vec<Fid> = self.belief.names.values().copied().collect();
                 self.compare(&files, true);
@@ -232,7 +239,14 @@ impl Application<'_> {
                     content.bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect::<Vec<_>>(),
                 )
             };
-            assert!(found == *wanted, "{fid}: {:?} is stable, {:?} is believed", short(&found), short(wanted));
+            let trace = || self.trace[self.trace.len().saturating_sub(60)..].join("\n");
+            assert!(
+                found == *wanted,
+                "{}\n{fid}: {:?} is stable, {:?} is believed",
+                trace(),
+                short(&found),
+                short(wanted)
+            );
         }
         if names {
             let (entries, _) = volume.read_dir(self.dir.vnode, 0, 100).unwrap();
@@ -247,10 +261,12 @@ impl Application<'_> {
         for step in 0..steps {
             if restarts && self.random.random_bool(0.05) {
                 let loses = self.random.random_bool(0.7);
+                self.trace.push(format!("restart, loses {loses}"));
                 self.machine.lock().restart(loses);
             }
             let before = format!("seed {seed}, step {step}");
             if let Err(error) = self.step() {
+                self.trace.push(format!("{before}: {error:?}"));
                 self.told += u32::from(error == Error::Lost);
                 let mut tries = 0;
                 while let Err(error) = self.close().and(self.look()) {
@@ -286,6 +302,7 @@ fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
         open: None,
         stable: 0,
         told: 0,
+        trace: Vec::new(),
     };
     std::thread::scope(|scope| {
         if beside {
@@ -365,4 +382,42 @@ fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
         assert!(read().iter().all(|byte| *byte == b'2'), "seed {seed}");
     }
     assert!(found > 0, "no loss took a version back");
+}
+
+/// A change that was lost in half, its status and not the bytes: what a client has of the version before is not what is there.
+#[test]
+fn what_was_lost_in_half_is_read_anew() {
+    let mut torn = 0;
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut machine, root) = Machine::new(dir.path());
+        machine.losses = seed * 100;
+        let connect = || {
+            let endpoint = Endpoint::Unix(dir.path().join("socket"));
+            Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap()
+        };
+        // Some have it on their disk, some in memory.
+        let cache_dir = (seed % 2 == 1).then(|| dir.path().join("cache"));
+        let delegations = seed % 4 > 1;
+        let config = VenusConfig { cache_dir, delegations, ..VenusConfig::default() };
+        let venus = Venus::new(Arc::new(Far(connect())), config).unwrap();
+        let fid = venus.make(&me(), root, &name("file"), NewKind::File, 0o644).unwrap().status.fid;
+        let handle = venus.open(&me(), fid, RW).unwrap().handle;
+        venus.write(&me(), handle, 0, Bytes::from(vec![b'1'; 100_000]), false).unwrap();
+        venus.fsync(&me(), handle).unwrap();
+        let read = || venus.read(&me(), handle, 0, 200_000).unwrap();
+        assert!(read().len() == 100_000);
+        let writer = connect();
+        let call = |call| writer.call(&Caller::ROOT, call, None).unwrap().answer;
+        let size = StatusChange { size: Some(50_000), ..StatusChange::default() };
+        let data = Bytes::from(vec![b'2'; 10_000]);
+        call(Call::Write { fid, offset: Some(20_000), data, stable: false, kill_privileges: false });
+        call(Call::SetStatus { fid, change: size });
+        machine.restart(true);
+        let Answer::Data { data, .. } = call(Call::Read { fid, offset: 0, length: 200_000 }) else { panic!("no data") };
+        torn += u32::from(data.len() == 100_000 && data.iter().any(|byte| *byte != b'1'));
+        assert!(read() == data, "seed {seed}");
+        venus.release(&me(), handle, None).unwrap();
+    }
+    assert!(torn > 0, "nothing was lost in half");
 }

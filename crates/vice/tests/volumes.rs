@@ -408,7 +408,10 @@ fn what_is_asked_for_while_a_hold_begins_is_lent_to_nobody() {
                 partition.hold_volume(made.id, false).unwrap();
             }
         });
-        for number in 0..ROUNDS {
+        // On a busy machine the two may not meet for a while.
+        let mut number = 0;
+        while number < ROUNDS || refused == 0 && number < 50 * ROUNDS {
+            number += 1;
             let file = loop {
                 let make = Call::Make {
                     dir: root,
@@ -429,7 +432,7 @@ fn what_is_asked_for_while_a_hold_begins_is_lent_to_nobody() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert!((1..ROUNDS).contains(&refused), "{refused} of {ROUNDS} were refused");
+    assert!((1..ROUNDS).contains(&refused), "{refused} were refused");
     assert_eq!(lent, [0; 0], "refused, and lent all the same");
 }
 
