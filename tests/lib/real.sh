@@ -10,7 +10,7 @@ failures=0
 pass() { printf 'PASS %s: %s\n' "$PART" "$*"; }
 fail() { printf 'FAIL %s: %s\n' "$PART" "$*"; failures=$((failures + 1)); }
 note() { printf '     %s: %s\n' "$PART" "$*"; }
-finish() { [ "$failures" -eq 0 ]; exit; }
+finish() { touch "$WORK/finished.$PART"; [ "$failures" -eq 0 ]; exit; }
 
 # check WHAT COMMAND...: the command's output is shown only when it fails.
 check() {

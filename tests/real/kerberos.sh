@@ -4,7 +4,7 @@
 needs_cell
 command -v krb5kdc > /dev/null || PATH=$PATH:/usr/sbin
 for tool in krb5kdc kdb5_util kadmin.local kinit kdestroy; do
-    command -v $tool > /dev/null || { note "not run: $tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; exit 0; }
+    command -v $tool > /dev/null || { note "not run: $tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; finish; }
 done
 base=$WORK/kerberos cell=$WORK/kerberos/cell at=$WORK/kerberos/tree far=$WORK/kerberos/far realm=$WORK/kerberos/realm kdc=''
 cleanup() {

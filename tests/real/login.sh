@@ -124,3 +124,4 @@ else
     note "not run: core files: kernel.core_pattern is not 'core'"
 fi
 check "no password is in any log or record" sh -c "! grep -rqF -e 'open sesame' -e 'xyzzy plugh' -e 'guess and guess' -e 'xyzzy plover' '$cell' '$base/other'"
+finish

@@ -10,7 +10,7 @@ if [ "$(id -u)" = 0 ]; then
 else
     as=(env "HOME=$home") owner=$(id -un)
 fi
-if [ ! -u "$(command -v fusermount3)" ]; then note "not run: no set-uid fusermount3 (package fuse3)"; exit 0; fi
+if [ ! -u "$(command -v fusermount3)" ]; then note "not run: no set-uid fusermount3 (package fuse3)"; finish; fi
 # Where the device is for root alone, a name space of ours gets one that is open, as Debian's is.
 if [ "$(id -u)" = 0 ] && ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse' && [ -z "${OPEN_FUSE:-}" ]; then
     export OPEN_FUSE=$WORK/fuse
@@ -20,7 +20,7 @@ fi
 mkdir -p "$home" && cp "$RIALTO" "$home/rialto" && chmod 755 "$home/rialto" && chown -R "$owner" "$home" || { fail "a home for $owner"; finish; }
 if ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse'; then
     note "not run: /dev/fuse is not open to $owner (its mode is $(stat -c %a /dev/fuse); Debian's is 666)"
-    exit 0
+    finish
 fi
 rialto() { within 90 "${as[@]}" "$home/rialto" "$@"; }
 tree=$home/.local/share/rialto/mnt

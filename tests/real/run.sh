@@ -70,6 +70,7 @@ fi
 for part in "${parts[@]}"; do
     start=$SECONDS
     PART=$part bash "$here/$part.sh" || failures=$((failures + 1))
+    [ -e "$WORK/finished.$part" ] || PART=$part fail "it came to its end"
     note "$part took $((SECONDS - start)) s"
 done
 if [ -n "$CELL" ]; then
