@@ -288,8 +288,7 @@ fn a_lost_session_is_told_and_followed_by_a_new_one() {
     proxy.open_up();
     // A question is asked again in the new session by itself.
     ask(&session, Call::GetStatus { fid: file });
-    // So short a lease is lost once more where the machine stands still for a moment.
-    wait_for("the news of the loss", || *heard.lost.lock() >= 1);
+    wait_for("the news of the loss", || *heard.lost.lock() == 1);
     let other = connect(cell.unix());
     assert_eq!(ask(&other, lock(file, false, false)), Answer::Done);
     wait_for("the new lease", || heard.renewed.lock().len() > 1);

@@ -120,15 +120,17 @@ impl Proxy {
 
 impl Shared {
     fn join(self: &Arc<Self>, client: Stream) {
-        if self.closed.load(Ordering::SeqCst) {
-            client.shut_down();
-            return;
-        }
         let Ok(server) = Stream::connect(&self.target) else {
             client.shut_down();
             return;
         };
         let mut open = self.open.lock();
+        // Whoever closes down cuts what is here by then.
+        if self.closed.load(Ordering::SeqCst) {
+            client.shut_down();
+            server.shut_down();
+            return;
+        }
         open.push(client.try_clone());
         open.push(server.try_clone());
         drop(open);
