@@ -73,8 +73,9 @@ struct FileRecord {
     writes: BTreeMap<u64, OpNo>,
     /// Which writes may have made the data what it is at a version.
     values: BTreeMap<u64, Vec<OpNo>>,
-    /// In this version, found after a loss of power, blocks of several unstable writes stand side by side.
-    torn: Option<u64>,
+    /// In these versions, found after losses of power, blocks of several unstable writes stand side by side. Each loss gives a number of its own, and who had one
+    /// may show it until he hears of the next.
+    torn: BTreeSet<u64>,
 }
 
 /// A name that one application makes and removes, and nobody else touches.
@@ -270,7 +271,7 @@ impl History {
         let words = words(data);
         let allowed =
             |op: &OpNo| self.in_doubt.contains(op) || file.values.get(&version).is_some_and(|made| made.contains(op));
-        if words.iter().all(allowed) && (words.len() <= 1 || file.torn == Some(version)) {
+        if words.iter().all(allowed) && (words.len() <= 1 || file.torn.contains(&version)) {
             return Ok(());
         }
         Err(("CB-1", format!("{fid}: version {version} shows {words:?}, made by {:?}", file.values.get(&version))))
@@ -505,7 +506,7 @@ impl History {
             record.changes.clear();
             record.writes.clear();
             let present = words(data);
-            record.torn = (present.len() > 1).then_some(status.data_version);
+            record.torn.extend((present.len() > 1).then_some(status.data_version));
             record.values.entry(status.data_version).or_default().extend(present);
         }
         for changes in self.shared.values_mut() {
