@@ -268,6 +268,15 @@ impl ClientSession {
         self.pulse(now, out);
     }
 
+    /// What comes over it yet is of a session that is over.
+    fn drop_back(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
+        if let Some(back) = self.back.line() {
+            self.back = Link::Off;
+            self.renewal.on_lost(now, back.channel);
+            out.push(ClientOutput::Close { channel: back.channel });
+        }
+    }
+
     /// Closes a connection from this side.
     fn drop_line(&mut self, now: Time, channel: ChannelId, out: &mut Vec<ClientOutput>) {
         out.push(ClientOutput::Close { channel });
@@ -330,7 +339,7 @@ impl ClientSession {
                 self.pump(out);
             }
             (Some(Message::Goodbye { fault, reason }), role, link) => {
-                return self.on_goodbye(role, link, fault, reason, out);
+                return self.on_goodbye(now, role, link, fault, reason, out);
             }
             _ => return Err(PeerError::Unexpected(kind)),
         }
@@ -362,11 +371,7 @@ impl ClientSession {
         self.credentials.clear(showing::Line { certificate: line.certificate, challenge: attached.challenge });
         if !resumed || restarted {
             self.breaks.clear();
-            if let Some(back) = self.back.line() {
-                self.back = Link::Off;
-                self.renewal.on_lost(now, back.channel);
-                out.push(ClientOutput::Close { channel: back.channel });
-            }
+            self.drop_back(now, out);
         }
         if before.is_some() && !resumed {
             self.lose_session(out);
@@ -410,6 +415,7 @@ impl ClientSession {
 
     fn on_goodbye(
         &mut self,
+        now: Time,
         role: Role,
         link: Link,
         fault: Option<Fault>,
@@ -425,6 +431,7 @@ impl ClientSession {
             (Role::Operations, Link::Up(_), Some(Fault::Expired)) => {
                 self.known = None;
                 self.breaks.clear();
+                self.drop_back(now, out);
                 self.lose_session(out);
             }
             _ => {}

@@ -676,6 +676,19 @@ fn a_break_is_acknowledged_over_the_connection_that_said_it() {
 }
 
 #[test]
+fn of_a_session_that_is_over_nothing_more_is_heard() {
+    let (mut rig, back) = with_back();
+    let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
+    let frame = goodbye.to_frame(SESSION).unwrap().sealed(rig.terms.features);
+    let mut out = Vec::new();
+    assert!(rig.machine.step(rig.now, ClientInput::Arrived { channel: rig.channel, frame }, &mut out).is_err());
+    assert!(out.contains(&ClientOutput::Close { channel: back }), "a break that is on its way names another session");
+    rig.connect();
+    rig.attached.resumed = false;
+    assert!(rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: Role::Back, .. })));
+}
+
+#[test]
 fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
     let (mut rig, _) = Rig::new(false);
     rig.now = Time::ZERO + ms(10);
