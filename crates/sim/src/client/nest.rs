@@ -10,7 +10,7 @@ use std::time::Duration;
 use dafs::{CallFailure, CallId, ClientInput};
 use lease::Snapshot;
 use rand::Rng;
-use types::{Answer, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status, VnodeSlots};
+use types::{Answer, BootVerifier, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status, VnodeSlots};
 
 use super::{Client, Doing, Thread};
 use crate::event::Event;
@@ -42,6 +42,8 @@ struct Entry {
     call: Call,
     /// The directory's data version behind it.
     version: u64,
+    /// Which life of the server was known of then: what the one before lost, may have been counted.
+    under: BootVerifier,
 }
 
 /// What a client knows of the nest.
@@ -104,7 +106,7 @@ impl Client {
     fn change_once(&mut self, ground: &mut Ground, dir: Fid) {
         let (client, life) = (self.index, self.life);
         let Some(up) = self.up.as_mut() else { return };
-        let nest = &mut up.nest;
+        let (nest, under) = (&mut up.nest, up.verifier);
         nest.version += 1;
         let removes = !nest.names.is_empty() && ground.one_in(3);
         let (slot, call) = if removes {
@@ -124,7 +126,7 @@ impl Client {
         ground.history.nest.answered(at, ground.now);
         ground.note(|| format!("client {client}: nest changes itself, {call:?}"));
         let call = Call::Delegated { at: wall(ground.now), slot, call: Box::new(call) };
-        nest.journal.push_back(Entry { at, call, version: nest.version });
+        nest.journal.push_back(Entry { at, call, version: nest.version, under });
     }
 
     /// An application asks for the nest. Whether there is something to wait for.
@@ -243,7 +245,7 @@ impl Client {
             Ok(Answer::Made { dir, .. } | Answer::Removed { dir, .. }) => Some(*dir),
             _ => None,
         };
-        let same = ground.history.nest.is_of_now(entry.at, ground.history.timeline());
+        let same = ground.history.nest.is_of_now(entry.at, ground.history.timeline()) && entry.under == up.verifier;
         match (result, told) {
             (Ok(_), Some(Status { data_version, .. })) => {
                 ground.history.nest.sure(entry.at);
