@@ -121,11 +121,11 @@ print(count, "records,", "all there" if same else "not all there, or not in orde
 PY
 python3 "$base/writer.py" "$tree/writer.log" "$base/stop" > "$base/writer.log" 2>&1 &
 writer=$!
-cat "$tree/large" > /dev/null && exec 9>> "$tree/large" && cp "$base/fourth" "$base/before"
+cat "$tree/large" > /dev/null && exec 9>> "$tree/large"
 check "what the kernel writes does not leave" says "open for writing" 1 vos move real -toserver two
 check "and is where it was" says "it is there" 1 vos move real -toserver localhost
 exec 9>&-
-picture "$tree" > "$base/fourth"
+check "whole" diff "$base/fourth" <(picture "$tree")
 check "moved to another server" says "Volume real moved to two" 0 vos move real -toserver two
 check "it is there" says "server two partition /vicep RW Site" 0 vos listvldb real
 check "who has it mounted goes on" diff "$base/fourth" <(picture "$tree")

@@ -279,8 +279,8 @@ fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
     let mut update = Update::new();
     update.put_vnode(&vnode);
     match volume.commit(update) {
-        // A volume that is held was made stable before it goes anywhere.
-        Err(StoreError::Busy(_)) => Ok(()),
+        // A volume that is held was made stable before it goes anywhere, and of one that is only read nothing was changed.
+        Err(StoreError::Busy(_) | StoreError::ReadOnly(_)) => Ok(()),
         done => done,
     }
 }

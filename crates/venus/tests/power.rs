@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use server::{Server, ServerConfig};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota, Volume};
+use tempfile::TempDir;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
 use venus::{Error, Found, Handle, Venus, VenusConfig};
 use vice::Partitions;
@@ -66,6 +67,18 @@ impl Machine {
         let partition = Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
         partition.volume(fid.volume).unwrap().unwrap()
     }
+}
+
+/// A machine that loses other things for another seed.
+fn place(seed: u64) -> (TempDir, Machine, Fid) {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut machine, root) = Machine::new(dir.path());
+    machine.losses = seed * 100;
+    (dir, machine, root)
+}
+
+fn connect(dir: &Path) -> Session {
+    Session::connect(SessionConfig::new(Endpoint::Unix(dir.join("socket")), Identity::fleeting())).unwrap()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,8 +295,7 @@ fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
     let dir = tempfile::tempdir().unwrap();
     let (machine, root) = Machine::new(dir.path());
     let machine = Mutex::new(machine);
-    let endpoint = Endpoint::Unix(dir.path().join("socket"));
-    let session = Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap();
+    let session = connect(dir.path());
     let cache = tempfile::tempdir().unwrap();
     // Some keep what they read on their disk.
     let cache_dir = (seed % 2 == 1).then(|| cache.path().to_owned());
@@ -346,16 +358,10 @@ fn nor_does_it_matter_when_it_is_lost() {
 fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
     let mut found = 0;
     for seed in 0..20 {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut machine, root) = Machine::new(dir.path());
-        machine.losses = seed * 100;
-        let connect = || {
-            let endpoint = Endpoint::Unix(dir.path().join("socket"));
-            Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap()
-        };
+        let (dir, mut machine, root) = place(seed);
         let config = VenusConfig { cache_dir: Some(dir.path().join("cache")), ..VenusConfig::default() };
-        let venus = Venus::new(Arc::new(Far(connect())), config).unwrap();
-        let writer = connect();
+        let venus = Venus::new(Arc::new(Far(connect(dir.path()))), config).unwrap();
+        let writer = connect(dir.path());
         let call = |session: &Session, call| session.call(&Caller::ROOT, call, None).unwrap().answer;
         let make =
             Call::Make { dir: root, name: name("file"), kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded };
@@ -390,25 +396,19 @@ fn a_version_that_was_lost_is_not_taken_for_the_next_one_of_its_number() {
 fn what_was_lost_in_half_is_read_anew() {
     let mut torn = 0;
     for seed in 0..20 {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut machine, root) = Machine::new(dir.path());
-        machine.losses = seed * 100;
-        let connect = || {
-            let endpoint = Endpoint::Unix(dir.path().join("socket"));
-            Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap()
-        };
+        let (dir, mut machine, root) = place(seed);
         // Some have it on their disk, some in memory.
         let cache_dir = (seed % 2 == 1).then(|| dir.path().join("cache"));
         let delegations = seed % 4 > 1;
         let config = VenusConfig { cache_dir, delegations, ..VenusConfig::default() };
-        let venus = Venus::new(Arc::new(Far(connect())), config).unwrap();
+        let venus = Venus::new(Arc::new(Far(connect(dir.path()))), config).unwrap();
         let fid = venus.make(&me(), root, &name("file"), NewKind::File, 0o644).unwrap().status.fid;
         let handle = venus.open(&me(), fid, RW).unwrap().handle;
         venus.write(&me(), handle, 0, Bytes::from(vec![b'1'; 100_000]), false).unwrap();
         venus.fsync(&me(), handle).unwrap();
         let read = || venus.read(&me(), handle, 0, 200_000).unwrap();
         assert!(read().len() == 100_000);
-        let writer = connect();
+        let writer = connect(dir.path());
         let call = |call| writer.call(&Caller::ROOT, call, None).unwrap().answer;
         let size = StatusChange { size: Some(50_000), ..StatusChange::default() };
         let data = Bytes::from(vec![b'2'; 10_000]);
