@@ -148,7 +148,15 @@ fn calls() -> Vec<(&'static str, Call)> {
                     modified: Some(SetTime::Now),
                     kill_privileges: true,
                     through_handle: true,
+                    hold: false,
                 },
+            },
+        ),
+        (
+            "set-status-held",
+            Call::SetStatus {
+                fid: file,
+                change: StatusChange { mode: Some(0o600), hold: true, ..StatusChange::default() },
             },
         ),
         ("set-status-none", Call::SetStatus { fid: file, change: StatusChange::default() }),
@@ -554,7 +562,10 @@ fn answers() -> Vec<(&'static str, Answer)> {
                 dir_version: 44,
             },
         ),
-        ("delegation", Answer::Delegation { status: dir, slots: VnodeSlots { first: 0x1000, count: 64 } }),
+        (
+            "delegation",
+            Answer::Delegation { status: dir, slots: VnodeSlots { first: 0x1000, count: 64, key: RunKey(0x11) } },
+        ),
         (
             "entries",
             Answer::Entries { entries: vec![entry("a", None), entry("bc", Some(file))], end: true, dir_version: 44 },

@@ -10,7 +10,7 @@ use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
     CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, Kind, Lending, LockConflict,
     LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
-    RenameMode, Revision, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
+    RenameMode, Revision, RunKey, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
     StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
     VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
@@ -114,8 +114,8 @@ fn set_time() -> impl Strategy<Value = SetTime> {
 
 fn status_change() -> impl Strategy<Value = StatusChange> {
     let owner = (of(any::<u16>()), of(any::<u32>()), of(any::<u32>()), of(any::<u64>()));
-    (owner, of(set_time()), of(set_time()), any::<[bool; 2]>()).prop_map(
-        |((mode, uid, gid, size), accessed, modified, [kill_privileges, through_handle])| StatusChange {
+    (owner, of(set_time()), of(set_time()), any::<[bool; 3]>()).prop_map(
+        |((mode, uid, gid, size), accessed, modified, [kill_privileges, through_handle, hold])| StatusChange {
             mode,
             uid,
             gid,
@@ -124,6 +124,7 @@ fn status_change() -> impl Strategy<Value = StatusChange> {
             modified,
             kill_privileges,
             through_handle,
+            hold,
         },
     )
 }
@@ -574,8 +575,9 @@ fn status_answers() -> impl Strategy<Value = Answer> {
             dir_version,
             sole
         }),
-        (status(), any::<u64>(), any::<u32>())
-            .prop_map(|(status, first, count)| Answer::Delegation { status, slots: VnodeSlots { first, count } }),
+        (status(), any::<u64>(), any::<u32>(), any::<u128>()).prop_map(|(status, first, count, key)| {
+            Answer::Delegation { status, slots: VnodeSlots { first, count, key: RunKey(key) } }
+        }),
         (vec(dir_entry(), 0..20), any::<bool>(), any::<u64>())
             .prop_map(|(entries, end, dir_version)| Answer::Entries { entries, end, dir_version }),
         (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made { status, dir, existed }),

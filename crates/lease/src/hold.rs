@@ -17,6 +17,16 @@ impl Holds {
         self.files.contains_key(&fid)
     }
 
+    /// Whether this session has the file open.
+    pub fn has(&self, session: SessionId, fid: Fid) -> bool {
+        self.sessions.get(&session).is_some_and(|fids| fids.contains(&fid))
+    }
+
+    /// Which sessions have the file open.
+    pub fn sessions(&self, fid: Fid) -> impl Iterator<Item = SessionId> + '_ {
+        self.files.get(&fid).into_iter().flatten().copied()
+    }
+
     pub fn count(&self, session: SessionId) -> usize {
         self.sessions.get(&session).map_or(0, HashSet::len)
     }

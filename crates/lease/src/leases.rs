@@ -274,22 +274,79 @@ impl Leases {
     /// Promises `fid` to `session`. Do this *before* reading what is promised (CB-2), or changing it. What another session has to
     /// itself is not promised but recalled (DE-1).
     pub fn promise(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> Promised {
-        match self.delegations.cover(fid) {
-            Some((other, dir)) if other != session => {
-                self.recall(now, &[dir], out);
-                return Promised::Covered(dir);
-            }
-            _ => {}
+        self.register(now, session, fid, false, out)
+    }
+
+    /// The same for a directory whose names the session may see, as the caller has just checked: breaks of it name the
+    /// entry that changed.
+    pub fn promise_names(&mut self, now: Time, session: SessionId, dir: Fid, out: &mut Vec<Output>) -> Promised {
+        self.register(now, session, dir, true, out)
+    }
+
+    fn register(&mut self, now: Time, session: SessionId, fid: Fid, names: bool, out: &mut Vec<Output>) -> Promised {
+        if let Some(dir) = self.recall_cover(now, session, fid, out) {
+            return Promised::Covered(dir);
         }
         let Some(known) = self.sessions.get_mut(session) else { return Promised::Gone };
-        if let Some(seq) = self.promises.add(fid, session) {
+        let was = self.promises.is_promised(fid, session);
+        if let Some(seq) = self.promises.add(fid, session, names) {
             known.order.push_back((fid, seq));
-            known.promises += 1;
+            known.promises += usize::from(!was);
             if self.promises.len() > self.config.promises_max {
                 self.relieve(now, out);
             }
         }
         Promised::Yes
+    }
+
+    /// Recalls the directory that another session has to itself and `fid` goes with; the directory. Nothing is promised:
+    /// the caller may have no right to the file, which cannot be said before the directory is back (DE-1).
+    pub fn recall_cover(&mut self, now: Time, session: SessionId, fid: Fid, out: &mut Vec<Output>) -> Option<Fid> {
+        let (_, dir) = self.delegations.cover(fid).filter(|(other, _)| *other != session)?;
+        self.recall(now, &[dir], out);
+        Some(dir)
+    }
+
+    /// Takes back a promise that the session was not told of.
+    pub fn withdraw(&mut self, session: SessionId, fid: Fid) {
+        if self.promises.withdraw(fid, session)
+            && let Some(known) = self.sessions.get_mut(session)
+        {
+            known.promises -= 1;
+            self.compact(session);
+        }
+    }
+
+    /// Some principal's rights changed somewhere. Breaks of promises from before name no entry, until the session has
+    /// asked again and its rights were checked (AC-1).
+    pub fn rights_changed(&mut self) {
+        self.promises.rights_changed();
+    }
+
+    /// Counts the changes of rights: a check from before one says nothing of names.
+    pub fn rights_changes(&self) -> u64 {
+        self.promises.rights_changes()
+    }
+
+    /// Sessions that may have the file open: those that are promised it, and those that hold it.
+    pub fn may_have_open(&self, fid: Fid) -> Vec<SessionId> {
+        let promised = self.promises.holdings(fid).iter().filter(|holding| holding.seq != 0);
+        let mut sessions: Vec<_> = promised.map(|holding| holding.session).collect();
+        sessions.extend(self.holds.sessions(fid));
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+
+    /// The files that a break of the session ends promises of.
+    pub fn items_of(&self, session: SessionId, id: BreakId) -> Vec<Fid> {
+        let pending = self.sessions.get(session).and_then(|known| known.pending.get(&id));
+        pending.into_iter().flat_map(|pending| pending.items.iter().map(|item| item.fid)).collect()
+    }
+
+    /// Whether the session holds the file.
+    pub fn holds(&self, session: SessionId, fid: Fid) -> bool {
+        self.holds.has(session, fid)
     }
 
     /// Whether `session` is promised `fid`.
@@ -347,7 +404,8 @@ impl Leases {
                 } else {
                     let batch = batches.entry(holding.session);
                     let batch = batch.or_insert_with(|| (self.breaks.next_break(), Vec::new()));
-                    batch.1.push(item.clone());
+                    let name = item.name.clone().filter(|_| self.promises.shows_names(holding));
+                    batch.1.push(BreakItem { name, ..item.clone() });
                     self.promises.begin_break(item.fid, holding.session, batch.0);
                     batch.0
                 };

@@ -14,7 +14,7 @@ use types::{BreakId, Fid, SessionId, VolumeId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub session: SessionId,
-    /// Which promise, counted over all; 0: none.
+    /// Which promise, counted over all; 0: none. Odd: the session may be told names of the directory's entries.
     pub seq: u64,
     /// The latest break of the file that the session has not acknowledged; 0: none.
     pub breaking: BreakId,
@@ -34,6 +34,10 @@ pub(crate) struct Promises {
     files: HashMap<Fid, SmallVec<[Holding; 1]>>,
     count: usize,
     last_seq: u64,
+    /// The last promise before somebody's rights changed: whoever was promised something up to then may list nothing of
+    /// it now.
+    last_before_rights: u64,
+    rights_changes: u64,
 }
 
 impl Promises {
@@ -65,8 +69,37 @@ impl Promises {
         self.holdings(fid).iter().any(|holding| holding.session == session && holding.seq == seq)
     }
 
-    /// Registers a promise; its number, or `None` if it was there.
-    pub fn add(&mut self, fid: Fid, session: SessionId) -> Option<u64> {
+    /// What some session may do is different from now on.
+    pub fn rights_changed(&mut self) {
+        self.last_before_rights = self.last_seq + 1;
+        self.rights_changes += 1;
+    }
+
+    /// Counts the changes of rights.
+    pub fn rights_changes(&self) -> u64 {
+        self.rights_changes
+    }
+
+    /// Whether the session was let see the directory's names, after the last change of anybody's rights.
+    pub fn shows_names(&self, holding: &Holding) -> bool {
+        holding.seq % 2 == 1 && holding.seq > self.last_before_rights
+    }
+
+    /// Takes a promise back that nobody was told of. Whether there was one.
+    pub fn withdraw(&mut self, fid: Fid, session: SessionId) -> bool {
+        let mut freed = false;
+        self.change(fid, session, |holding| {
+            freed = holding.seq != 0;
+            holding.seq = 0;
+        });
+        self.count -= usize::from(freed);
+        freed
+    }
+
+    /// Registers a promise; its number, or `None` if it was there. `names`: the caller has just checked that the session
+    /// may see the directory's names; a promise that does not say so, or from before a change of rights, gets a new number.
+    pub fn add(&mut self, fid: Fid, session: SessionId, names: bool) -> Option<u64> {
+        let last_before_rights = self.last_before_rights;
         let list = self.files.entry(fid).or_default();
         let holding = match list.iter().position(|holding| holding.session == session) {
             Some(at) => &mut list[at],
@@ -75,13 +108,14 @@ impl Promises {
                 list.last_mut().expect("just pushed")
             }
         };
-        if holding.seq != 0 {
+        let says_enough = !names || holding.seq % 2 == 1 && holding.seq > last_before_rights;
+        if holding.seq != 0 && says_enough {
             return None;
         }
-        self.last_seq += 1;
-        holding.seq = self.last_seq;
-        self.count += 1;
-        Some(self.last_seq)
+        self.count += usize::from(holding.seq == 0);
+        self.last_seq += 2;
+        holding.seq = self.last_seq + u64::from(names);
+        Some(holding.seq)
     }
 
     /// Ends a promise by a break that is yet to be acknowledged. Whether there was one.

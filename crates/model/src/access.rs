@@ -1,6 +1,6 @@
 //! Who may: the classic rules of mode bits, with every group of the caller known, or lists (`lists.rs`) where the root has one.
 
-use types::{Caller, Fault, Fid, Kind, Status};
+use types::{Caller, Fault, Fid, Kind, Level, Status};
 
 use crate::tree::{Ask, Tree};
 
@@ -30,17 +30,29 @@ pub enum Want {
     Administer,
 }
 
+/// A caller that showed nothing: it is nobody's owner and in no group.
+fn is_unknown(caller: &Caller) -> bool {
+    caller.who.level == Level::Nobody
+}
+
+/// A caller whose machine asked the bits when the file was opened.
+pub fn is_believed(caller: &Caller) -> bool {
+    matches!(caller.who.level, Level::Named | Level::Server)
+}
+
 pub fn in_group(caller: &Caller, gid: u32) -> bool {
-    caller.gid == gid || caller.groups.as_deref().unwrap_or_default().contains(&gid)
+    !is_unknown(caller) && (caller.gid == gid || caller.groups.as_deref().unwrap_or_default().contains(&gid))
 }
 
 pub fn owns(caller: &Caller, status: &Status) -> bool {
-    caller.is_root() || caller.uid == status.uid
+    caller.is_root() || !is_unknown(caller) && caller.uid == status.uid
 }
 
 /// The three classes: the owner is judged by the owner's bits even if the group's would allow more, and so on.
 fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
-    let class = if caller.uid == status.uid {
+    let class = if is_unknown(caller) {
+        0
+    } else if caller.uid == status.uid {
         6
     } else if in_group(caller, status.gid) {
         3
@@ -57,8 +69,11 @@ impl Tree {
             return Ok(self.listed(ask.caller, fid, want));
         }
         let wanted = match want {
-            // Whoever sees a file knows its name; what it holds was asked for when it was opened.
-            Want::See | Want::ReadData | Want::WriteData => 0,
+            // Whoever knows the file was shown it.
+            Want::See => 0,
+            Want::ReadData | Want::WriteData if is_believed(ask.caller) || owns(ask.caller, status) => 0,
+            Want::ReadData => return Ok(self.allows_data(ask, fid, &[READ, SEARCH])),
+            Want::WriteData => return Ok(self.allows_data(ask, fid, &[WRITE])),
             Want::List | Want::ReadXattr => READ,
             Want::Search => SEARCH,
             Want::Insert | Want::Delete => WRITE | SEARCH,
@@ -66,6 +81,16 @@ impl Tree {
             Want::Administer => return Ok(owns(ask.caller, status)),
         };
         Ok(allowed(ask.caller, status, wanted))
+    }
+
+    /// Any of these bits, as they are, or as they were while the session has had the file open.
+    fn allows_data(&self, ask: Ask<'_>, fid: Fid, any: &[u16]) -> bool {
+        let now = self.nodes[&fid].status;
+        let before = self.opened.get(&(ask.session, fid)).into_iter().flatten();
+        let states = before.map(|(mode, uid, gid)| Status { mode: *mode, uid: *uid, gid: *gid, ..now }).chain([now]);
+        states
+            .into_iter()
+            .any(|status| owns(ask.caller, &status) || any.iter().any(|wanted| allowed(ask.caller, &status, *wanted)))
     }
 
     pub(crate) fn need(&self, ask: Ask<'_>, fid: Fid, want: Want) -> Result<(), Fault> {

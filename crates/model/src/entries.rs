@@ -3,7 +3,7 @@
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
-use crate::access::Want;
+use crate::access::{Want, is_believed, owns};
 use crate::tree::{Ask, Content, Tree};
 
 impl Tree {
@@ -17,7 +17,9 @@ impl Tree {
     pub(crate) fn read_dir(&self, ask: Ask<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
         self.need(ask, dir, Want::List)?;
-        let plus = plus && self.may(ask, dir, Want::Search)?;
+        let searches = self.may(ask, dir, Want::Search)?;
+        let plus = plus && searches;
+        let shows_fids = searches || is_believed(ask.caller);
         let mut entries = Vec::new();
         for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
             let node = self.node(*fid)?;
@@ -29,7 +31,7 @@ impl Tree {
             };
             entries.push(DirEntry {
                 name: name.clone(),
-                fid: *fid,
+                fid: if shows_fids { *fid } else { fid.masked() },
                 kind: status.kind,
                 cookie,
                 status: shown,
@@ -68,15 +70,29 @@ impl Tree {
         if matches!(node.status.kind, Kind::Directory | Kind::MountPoint) {
             return Err(Fault::NotPermitted);
         }
-        match node.status.links {
-            0 => node.parent = dir,
+        let status = node.status;
+        match status.links {
+            0 => self.need_to_name(ask, fid)?,
             _ if decides && node.parent != dir => return Err(Fault::CrossVolume),
+            _ if !decides && !is_believed(ask.caller) => self.need_to_name(ask, fid)?,
             _ => {}
+        }
+        let node = self.node_mut(fid)?;
+        if status.links == 0 {
+            node.parent = dir;
         }
         node.status.links += 1;
         node.touch_status(ask.wall);
         self.set_entry(ask, dir, name, Some(fid))?;
         Ok(Answer::Made { status: self.node(fid)?.status, dir: self.node(dir)?.status, existed: false })
+    }
+
+    fn need_to_name(&self, ask: Ask<'_>, fid: Fid) -> Result<(), Fault> {
+        if owns(ask.caller, &self.node(fid)?.status) {
+            return Ok(());
+        }
+        self.need(ask, fid, Want::ReadData)?;
+        self.need(ask, fid, Want::WriteData)
     }
 
     pub(crate) fn remove(

@@ -1,6 +1,6 @@
 //! Changes of status.
 
-use types::{Answer, Fault, Fid, Kind, SetTime, StatusChange, limits};
+use types::{Answer, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
 use crate::access::{SET_GID, SET_IDS, Want, in_group, owns, without_privileges};
 use crate::tree::{Ask, Content, Node, Tree};
@@ -9,10 +9,15 @@ use crate::xattr::CAPABILITY;
 impl Tree {
     pub(crate) fn set_status(&mut self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
         if is_nothing(change) {
+            self.need(ask, fid, Want::See)?;
             return Ok(Answer::Status(self.node(fid)?.status));
         }
         self.need_change(ask, fid, change)?;
         let (decides, is_administrator) = (self.decides(), self.is_administrator(ask.caller));
+        let was = self.node(fid)?.status;
+        if change.hold && was.kind == Kind::File {
+            self.holds.entry(fid).or_default().insert(ask.session);
+        }
         let node = self.node_mut(fid)?;
         let gains_owner = change.uid.is_some() || change.gid.is_some();
         if gains_owner || change.kill_privileges || (change.size.is_some() && !ask.caller.is_root()) {
@@ -43,7 +48,18 @@ impl Tree {
         };
         node.status.accessed = change.accessed.map_or(node.status.accessed, at);
         node.status.modified = change.modified.map_or(node.status.modified, at);
-        Ok(Answer::Status(node.status))
+        let now = node.status;
+        let rights = |status: &Status| (status.mode, status.uid, status.gid);
+        if was.kind == Kind::File && !decides && rights(&was) != rights(&now) {
+            let holders = self.holds.get(&fid).cloned().unwrap_or_default();
+            for session in holders.into_iter().filter(|session| change.hold || *session != ask.session) {
+                let noted = self.opened.entry((session, fid)).or_default();
+                if noted.len() < 4 && !noted.contains(&rights(&was)) {
+                    noted.push(rights(&was));
+                }
+            }
+        }
+        Ok(Answer::Status(now))
     }
 
     fn need_change(&self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<(), Fault> {
@@ -64,6 +80,10 @@ impl Tree {
         let mode_fine = change.mode.is_none() || owner;
         if !uid_fine || !gid_fine || !mode_fine {
             return Err(Fault::NotPermitted);
+        }
+        let killing = StatusChange { kill_privileges: false, ..*change };
+        if change.kill_privileges && is_nothing(&killing) {
+            self.need(ask, fid, Want::WriteData)?;
         }
         if self.decides() {
             if (change.uid.is_some() || change.gid.is_some()) && !self.is_administrator(ask.caller) {
@@ -88,7 +108,7 @@ impl Tree {
 }
 
 fn is_nothing(change: &StatusChange) -> bool {
-    let rest = StatusChange { through_handle: false, ..*change };
+    let rest = StatusChange { through_handle: false, hold: false, ..*change };
     rest == StatusChange::default()
 }
 

@@ -47,6 +47,8 @@ pub struct Node {
 pub struct Tree {
     pub(crate) nodes: BTreeMap<Fid, Node>,
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
+    /// Mode, owner and group that a file had while a session has had it open.
+    pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<(u16, u32, u32)>>,
     /// Who everybody is, by uid.
     pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,
@@ -79,6 +81,7 @@ impl Tree {
         Tree {
             nodes,
             holds: BTreeMap::new(),
+            opened: BTreeMap::new(),
             people: BTreeMap::new(),
             name,
             volume: root.fid.volume,
@@ -223,7 +226,8 @@ impl Tree {
             node
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
-        Tree { nodes, holds: BTreeMap::new(), people: self.people.clone(), name, volume, next: self.next, given: None }
+        let (people, next) = (self.people.clone(), self.next);
+        Tree { nodes, holds: BTreeMap::new(), opened: BTreeMap::new(), people, name, volume, next, given: None }
     }
 
     /// The same files in versions that are higher by so much.
@@ -264,7 +268,13 @@ impl Tree {
         Ok(Answer::Done)
     }
 
+    /// What files allowed earlier is forgotten.
+    pub fn restart(&mut self) {
+        self.opened.clear();
+    }
+
     fn let_go(&mut self, session: SessionId, fid: Fid) {
+        self.opened.remove(&(session, fid));
         if let Some(sessions) = self.holds.get_mut(&fid) {
             sessions.remove(&session);
         }

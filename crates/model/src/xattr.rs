@@ -21,10 +21,15 @@ impl Tree {
     pub(crate) fn xattr_get(&self, ask: Ask<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         match space(name)? {
-            Space::User if !carries_user(&node.status) => return Err(Fault::NoXattr),
-            Space::User => self.need(ask, fid, Want::ReadXattr)?,
-            Space::Trusted if !ask.caller.is_root() => return Err(Fault::NoXattr),
+            Space::User if carries_user(&node.status) => self.need(ask, fid, Want::ReadXattr)?,
+            Space::User => {
+                self.need(ask, fid, Want::See)?;
+                return Err(Fault::NoXattr);
+            }
             Space::Trusted | Space::Security => self.need(ask, fid, Want::See)?,
+        }
+        if space(name)? == Space::Trusted && !ask.caller.is_root() {
+            return Err(Fault::NoXattr);
         }
         node.xattrs.get(name).cloned().map(Answer::Xattr).ok_or(Fault::NoXattr)
     }

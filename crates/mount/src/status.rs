@@ -25,6 +25,7 @@ fn change(of: &abi::SetattrIn) -> StatusChange {
         modified: time(fattr::MTIME, fattr::MTIME_NOW, of.mtime, of.mtimensec),
         kill_privileges: has(fattr::KILL_SUIDGID),
         through_handle: has(fattr::FH),
+        hold: false,
     }
 }
 

@@ -187,11 +187,10 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
             let Answer::Delegation { slots: more, .. } = answer else { return Err("not delegated".into()) };
             slots = more;
         }
-        let slot = slots.first;
-        slots = VnodeSlots { first: slot + 1, count: slots.count - 1 };
+        let slot = slots.take().ok_or("a delegation brings slots")?;
         let (kind, how) = (NewKind::File, CreateHow::Guarded);
         let make = Call::Make { dir, name: Name::new(format!("file-{file}").as_bytes())?, kind, mode: 0o644, how };
-        let (fid, data) = (Fid::of_slot(dir.volume, slot, false), Bytes::from(vec![0x5a; 4096]));
+        let (fid, data) = (slots.fid(dir.volume, slot, false), Bytes::from(vec![0x5a; 4096]));
         let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
         calls.push(delegated_call(slot, make));
         calls.push(delegated_call(0, write));

@@ -33,7 +33,7 @@ fn files(dir: Fid, slots: VnodeSlots, numbers: std::ops::Range<u64>) -> Vec<Call
         let slot = slots.first + number;
         let (kind, how) = (NewKind::File, CreateHow::Guarded);
         let make = Call::Make { dir, name: name(&format!("f{number}")), kind, mode: 0o644, how };
-        let (fid, data) = (Fid::of_slot(dir.volume, slot, false), format!("bytes of {number}").into());
+        let (fid, data) = (slots.fid(dir.volume, slot, false), format!("bytes of {number}").into());
         let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
         [(slot, make), (0, write)].map(|(slot, call)| Call::Delegated { at, slot, call: Box::new(call) })
     };
@@ -70,7 +70,7 @@ fn who_asks_waits_for_the_chain_that_is_still_to_come() {
             let seen: Vec<Status> = seen.into_iter().map(|reply| status(&reply.unwrap().answer)).collect();
             assert_eq!(seen[1].data_version, before.data_version + 2 * FILES, "DE-2");
         });
-        let file = Fid::of_slot(dir.volume, slots.first + 40, false);
+        let file = slots.fid(dir.volume, slots.first + 40, false);
         assert_eq!(read(&other, file, 0, 100), "bytes of 40");
         let mut late =
             holder.chain(&Caller::ROOT, files(dir, slots, 90..92)).into_iter().map(|reply| reply.unwrap_err());

@@ -59,11 +59,10 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
                 };
                 slots = more;
             }
-            let slot = slots.first;
-            slots = VnodeSlots { first: slot + 1, count: slots.count - 1 };
+            let slot = slots.take().unwrap();
             let name = name(&number.to_string());
             let make = Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how };
-            let (fid, data) = (Fid::of_slot(dir.volume, slot, false), contents(number).into());
+            let (fid, data) = (slots.fid(dir.volume, slot, false), contents(number).into());
             let write = Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false };
             calls.extend([(slot, make), (0, write)].map(|(slot, call)| Call::Delegated {
                 at,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use store::{NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
-use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -58,9 +58,12 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     let start = Instant::now();
     // Behind those of other partitions of its server.
     let large = partition.create_numbered_volume(Some(VolumeId(LARGE_NUMBER)), &Name::new(LARGE)?, &root())?;
-    let first = large.allocate_slots(u32::try_from(LARGE_FILES)?)?;
-    for slots in (first..first + LARGE_FILES).collect::<Vec<_>>().chunks(100) {
-        fill(&large, slots)?;
+    for first in (0..LARGE_FILES).step_by(100) {
+        let mut slots = Vec::new();
+        for _ in first..LARGE_FILES.min(first + 100) {
+            slots.push(large.allocate_slot()?);
+        }
+        fill(&large, &slots)?;
     }
     println!("{LARGE_FILES} files made in {:.1?}", start.elapsed());
     Ok(partition.flush()?)
@@ -74,7 +77,7 @@ fn make_one(partition: &Partition, number: u64) -> Result<()> {
     let name = Name::new(format!("user.{number}").as_bytes())?;
     let volume = partition.create_numbered_volume(Some(VolumeId(number)), &name, &root())?;
     if number.is_multiple_of(FILLED_EVERY) {
-        fill(&volume, &[volume.allocate_slots(1)?])?;
+        fill(&volume, &[volume.allocate_slot()?])?;
     }
     Ok(())
 }
@@ -84,7 +87,7 @@ fn fill(volume: &Volume, slots: &[u64]) -> Result<()> {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
     for slot in slots {
-        let fid = Fid::of_slot(volume.id(), *slot, false);
+        let fid = volume.fid_of_slot(*slot, false);
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, root().now);
         update.create_vnode(&vnode);
         volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
@@ -130,7 +133,7 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     let mut took = Vec::new();
     let mut clones = Vec::new();
     for number in 0..21 {
-        fill(&large, &[large.allocate_slots(1)?])?;
+        fill(&large, &[large.allocate_slot()?])?;
         let name = Name::new(format!("large.{number}").as_bytes())?;
         let new = NewClone { id: None, name, kind: VolumeKind::Snapshot, now: root().now, replaces: None };
         let start = Instant::now();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
-use types::VolumeId;
+use types::{RUN_SLOTS, RunKey, VnodeSlots, VolumeId};
 
 use crate::engine::Batch;
 use crate::header::TreeHeader;
@@ -23,7 +23,9 @@ use crate::volume::{Quota, Result, Usage};
 pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
 
 /// Slots that are set aside in one durable step, so that few allocations wait for the disk.
-const SLOTS_AT_ONCE: u64 = 4096;
+const SLOTS_AT_ONCE: u64 = 2 * RUN;
+/// Slots whose fids are made with one key ([`types::RunKey`]).
+const RUN: u64 = RUN_SLOTS as u64;
 
 /// See the head of the file.
 pub(crate) struct Trunk {
@@ -49,9 +51,25 @@ pub(crate) struct Trunk {
 }
 
 /// The header, and the slots between what is handed out and what is set aside.
+///
+/// Slots go to sessions in whole runs, and one by one from runs that no session has: a session knows the key of its
+/// runs, and with it the fids of all files in them.
 pub(crate) struct Header {
     pub(crate) stored: TreeHeader,
-    next_slot: u64,
+    /// The first slot of the next run.
+    next_run: u64,
+    /// What is left of the run that single slots come from.
+    singles: std::ops::Range<u64>,
+}
+
+impl Header {
+    /// After a start, when all slots that were set aside may be in use.
+    fn new(stored: TreeHeader) -> Header {
+        let next_run = stored.next_slot.next_multiple_of(RUN);
+        // A new volume has the rest of its root's run.
+        let singles = if stored.next_slot == 1 { 1..RUN } else { next_run..next_run };
+        Header { stored, next_run, singles }
+    }
 }
 
 impl Trunk {
@@ -76,7 +94,7 @@ impl Trunk {
             held: AtomicBool::new(header.held),
             frozen: AtomicBool::new(header.frozen),
             based: AtomicBool::new(header.base.is_some()),
-            header: Mutex::new(Header { stored: header, next_slot }),
+            header: Mutex::new(Header::new(header)),
             usage: Mutex::new(usage),
             // Whatever was set aside in an earlier life may be in use.
             slots_used: AtomicU64::new(next_slot),
@@ -154,23 +172,58 @@ impl Trunk {
         Ok(())
     }
 
-    /// The first of `count` slots that were never used and never will be given again.
-    pub(crate) fn allocate_slots(&self, count: u32) -> Result<u64> {
+    /// A slot that was never used and never will be given again.
+    pub(crate) fn allocate_slot(&self) -> Result<u64> {
         let mut header = self.header.lock();
-        let (first, next) = (header.next_slot, header.next_slot + u64::from(count));
-        if next > header.stored.next_slot {
-            let more = TreeHeader { next_slot: next - 1 + SLOTS_AT_ONCE, ..header.stored.clone() };
-            self.change(&mut header, more, Batch::default())?;
-            self.media.sync()?;
+        if header.singles.is_empty() {
+            let first = self.next_run(&mut header)?;
+            header.singles = first..first + RUN;
         }
-        header.next_slot = next;
+        let slot = header.singles.start;
+        if slot >= header.stored.next_slot {
+            self.set_aside(&mut header, slot + 1)?;
+        }
+        header.singles.start += 1;
+        Ok(slot)
+    }
+
+    /// A run of slots that were never used and never will be given again.
+    pub(crate) fn allocate_run(&self, volume: VolumeId) -> Result<VnodeSlots> {
+        let mut header = self.header.lock();
+        let first = self.next_run(&mut header)?;
+        Ok(VnodeSlots { first, count: RUN_SLOTS, key: self.run_key(&header, volume, first) })
+    }
+
+    /// What makes the fid of a slot.
+    pub(crate) fn key_of_slot(&self, volume: VolumeId, slot: u64) -> RunKey {
+        self.run_key(&self.header.lock(), volume, slot)
+    }
+
+    fn run_key(&self, header: &Header, volume: VolumeId, slot: u64) -> RunKey {
+        RunKey::derive(header.stored.hash_key, volume, slot)
+    }
+
+    fn next_run(&self, header: &mut Header) -> Result<u64> {
+        let first = header.next_run;
+        if first + RUN > header.stored.next_slot {
+            self.set_aside(header, first + RUN)?;
+        }
+        header.next_run = first + RUN;
         Ok(first)
+    }
+
+    /// From now on all slots below `next` may be in use, whatever happens to the machine.
+    fn set_aside(&self, header: &mut Header, next: u64) -> Result<()> {
+        let next_slot = (next + SLOTS_AT_ONCE).next_multiple_of(RUN);
+        let more = TreeHeader { next_slot, ..header.stored.clone() };
+        self.change(header, more, Batch::default())?;
+        self.media.sync()
     }
 
     /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in from another server.
     pub(crate) fn skip_slots(&self, header: &mut Header) {
-        header.next_slot = header.stored.next_slot;
-        self.use_slot(header.next_slot);
+        *header = Header::new(header.stored.clone());
+        self.use_slot(header.stored.next_slot);
     }
 
     /// Whether this life or an earlier one may have given the slot to somebody; and whether a vnode may have taken it.

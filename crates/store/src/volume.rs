@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VolumeId, VolumeKind};
+use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VnodeSlots, VolumeId, VolumeKind};
 
 use crate::engine::Batch;
 use crate::header::ViewHeader;
@@ -293,17 +293,31 @@ impl Volume {
     /// # Errors
     /// `ReadOnly`, `Medium`.
     pub fn allocate(&self, directory: bool) -> Result<(VnodeNo, Uniquifier)> {
-        let fid = Fid::of_slot(self.id(), self.allocate_slots(1)?, directory);
+        let fid = self.fid_of_slot(self.allocate_slot()?, directory);
         Ok((fid.vnode, fid.unique))
     }
 
-    /// The first of `count` slots for new vnodes that follow each other, never used before and never given again, whatever happens to the machine.
+    /// A slot for a new vnode, never used before and never given again, whatever happens to the machine.
     ///
     /// # Errors
     /// `ReadOnly`, `Medium`.
-    pub fn allocate_slots(&self, count: u32) -> Result<u64> {
+    pub fn allocate_slot(&self) -> Result<u64> {
         self.writable()?;
-        self.trunk.allocate_slots(count)
+        self.trunk.allocate_slot()
+    }
+
+    /// As many slots as share a key, for a session that makes files itself; likewise.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Medium`.
+    pub fn allocate_run(&self) -> Result<VnodeSlots> {
+        self.writable()?;
+        self.trunk.allocate_run(self.id())
+    }
+
+    /// The fid of the file that a slot gets.
+    pub fn fid_of_slot(&self, slot: u64, directory: bool) -> Fid {
+        Fid::of_slot(self.id(), slot, directory, self.trunk.key_of_slot(self.id(), slot))
     }
 
     /// Whether this life or an earlier one may have given the slot to somebody, and no vnode takes it.

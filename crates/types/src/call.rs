@@ -131,8 +131,11 @@ pub struct StatusChange {
     pub modified: Option<SetTime>,
     /// Clear set-user-id, and set-group-id where the group may execute, as a change by an unprivileged writer does.
     pub kill_privileges: bool,
-    /// The caller holds the file open for writing, so its mode is not asked again for `size`.
+    /// The caller holds the file open for writing, so its mode is not asked again for `size` where the caller's host is
+    /// believed; elsewhere as for `Write`.
     pub through_handle: bool,
+    /// This session has the file open for users other than its owner: what the mode allowed them goes on (`vice/opened.rs`).
+    pub hold: bool,
 }
 
 /// What `Allocate` does to its range. Source: Linux `fallocate`.
@@ -240,7 +243,7 @@ pub enum Call {
     /// The same, from who can unpack. Answer: `Packed` where that is shorter, otherwise `Data`.
     ReadPacked { fid: Fid, offset: u64, length: u32 },
     /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in [`StatusChange`].
-    /// The file must be open for writing at the client: mode bits are not asked. Answer: `Written`.
+    /// Of a caller whose host is believed mode bits are not asked: its kernel did at the open. Answer: `Written`.
     Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
     /// Answer: `Written`, with `count` 0.
     Allocate { fid: Fid, offset: u64, length: u64, mode: AllocateMode },

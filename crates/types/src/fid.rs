@@ -1,7 +1,11 @@
 //! Names of files that never change meaning: volume, vnode, uniquifier.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::str::FromStr;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher128};
 
 /// A volume, by number. Never used again for another volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,11 +25,11 @@ impl VnodeNo {
     }
 }
 
-/// How often the slot has been used again.
+/// Tells the files of one slot apart, and is the part of a fid that cannot be guessed ([`RunKey`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uniquifier(pub u64);
 
-/// One file for ever: its volume, its slot there, and how often the slot has been used again.
+/// One file for ever: its volume, its slot there, and a number that only those learn who may find the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fid {
     /// The volume that holds the file.
@@ -53,14 +57,25 @@ impl Fid {
         Fid { volume, vnode: VnodeNo(0), unique: Uniquifier(0) }
     }
 
-    /// The file that a new vnode slot holds; slot 0 is the root's.
-    pub const fn of_slot(volume: VolumeId, slot: u64, directory: bool) -> Self {
-        Fid { volume, vnode: VnodeNo(2 * slot + directory as u64), unique: Uniquifier(slot + 1) }
+    /// The file that a new vnode slot holds; slot 0 is the root's. `key`: that of the slot's run.
+    pub fn of_slot(volume: VolumeId, slot: u64, directory: bool, key: RunKey) -> Self {
+        let vnode = VnodeNo(2 * slot + u64::from(directory));
+        Fid { volume, vnode, unique: key.unique(vnode) }
     }
 
     /// The slot that the vnode takes.
     pub const fn slot(self) -> u64 {
         self.vnode.0 / 2
+    }
+
+    /// The same file to a caller who may know that it is there and may not reach it: the listing of a directory without search permission.
+    pub const fn masked(self) -> Self {
+        Fid { unique: Uniquifier(0), ..self }
+    }
+
+    /// Whether the fid names a file and can be asked about: it is not [`masked`](Fid::masked).
+    pub const fn is_masked(self) -> bool {
+        self.unique.0 == 0
     }
 
     /// The root directory of `volume`.
@@ -69,19 +84,70 @@ impl Fid {
     }
 }
 
-/// Slots of one volume that a session may give to new files itself.
+/// Slots that follow each other and share a [`RunKey`]. A session that makes files itself is given whole runs, so no
+/// other session's file has a fid that the key of the run tells.
+pub const RUN_SLOTS: u32 = 2048;
+
+/// Makes the fids of one run of slots.
+///
+/// In a volume with mode bits a path protects what is below it: a file of mode 0644 in a directory of mode 0700 is
+/// closed to others. The server sees fids and no paths. So a fid is a proof that somebody was let through the path:
+/// its uniquifier is a keyed function (SipHash-2-4) of the vnode, under a key that is derived from a secret of the
+/// volume and the number of the run. Guessing one file's fid takes 2^63 attempts on average.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct RunKey(pub u128);
+
+impl RunKey {
+    /// The key of the run that `slot` lies in. `secret`: what the volume keeps to itself.
+    pub fn derive(secret: u128, volume: VolumeId, slot: u64) -> RunKey {
+        let mut hasher = SipHasher128::new_with_keys(secret as u64, (secret >> 64) as u64);
+        // The secret also hashes names, which begin otherwise: no name has a slash.
+        hasher.write(b"/fid");
+        hasher.write(&volume.0.to_le_bytes());
+        hasher.write(&(slot / u64::from(RUN_SLOTS)).to_le_bytes());
+        RunKey(hasher.finish128().as_u128())
+    }
+
+    fn unique(self, vnode: VnodeNo) -> Uniquifier {
+        let made = SipHasher24::new_with_keys(self.0 as u64, (self.0 >> 64) as u64).hash(&vnode.0.to_le_bytes());
+        // 0 is a masked fid's, the highest that of `Fid::CURRENT`.
+        Uniquifier(made.clamp(1, u64::MAX - 1))
+    }
+}
+
+impl fmt::Debug for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RunKey(..)")
+    }
+}
+
+/// Slots of one volume that a session may give to new files itself: a run, or what is left of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VnodeSlots {
     /// The first one.
     pub first: u64,
     /// How many follow each other.
     pub count: u32,
+    /// Makes their fids.
+    pub key: RunKey,
 }
 
 impl VnodeSlots {
     /// Whether the slot is one of them.
     pub const fn contains(self, slot: u64) -> bool {
         slot >= self.first && slot - self.first < self.count as u64
+    }
+
+    /// Takes the first one out.
+    pub fn take(&mut self) -> Option<u64> {
+        self.count = self.count.checked_sub(1)?;
+        self.first += 1;
+        Some(self.first - 1)
+    }
+
+    /// The file that one of these slots holds.
+    pub fn fid(&self, volume: VolumeId, slot: u64, directory: bool) -> Fid {
+        Fid::of_slot(volume, slot, directory, self.key)
     }
 }
 
@@ -111,6 +177,27 @@ impl fmt::Display for Fid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fids_of_other_volumes_runs_and_vnodes_tell_nothing_of_each_other() {
+        let made = |secret, volume: u64, slot, directory| {
+            let volume = VolumeId(volume);
+            Fid::of_slot(volume, slot, directory, RunKey::derive(secret, volume, slot)).unique
+        };
+        let run = u64::from(RUN_SLOTS);
+        let all = [
+            made(7, 1, 5, false),
+            made(8, 1, 5, false),
+            made(7, 2, 5, false),
+            made(7, 1, 6, false),
+            made(7, 1, 5, true),
+            made(7, 1, 5 + run, false),
+        ];
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:?}");
+        assert_eq!(RunKey::derive(7, VolumeId(1), 5), RunKey::derive(7, VolumeId(1), run - 1));
+        assert_ne!(RunKey::derive(7, VolumeId(1), run - 1), RunKey::derive(7, VolumeId(1), run));
+    }
 
     #[test]
     fn what_is_printed_is_read_again() {

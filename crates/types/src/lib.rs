@@ -38,7 +38,7 @@ pub use cell::{
     Busy, CellCall, Changed, Revision, Seen, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
-pub use fid::{Fid, FidError, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
+pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};

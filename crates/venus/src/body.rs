@@ -80,9 +80,9 @@ impl Core {
         let count = u32::try_from(blocks - base).unwrap_or(SUMS).min(SUMS).max((last + 1 - base) as u32);
         let sums = Call::ReadSums { fid, first: base, count };
         let mut replies = if open_already {
-            vec![self.remote.call(request.caller, sums, request.cancel)]
+            vec![self.remote.call(&open.caller, sums, request.cancel)]
         } else {
-            self.remote.chain(request.caller, vec![Call::OpenBody { fid }, sums])
+            self.remote.chain(&open.caller, vec![Call::OpenBody { fid }, sums])
         }
         .into_iter();
         let opened = if open_already { None } else { Some(replies.next()?.ok()?.body?) };

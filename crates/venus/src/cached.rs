@@ -468,7 +468,7 @@ impl Core {
     /// Brings what the server has into the body, but for what is ours. The version, if all of it is of one.
     fn bring(&self, file: &File, pinned: &Pinned) -> Result<Option<u64>, Error> {
         let fid = file.fid;
-        let status = self.follow_call(Call::GetStatus { fid }, |answer| match answer {
+        let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
             Answer::Status(status) => Some((status, status)),
             _ => None,
         })?;
@@ -488,7 +488,7 @@ impl Core {
         let mut one = true;
         for first in (0..blocks).step_by(SUMS as usize) {
             let count = SUMS.min(blocks - first);
-            let sums = match self.follow_raw(Call::ReadSums { fid, first, count: count as u32 })? {
+            let sums = match self.follow_raw(file, Call::ReadSums { fid, first, count: count as u32 })? {
                 Answer::Sums { version, sums } => {
                     one &= version == status.data_version;
                     sums
@@ -502,7 +502,7 @@ impl Core {
             for run in runs(&differing, RUN) {
                 let (offset, length) = (run.0 * SUMMED, (run.1 - run.0) * SUMMED);
                 let call = Call::Read { fid, offset, length: length as u32 };
-                let (data, now) = self.follow_call(call, |answer| match answer {
+                let (data, now) = self.follow_call(file, call, |answer| match answer {
                     Answer::Data { data, status, .. } => Some((status, (data, status))),
                     _ => None,
                 })?;
@@ -515,14 +515,20 @@ impl Core {
         Ok(one.then_some(status.data_version))
     }
 
-    fn follow_raw(&self, call: Call) -> Result<Answer, Error> {
-        Ok(self.remote.call_urgently(&Caller::ROOT, call, Some(&self.leaving))?.answer)
+    fn follow_raw(&self, file: &File, call: Call) -> Result<Answer, Error> {
+        let caller = file.data.lock().opener.clone().unwrap_or(Caller::ROOT);
+        Ok(self.remote.call_urgently(&caller, call, Some(&self.leaving))?.answer)
     }
 
     /// A call whose answer has a status, which is entered.
-    fn follow_call<T>(&self, call: Call, of: impl FnOnce(Answer) -> Option<(Status, T)>) -> Result<T, Error> {
+    fn follow_call<T>(
+        &self,
+        file: &File,
+        call: Call,
+        of: impl FnOnce(Answer) -> Option<(Status, T)>,
+    ) -> Result<T, Error> {
         let snapshot = self.begin();
-        let (status, rest) = of(self.follow_raw(call)?).ok_or(Error::Protocol)?;
+        let (status, rest) = of(self.follow_raw(file, call)?).ok_or(Error::Protocol)?;
         self.tables.lock().put(snapshot, status);
         Ok(rest)
     }

@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::{Events, Heard, Remote};
-use types::limits::HOLD_FIDS_MAX;
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
 use crate::Error;
@@ -245,10 +244,8 @@ impl Core {
         if !self.own_locks {
             self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }
-        for fids in self.held().chunks(HOLD_FIDS_MAX) {
-            if let Err(error) = reclaim.call(&Caller::ROOT, Call::Hold { fids: fids.to_vec() }, None) {
-                tracing::warn!(%error, "files that are open here could not be claimed");
-            }
+        if let Err(error) = self.say_held(reclaim, &self.held()) {
+            tracing::warn!(%error, "files that are open here could not be claimed");
         }
         self.borrow_again(reclaim);
         self.chores.lock().commit = true;
@@ -268,7 +265,8 @@ impl Core {
                 wait: false,
                 reclaim: true,
             };
-            if let Err(error) = reclaim.call(&Caller::ROOT, call, None) {
+            let caller = self.open_of(lock.handle).map_or(Caller::ROOT, |open| open.caller.clone());
+            if let Err(error) = reclaim.call(&caller, call, None) {
                 tracing::warn!(fid = %file.fid, %error, "lock lost with the server");
                 let mut data = file.data.lock();
                 data.locks.clear();

@@ -94,6 +94,8 @@ pub(crate) struct Data {
     pub error: Option<Error>,
     /// Who wrote last; sends in the background go in this name.
     pub writer: Option<Caller>,
+    /// Who opened it last, for reading if anybody did; what follows others' changes in the background asks in this name.
+    pub opener: Option<Caller>,
     /// The next write call clears set-id bits.
     pub kill: bool,
     /// Breaks of this file: a writer that waits is let go when one comes (see `Invalidate`).

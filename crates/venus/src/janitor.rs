@@ -142,10 +142,8 @@ impl Core {
 
     /// The session is new: files that are open here are claimed again, as far as they are still there.
     fn hold_again(&self, fids: &[Fid]) {
-        for fids in fids.chunks(HOLD_FIDS_MAX) {
-            if let Err(error) = self.remote.call(&Caller::ROOT, Call::Hold { fids: fids.to_vec() }, None) {
-                tracing::warn!(%error, "removed files that are open here are lost");
-            }
+        if let Err(error) = self.say_held(&*self.remote, fids) {
+            tracing::warn!(%error, "removed files that are open here are lost");
         }
         self.borrow_again(&*self.remote);
     }

@@ -129,17 +129,16 @@ impl Tables {
         }
     }
 
-    /// A slot for a new file.
-    pub fn take_slot(&mut self, volume: VolumeId) -> Option<u64> {
-        let ranges = self.slots.get_mut(&volume)?;
-        let range = ranges.last_mut()?;
-        let slot = range.first;
-        range.first += 1;
-        range.count -= 1;
-        if range.count == 0 {
-            ranges.pop();
+    /// A slot for a new file, and the file's fid.
+    pub fn take_slot(&mut self, volume: VolumeId, directory: bool) -> Option<(u64, Fid)> {
+        let runs = self.slots.get_mut(&volume)?;
+        let run = runs.last_mut()?;
+        let slot = run.take()?;
+        let fid = run.fid(volume, slot, directory);
+        if run.count == 0 {
+            runs.pop();
         }
-        Some(slot)
+        Some((slot, fid))
     }
 
     fn add_slots(&mut self, volume: VolumeId, slots: VnodeSlots) {
@@ -347,21 +346,17 @@ impl Core {
 
     /// Asks for a delegation, or for more slots under one. Whether there is something new.
     fn ask(&self, request: &Request<'_>, dir: Fid) -> bool {
-        let (snapshot, by_list) = {
+        let snapshot = {
             let mut tables = self.tables.lock();
-            let node = tables.node(dir);
-            let by_list = node.status.is_some_and(|status| status.by_list);
-            let lend = node.lend.get_or_insert_default();
+            let lend = tables.node(dir).lend.get_or_insert_default();
             match lend.state {
                 State::Home => lend.state = State::Asked { recalled: false },
                 State::Held(_) => {}
                 State::Asked { .. } | State::Recalled => return false,
             }
-            (tables.holder.begin(), by_list)
+            tables.holder.begin()
         };
-        // Where lists decide, who changes nothing there gets nothing of it for himself.
-        let caller = if by_list { request.caller } else { &Caller::ROOT };
-        let answer = self.call(&Request { caller, ..*request }, Call::Delegate { fid: dir });
+        let answer = self.call(request, Call::Delegate { fid: dir });
         let mut tables = self.tables.lock();
         let granted = match answer {
             Ok(Answer::Delegation { status, slots }) => {

@@ -32,14 +32,15 @@ impl Venus {
         range: ByteRange,
         mode: LockMode,
     ) -> Result<Option<LockConflict>, Error> {
-        let file = Arc::clone(&self.core.open_of(handle)?.file);
+        let open = self.core.open_of(handle)?;
+        let file = Arc::clone(&open.file);
         if self.core.own_locks {
             let wanted = Granted { owner, pid: 0, family, range, mode, handle, end: End::Far };
             let found = file.data.lock().conflict(&wanted);
             return Ok(found.map(|lock| LockConflict { pid: lock.pid, range: lock.range, mode: lock.mode }));
         }
         let fid = file.fid;
-        match self.core.call(request, Call::TestLock { fid, owner, family, range, mode })? {
+        match self.core.call(&open.request(request), Call::TestLock { fid, owner, family, range, mode })? {
             Answer::LockTest(conflict) => Ok(conflict),
             _ => Err(Error::Protocol),
         }
@@ -74,7 +75,7 @@ impl Venus {
         self.core.send_all(&file, request.cancel)?;
         let call = Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
         let lost = file.data.lock().locks_lost;
-        self.core.call(request, call)?;
+        self.core.call(&open.request(request), call)?;
         let mut data = file.data.lock();
         if data.locks_lost != lost {
             return Err(Error::LockLost);

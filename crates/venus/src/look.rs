@@ -169,8 +169,11 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn setattr(&self, request: &Request<'_>, fid: Fid, change: StatusChange) -> Result<Attributes, Error> {
+    pub fn setattr(&self, request: &Request<'_>, fid: Fid, mut change: StatusChange) -> Result<Attributes, Error> {
         let core = &self.core;
+        if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
+            change.hold = core.hold_for_others(fid);
+        }
         let (mut has_blank, mut cut) = (false, Cut::default());
         let file = core.file_of(fid);
         if let Some(file) = &file {

@@ -1,10 +1,13 @@
 //! Open files. An open costs no request: a status under a promise is enough, because the server tells of a removal and
 //! hears then that the file is open here (`Removed` breaks, `hold`).
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use client::{CallError, Remote};
 use parking_lot::Mutex;
+use types::limits::HOLD_FIDS_MAX;
 use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, StatusChange};
 
 use crate::ahead::Sequence;
@@ -34,6 +37,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// The operation in the name of the caller that opened the file: its rights count for what goes through the handle,
+    /// whichever process uses it now.
+    pub fn request<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
+        Request { caller: &self.caller, cancel: request.cancel, groups: None }
+    }
+
     /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear of its close when it is done.
     pub fn end_of_locks(&self) -> End {
         if self.quiet || !self.mode.write { End::Near } else { End::Far }
@@ -107,7 +116,13 @@ impl Core {
         let chosen = self.choose(request, &file, mode, made);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = Handle(self.number());
-        let errors = file.data.lock().errors;
+        let errors = {
+            let mut data = file.data.lock();
+            if mode.read || data.opener.is_none() {
+                data.opener = Some(request.caller.clone());
+            }
+            data.errors
+        };
         // Who opens an older file for reading too is likely to keep it open and to share it: without the delegation every write
         // would have to go through.
         let quiet = backing.is_none()
@@ -147,6 +162,44 @@ impl Core {
     pub fn open_made(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
         self.enter(request, file, mode, true)
+    }
+
+    /// These files, with each caller that has one open. A file that no handle says anything of is the machine's own.
+    pub fn openers(&self, fids: &[Fid]) -> Vec<(Caller, Vec<Fid>)> {
+        let mut callers: HashMap<Caller, BTreeSet<Fid>> = HashMap::new();
+        let mut left: HashSet<Fid> = fids.iter().copied().collect();
+        let wanted = left.clone();
+        for open in self.opens.lock().values().filter(|open| wanted.contains(&open.file.fid)) {
+            left.remove(&open.file.fid);
+            callers.entry(open.caller.clone()).or_default().insert(open.file.fid);
+        }
+        if !left.is_empty() {
+            callers.entry(Caller::ROOT).or_default().extend(left);
+        }
+        callers.into_iter().map(|(caller, fids)| (caller, fids.into_iter().collect())).collect()
+    }
+
+    /// Says through `remote` that these files are open here.
+    pub fn say_held(&self, remote: &dyn Remote, fids: &[Fid]) -> Result<(), CallError> {
+        for (caller, fids) in self.openers(fids) {
+            for fids in fids.chunks(HOLD_FIDS_MAX) {
+                remote.call(&caller, Call::Hold { fids: fids.to_vec() }, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The mode of the file is about to change: whether somebody has it open who is not its owner, and goes on with what
+    /// the mode allows now. Then the server holds the file for us from now on.
+    pub fn hold_for_others(&self, fid: Fid) -> bool {
+        let status = self.tables.lock().nodes.get(&fid).and_then(|node| node.status);
+        let Some(owner) = status.map(|status| status.uid) else { return false };
+        let others = |open: &Arc<Open>| open.file.fid == fid && self.asker(&open.caller).caller.uid != owner;
+        let any = self.opens.lock().values().any(others);
+        if any && let Some(node) = self.tables.lock().nodes.whole_mut(&fid) {
+            node.held = true;
+        }
+        any
     }
 
     /// One handle less; the last one of a held file lets go of it.

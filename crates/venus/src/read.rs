@@ -107,7 +107,7 @@ impl Core {
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
         let (snapshot, life) = (self.begin(), self.lives.life());
-        match self.call(request, Call::Read { fid: open.file.fid, offset, length })? {
+        match self.call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })? {
             Answer::Data { data, status, .. } => {
                 self.tables.lock().put(snapshot, status);
                 self.store(&status, life, offset, &data);

@@ -39,7 +39,7 @@ impl Venus {
         if let Some(found) = self.core.seek_here(open.file.fid, offset, what) {
             return found;
         }
-        match self.core.call(request, Call::Seek { fid: open.file.fid, offset, what })? {
+        match self.core.call(&open.request(request), Call::Seek { fid: open.file.fid, offset, what })? {
             Answer::Offset(offset) => Ok(offset),
             _ => Err(Error::Protocol),
         }

@@ -25,7 +25,8 @@ fn known<'c>(tokens: Option<&Tokens>, caller: &'c Caller) -> Cow<'c, Caller> {
 impl Core {
     /// Who the caller is to the cell's mode bits, and to what is known of rights.
     pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> Asker<'c> {
-        Asker { caller: known(self.config.tokens.as_deref(), caller), uid: caller.uid }
+        let tokens = self.config.tokens.as_deref();
+        Asker { caller: known(tokens, caller), uid: caller.uid, is_doubted: tokens.is_some_and(Tokens::is_doubted) }
     }
 }
 

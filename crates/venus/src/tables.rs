@@ -188,6 +188,10 @@ impl Tables {
         dir_version: u64,
         entries: &[DirEntry],
     ) -> (bool, Option<u64>) {
+        if entries.iter().any(|entry| entry.fid.is_masked()) {
+            // The caller may see names and not what they stand for; others here may see more.
+            return (false, None);
+        }
         let promised = self.holder.promised(dir, before.snapshot);
         let room = self.names_max / 2;
         let entered = self.edit(dir, |names| {

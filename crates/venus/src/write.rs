@@ -321,7 +321,7 @@ impl Core {
         let mut call = Call::Write { fid: file.fid, offset: None, data: bytes.clone(), stable: false, kill_privileges };
         let _away = self.away(&mut call);
         let snapshot = self.begin();
-        match self.call(request, call) {
+        match self.call(&open.request(request), call) {
             Ok(Answer::Written { count, offset, status, previous_version, verifier }) => {
                 let mut data = file.data.lock();
                 data.clock += 1;
@@ -421,7 +421,7 @@ impl Venus {
         let mut call = Call::Allocate { fid: open.file.fid, offset, length, mode };
         let _away = self.core.away(&mut call);
         let snapshot = self.core.begin();
-        let answer = self.core.call(request, call);
+        let answer = self.core.call(&open.request(request), call);
         match answer.inspect_err(|why| self.core.restore_kept(&open.file, cut, why))? {
             Answer::Written { status, .. } => self.core.tables.lock().put(snapshot, status),
             _ => return Err(Error::Protocol),

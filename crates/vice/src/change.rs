@@ -1,7 +1,12 @@
 //! One change: its update, the promises that it makes and those that it breaks.
 //!
 //! Under the stripes of all vnodes concerned: one batch with the reply record in it is committed (EO-1, ST-1), *then* promises are broken. A reader
-//! registers its promise *before* it reads (CB-2), so it either reads the new state or is told.
+//! holds the stripe of what it reads until its promise is registered (CB-2), so it either reads the new state or is told.
+//!
+//! A promise is made after the caller's right was checked: a caller that is refused has nothing that a change must wait
+//! for, and is told of no change (AC-1). So each call goes through the same steps: what others have to themselves comes
+//! back ([`Vice::need_back`]), the vnodes are read and the rights are checked, the promises are made
+//! ([`Vice::promise`]), and only then is anything changed.
 //!
 //! A file that loses its last name is dropped in the same batch if nobody but the caller was promised it and nobody holds it.
 //! Otherwise it is marked as an orphan, and dropped when everybody has acknowledged and nobody holds it (`settle.rs`). Nobody
@@ -130,7 +135,7 @@ impl Vice {
     /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
     pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<Outcome, Fault> {
         self.adopt(ask, change.made);
-        self.promise(ask, &change.promised)?;
+        self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;
         change.update.reply(ask.origin, Bytes::from((self.config.encode)(&answer)));
         let committed = change.volume.store.commit(change.update);
@@ -142,7 +147,10 @@ impl Vice {
         committed?;
         match change.spread {
             Spread::Promised => {}
-            Spread::Rights => change.volume.lists.forget(),
+            Spread::Rights => {
+                change.volume.lists.forget();
+                self.core.lock().leases.rights_changed();
+            }
             Spread::Model(by_list) => {
                 change.volume.lists.set_decide(by_list);
                 return Ok(self.break_volume(ask, change.volume.store.id(), answer));
@@ -157,25 +165,70 @@ impl Vice {
         Ok(self.break_promises(ask, &change.breaks, except, orphan, answer))
     }
 
-    /// Promises each of these files to the caller's session: before they are looked at, and by calls that change before anything else, so
-    /// that nobody gets them to himself meanwhile (DE-1).
+    /// What other sessions have of these files to themselves comes back before the caller is judged by them (DE-1).
     ///
     /// # Errors
-    /// `Expired` if the session is over; `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that the call
-    /// waits, for what others have to themselves.
-    pub(crate) fn promise(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<(), Fault> {
+    /// `NotDelegated` for a delegated change of what is not covered; `Busy`, which only says that the call waits, for what
+    /// others have to themselves.
+    pub(crate) fn need_back(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
+        ask.models = volume.lists.models();
         let mut core = self.core.lock();
+        ask.rights_changes = core.leases.rights_changes();
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
         for fid in fids {
             if covered && !core.leases.covers(session, *fid) {
                 return Err(Fault::NotDelegated);
             }
-            match core.leases.promise(ask.now, session, *fid, &mut ask.events) {
+            ask.waits.extend(core.leases.recall_cover(ask.now, session, *fid, &mut ask.events));
+        }
+        if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// Promises each of these files to the caller's session. The caller's right to see them has been checked.
+    ///
+    /// # Errors
+    /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with `ask.again`, if lists
+    /// began to decide in the volume since then, or ended: what was read may be untrue, and nobody would be told.
+    pub(crate) fn promise(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
+        self.register(ask, volume, fids, false)
+    }
+
+    /// The same for a directory whose names the caller may see, as has been checked: breaks name the entry that changed.
+    ///
+    /// # Errors
+    /// As [`Vice::promise`].
+    pub(crate) fn promise_names(&self, ask: &mut Ask<'_>, volume: &ViceVolume, dir: Fid) -> Result<(), Fault> {
+        self.register(ask, volume, &[dir], true)
+    }
+
+    fn register(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid], names: bool) -> Result<(), Fault> {
+        let mut core = self.core.lock();
+        let session = ask.origin.session;
+        let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
+        let names = names && core.leases.rights_changes() == ask.rights_changes;
+        let mut new: SmallVec<[Fid; 4]> = SmallVec::new();
+        for fid in fids {
+            if covered && !core.leases.covers(session, *fid) {
+                return Err(Fault::NotDelegated);
+            }
+            if !core.leases.is_promised(session, *fid) {
+                new.push(*fid);
+            }
+            let promised = match names {
+                true => core.leases.promise_names(ask.now, session, *fid, &mut ask.events),
+                false => core.leases.promise(ask.now, session, *fid, &mut ask.events),
+            };
+            match promised {
                 Promised::Yes => {}
                 Promised::Covered(dir) => ask.waits.push(dir),
                 Promised::Gone => return Err(Fault::Expired),
             }
+        }
+        if !new.is_empty() && volume.lists.models() != ask.models {
+            new.iter().for_each(|fid| core.leases.withdraw(session, *fid));
+            ask.again = true;
+            return Err(Fault::Busy);
         }
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }

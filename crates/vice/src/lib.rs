@@ -12,6 +12,7 @@ mod config;
 mod effect;
 mod gate;
 mod growth;
+mod opened;
 mod parked;
 mod room;
 mod rules;

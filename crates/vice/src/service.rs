@@ -26,6 +26,7 @@ use types::{
 use crate::access::{Asker, Principals};
 use crate::calls::auth::Desk;
 use crate::calls::{Blanks, Counters, Lends};
+use crate::opened::Opened;
 use crate::parked::ParkedCalls;
 use crate::rules::Ruled;
 use crate::slots::{Begin, SlotTable};
@@ -106,11 +107,13 @@ pub(crate) struct Core {
     pub blanks: Blanks,
     /// Who waits for locks, and whether a fence came between.
     pub lock_waits: HashMap<Origin, (Caller, bool)>,
+    pub opened: Opened,
 }
 
 impl Core {
     /// Breaks what was told of rights, in all volumes.
     pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<Ticket> {
+        self.leases.rights_changed();
         let item = |volume: VolumeId| BreakItem { fid: Fid::rights(volume), reason: BreakReason::Status, name: None };
         let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
         // No session has number 0: all hear of it.
@@ -140,6 +143,12 @@ pub(crate) struct Ask<'a> {
     /// Directories that others have to themselves: the call is to be tried again when one of them is back. Whoever adds to it refuses
     /// the call with `Busy`, which nobody sees then.
     pub waits: Vec<Fid>,
+    /// How often the volume's access model had changed when the call began to look.
+    pub models: u64,
+    /// Likewise anybody's rights.
+    pub rights_changes: u64,
+    /// The call is to be executed anew: what it saw is not true any more.
+    pub again: bool,
 }
 
 impl<'a> Ask<'a> {
@@ -200,6 +209,7 @@ impl Vice {
                 lends: Lends::default(),
                 blanks,
                 lock_waits: HashMap::new(),
+                opened: Opened::default(),
             }),
             counters: Counters::default(),
             scrub: Mutex::new(None),
@@ -364,7 +374,14 @@ impl Vice {
     /// The session acknowledges a break. `held`: files among its items that the client has open.
     pub fn ack(&self, now: Time, session: SessionId, id: BreakId, held: &[Fid], out: &mut Vec<Effect>) {
         let mut events = Vec::new();
-        self.core.lock().leases.ack(now, session, id, held, &mut events);
+        let mut core = self.core.lock();
+        for fid in core.leases.items_of(session, id) {
+            if !held.contains(&fid) && !core.leases.holds(session, fid) {
+                core.opened.forget(session, fid);
+            }
+        }
+        core.leases.ack(now, session, id, held, &mut events);
+        drop(core);
         self.settle(now, events, out);
     }
 

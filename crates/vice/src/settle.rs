@@ -40,12 +40,28 @@ impl Vice {
         let (result, body) = loop {
             let (events, waits) = (Vec::new(), Vec::new());
             let principals = self.principals.get().map_or(self as &dyn Principals, |known| &**known);
-            let mut ask = Ask { now, wall, caller, principals, origin, events, delegated: None, waits };
+            let mut ask = Ask {
+                now,
+                wall,
+                caller,
+                principals,
+                origin,
+                events,
+                delegated: None,
+                waits,
+                models: 0,
+                rights_changes: 0,
+                again: false,
+            };
             let (forgotten, ended) = (self.volumes.forgotten(), self.holds_ended.load(Ordering::SeqCst));
             let flight = self.take_off(call);
             let outcome = self.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.execute(&mut ask, call));
             drop(flight);
+            if std::mem::take(&mut ask.again) {
+                events_out.append(&mut ask.events);
+                continue;
+            }
             if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
                 ask.waits.extend(self.held_by(call));
                 // (What makes and ends holds meets its own.)
@@ -177,6 +193,7 @@ impl Vice {
         core.parked.remove_session(session);
         core.given.retain(|(owner, _), _| *owner != session);
         core.lends.remove_session(session);
+        core.opened.remove_session(session);
         core.lock_waits.retain(|origin, _| origin.session != session);
         let blanks = core.blanks.remove_session(session);
         drop(core);

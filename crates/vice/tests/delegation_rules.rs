@@ -24,8 +24,7 @@ struct Own {
 
 impl Own {
     fn slot(&mut self) -> u64 {
-        self.slots = VnodeSlots { first: self.slots.first + 1, count: self.slots.count - 1 };
-        self.slots.first - 1
+        self.slots.take().unwrap()
     }
 }
 
@@ -98,7 +97,7 @@ fn a_delegated_change_has_its_own_time_and_the_file_its_slot() {
     let slot = own.slot();
     let call = delegated(slot, plain_make(own.dir, "f", NewKind::File));
     let Ok(Answer::Made { status, dir, existed: false }) = rig.call(0, &ROOT, call) else { panic!() };
-    assert_eq!(status.fid, Fid::of_slot(own.dir.volume, slot, false));
+    assert_eq!(status.fid, own.slots.fid(own.dir.volume, slot, false));
     assert_eq!((status.created, status.changed, dir.modified), (at(900), at(900), at(900)));
     let late = Call::Delegated { at: at(rig.wall + 3600), slot: 0, call: Box::new(write(status.fid, Some(0), b"x")) };
     let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, late) else { panic!() };
@@ -368,7 +367,7 @@ fn who_keeps_what_is_wanted_back_is_not_renewed_unless_it_sends_something() {
 fn delegated_changes_that_come_again_are_answered_again() {
     let (mut rig, mut own) = alone();
     let slot = own.slot();
-    let fid = Fid::of_slot(own.dir.volume, slot, false);
+    let fid = own.slots.fid(own.dir.volume, slot, false);
     let calls = [
         delegated(slot, plain_make(own.dir, "f", NewKind::File)),
         delegated(0, write(fid, None, b"once")),

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     let sites: usize = arguments.next().ok_or(usage)?.parse()?;
     let dir = Path::new(&dir);
     let partition = make_partition(&dir.join("0"))?;
-    fill(&partition, count)?;
+    let files = fill(&partition, count)?;
     drop(partition);
     let mut servers = Vec::new();
     for number in 0..=sites {
@@ -54,16 +54,16 @@ fn main() -> Result<()> {
     let bytes = release(&reach)?;
     println!("{count} files to {sites} sites: {:.1?}, {bytes} bytes", begun.elapsed());
     let session = Session::connect(SessionConfig::new(first, Identity::fleeting()))?;
-    measure(&reach, &session, count, sites)
+    measure(&reach, &session, &files, sites)
 }
 
-fn measure(reach: &Reach, session: &Session, count: u64, sites: usize) -> Result<()> {
-    let mut took = Vec::new();
+fn measure(reach: &Reach, session: &Session, files: &[Fid], sites: usize) -> Result<()> {
+    let (mut took, count) = (Vec::new(), files.len() as u64);
     let mut sent = 0;
     for round in 0..ROUNDS {
         for at in 0..CHANGED {
             let number = (at * count / CHANGED + round as u64) % count;
-            let fid = Fid::of_slot(group(reach)?.read_write, file_slot(number), false);
+            let fid = files[number as usize];
             let data = vec![round as u8; CHANGE_BYTES].into();
             let write = Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
             match session.call(&Caller::ROOT, write, None)?.answer {
@@ -100,33 +100,28 @@ fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server
     Ok(Server::start(&config)?)
 }
 
-/// Slot 0 is the root's; a directory and its files follow each other.
-fn dir_slot(number: u64) -> u64 {
-    1 + number / FAN * (FAN + 1)
-}
-
-fn file_slot(number: u64) -> u64 {
-    dir_slot(number) + 1 + number % FAN
-}
-
-fn fill(partition: &Partition, count: u64) -> Result<()> {
+/// The files that were made.
+fn fill(partition: &Partition, count: u64) -> Result<Vec<Fid>> {
     let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
     let volume = partition.create_volume(&Name::new(b"home")?, &root)?;
+    let mut files = Vec::new();
     for first in (0..count).step_by(FAN as usize) {
-        fill_directory(&volume, first, count.min(first + FAN), root.now)?;
+        fill_directory(&volume, first, count.min(first + FAN), root.now, &mut files)?;
     }
-    Ok(partition.sync_all()?)
+    partition.sync_all()?;
+    Ok(files)
 }
 
-fn fill_directory(volume: &Volume, first: u64, end: u64, now: Timestamp) -> Result<()> {
+fn fill_directory(volume: &Volume, first: u64, end: u64, now: Timestamp, files: &mut Vec<Fid>) -> Result<()> {
     let mut update = Update::new();
     let mut root = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
-    let fid = Fid::of_slot(volume.id(), dir_slot(first), true);
+    let fid = volume.fid_of_slot(volume.allocate_slot()?, true);
     let mut dir = Vnode::new(fid, Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, now);
     update.create_vnode(&dir);
     volume.put_entry(&mut root, &Name::new(format!("d{first}").as_bytes())?, dir.target(), &mut update)?;
     for number in first..end {
-        let fid = Fid::of_slot(volume.id(), file_slot(number), false);
+        let fid = volume.fid_of_slot(volume.allocate_slot()?, false);
+        files.push(fid);
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, dir.target().vnode, now);
         update.create_vnode(&vnode);
         volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
@@ -155,10 +150,6 @@ fn enter(reach: &Reach, ids: &[ServerId]) -> Result<()> {
     group.sites.extend(sites);
     db.put_group(&group, Revision(0))?;
     Ok(())
-}
-
-fn group(reach: &Reach) -> Result<VolumeGroup> {
-    Ok(reach.db().group_named(&Name::new(b"home")?)?.ok_or("it was entered")?.record)
 }
 
 /// Bytes that all sites fetched.

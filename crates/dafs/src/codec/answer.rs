@@ -7,8 +7,8 @@ use types::limits::{
 };
 use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, Status, VnodeSlots, VolumeId,
-    VolumeStatus,
+    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, RunKey, Status, VnodeSlots,
+    VolumeId, VolumeStatus,
 };
 
 use super::auth::{get_ticket, put_ticket};
@@ -112,7 +112,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         }
         Answer::Delegation { status, slots } => {
             put_status(to, status);
-            to.u64(slots.first).u32(slots.count);
+            to.u64(slots.first).u32(slots.count).u128(slots.key.0);
         }
         Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
         Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
@@ -270,7 +270,8 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
         AnswerKind::Sums => get_sums(from)?,
         AnswerKind::Delegation => {
             let status = get_status(from)?;
-            Answer::Delegation { status, slots: VnodeSlots { first: from.u64()?, count: from.u32()? } }
+            let (first, count, key) = (from.u64()?, from.u32()?, RunKey(from.u128()?));
+            Answer::Delegation { status, slots: VnodeSlots { first, count, key } }
         }
         AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
         AnswerKind::Volumes => get_volumes(from)?,

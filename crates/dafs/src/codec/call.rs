@@ -433,7 +433,7 @@ fn get_lock(from: &mut Reader<'_>) -> Result<Call, WireError> {
     })
 }
 
-/// Bits of a [`StatusChange`] on the wire: which fields are there, and the two wishes.
+/// Bits of a [`StatusChange`] on the wire: which fields are there, and the three wishes.
 mod change {
     pub const MODE: u16 = 1 << 0;
     pub const UID: u16 = 1 << 1;
@@ -445,7 +445,8 @@ mod change {
     pub const MODIFIED_NOW: u16 = 1 << 7;
     pub const KILL_PRIVILEGES: u16 = 1 << 8;
     pub const THROUGH_HANDLE: u16 = 1 << 9;
-    pub const ALL: u16 = (1 << 10) - 1;
+    pub const HOLD: u16 = 1 << 10;
+    pub const ALL: u16 = (1 << 11) - 1;
 }
 
 fn time_parts(time: Option<SetTime>, given: u16, now: u16) -> (u16, Timestamp) {
@@ -467,7 +468,8 @@ fn put_change<'a>(to: &'a mut Writer, what: &StatusChange) -> &'a mut Writer {
         | bit(what.gid.is_some(), change::GID)
         | bit(what.size.is_some(), change::SIZE)
         | bit(what.kill_privileges, change::KILL_PRIVILEGES)
-        | bit(what.through_handle, change::THROUGH_HANDLE);
+        | bit(what.through_handle, change::THROUGH_HANDLE)
+        | bit(what.hold, change::HOLD);
     to.u64(what.size.unwrap_or(0))
         .timestamp(accessed)
         .timestamp(modified)
@@ -501,6 +503,7 @@ fn get_change(from: &mut Reader<'_>) -> Result<StatusChange, WireError> {
             .or(has(change::MODIFIED_NOW).then_some(SetTime::Now)),
         kill_privileges: has(change::KILL_PRIVILEGES),
         through_handle: has(change::THROUGH_HANDLE),
+        hold: has(change::HOLD),
     })
 }
 

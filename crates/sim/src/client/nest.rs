@@ -113,8 +113,7 @@ impl Client {
             let name = nest.names.swap_remove(ground.rng.random_range(0..nest.names.len()));
             (0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false })
         } else {
-            let slot = nest.slots.first;
-            nest.slots = VnodeSlots { first: slot + 1, count: nest.slots.count - 1 };
+            let slot = nest.slots.take().expect("eight are left at least");
             let name = Name::new(format!("nest-{client}-{life}-{}", nest.version).as_bytes()).expect("a name");
             let name = unique(ground, &name);
             nest.names.push(name.clone());

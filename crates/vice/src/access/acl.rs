@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use guard::{Acl, Cps, Rights};
 use parking_lot::Mutex;
@@ -38,6 +38,8 @@ pub(crate) struct Ruling {
 #[derive(Default)]
 pub(crate) struct Lists {
     decide: AtomicBool,
+    /// How often that changed.
+    models: AtomicU64,
     remembered: Mutex<Remembered>,
 }
 
@@ -69,7 +71,13 @@ impl Lists {
     /// From now on they do, or do not.
     pub fn set_decide(&self, decide: bool) {
         self.decide.store(decide, Ordering::Relaxed);
+        self.models.fetch_add(1, Ordering::SeqCst);
         self.forget();
+    }
+
+    /// Counts how often lists began to decide, or ended.
+    pub fn models(&self) -> u64 {
+        self.models.load(Ordering::SeqCst)
     }
 
     /// A list was changed, or a directory has another one above it.

@@ -5,7 +5,7 @@ mod posix;
 mod principals;
 
 use store::Vnode;
-use types::{Caller, Fault};
+use types::{Caller, Fault, Status};
 
 use crate::volumes::ViceVolume;
 
@@ -35,9 +35,9 @@ pub(crate) enum Right {
     Read,
     /// Change a file's size or attributes by name.
     Write,
-    /// See a file's bytes. Where mode bits decide, the client asked them when it opened the file.
+    /// See a file's bytes.
     ReadData,
-    /// Change them; likewise.
+    /// Change them.
     WriteData,
     /// Keep others from changing it.
     LockShared,
@@ -72,6 +72,14 @@ pub(crate) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: 
     } else {
         posix::need(asker.caller, &vnode.status, right)
     }
+}
+
+/// As [`need`] of a volume where mode bits decide, by another status than the present one.
+///
+/// # Errors
+/// As [`need`].
+pub(crate) fn need_by_mode(caller: &Caller, status: &Status, right: Right) -> Result<(), Fault> {
+    posix::need(caller, status, right)
 }
 
 /// Whether the caller may take `victim`'s entry out of `dir` (or put another in its place).

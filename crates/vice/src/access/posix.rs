@@ -3,8 +3,16 @@
 //! The caller is judged by one of three classes: the owner by the owner's bits, even where the group's would allow more; then a member of
 //! the file's group; then everybody else. A caller who did not show supplementary groups is of one of the last two
 //! classes, we do not know which: where both come to the same, that is the answer, otherwise the groups are asked for.
+//!
+//! *Data.* A host that is believed asks the bits itself when a file is opened, and is not asked again. Any other caller is
+//! judged here at each call, as NFS servers do: the owner may read and write whatever the bits say (a program makes a file
+//! of mode 0444 and writes it), and whoever may execute a program may read it. What a file allowed when it was opened goes
+//! on (`opened.rs`). A caller without any proof owns nothing and is in no group: the bits of others decide.
+//!
+//! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn who may search the
+//! directory that it is in ([`types::RunKey`]).
 
-use types::{Caller, Fault, Kind, Status};
+use types::{Caller, Fault, Kind, Level, Status};
 
 use super::Right;
 
@@ -23,22 +31,41 @@ pub(super) fn need(caller: &Caller, status: &Status, right: Right) -> Result<(),
         Right::Search => EXECUTE,
         Right::Insert | Right::Delete => WRITE | EXECUTE,
         Right::Write | Right::Move => WRITE,
-        // Whoever sees a file knows its name; what it holds was asked for when it was opened.
-        Right::See | Right::ReadData | Right::WriteData | Right::LockShared | Right::LockExclusive => return Ok(()),
+        Right::See => return Ok(()),
+        Right::ReadData => return need_data(caller, status, &[READ, EXECUTE]),
+        Right::WriteData | Right::LockExclusive => return need_data(caller, status, &[WRITE]),
+        Right::LockShared => return need_data(caller, status, &[READ, WRITE]),
         Right::Administer if owns(caller, status) => return Ok(()),
         Right::Administer => return Err(Fault::AccessDenied),
     };
+    if caller.is_root() || has_bits(caller, status, wanted)? { Ok(()) } else { Err(Fault::AccessDenied) }
+}
+
+/// One of these bits is enough to use what the file holds; its owner and believed hosts need none.
+fn need_data(caller: &Caller, status: &Status, enough: &[u16]) -> Result<(), Fault> {
+    if caller.who.level.is_trusted() || owns(caller, status) {
+        return Ok(());
+    }
+    for wanted in enough {
+        if has_bits(caller, status, *wanted)? {
+            return Ok(());
+        }
+    }
+    Err(Fault::AccessDenied)
+}
+
+/// Whether the bits of the caller's class have all of `wanted`.
+fn has_bits(caller: &Caller, status: &Status, wanted: u16) -> Result<bool, Fault> {
     let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
-    let granted = if caller.is_root() {
-        true
+    Ok(if caller.who.level == Level::Nobody {
+        class(0)
     } else if caller.uid == status.uid {
         class(6)
     } else if class(3) == class(0) {
         class(0)
     } else {
         class(if in_group(caller, status.gid)? { 3 } else { 0 })
-    };
-    if granted { Ok(()) } else { Err(Fault::AccessDenied) }
+    })
 }
 
 pub(super) fn need_unstuck(caller: &Caller, dir: &Status, victim: &Status) -> Result<(), Fault> {
@@ -52,6 +79,7 @@ pub(super) fn need_unstuck(caller: &Caller, dir: &Status, victim: &Status) -> Re
 /// `GroupsNeeded` if the caller did not say.
 pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
     match &caller.groups {
+        _ if caller.who.level == Level::Nobody => Ok(false),
         _ if caller.gid == gid => Ok(true),
         Some(groups) => Ok(groups.contains(&gid)),
         None => Err(Fault::GroupsNeeded),
@@ -60,7 +88,7 @@ pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
 
 /// Whether the caller may do what owners may.
 pub(crate) fn owns(caller: &Caller, status: &Status) -> bool {
-    caller.is_root() || caller.uid == status.uid
+    caller.is_root() || caller.uid == status.uid && caller.who.level != Level::Nobody
 }
 
 /// In a sticky directory only the owner changes what hangs on the directory itself.
@@ -111,6 +139,36 @@ mod tests {
             ("superuser", 0o000, who(0, 0, None), Right::Insert, Ok(())),
             ("entries need write and search", 0o200, who(10, 1, None), Right::Insert, denied),
             ("write and search", 0o300, who(10, 1, None), Right::Insert, Ok(())),
+        ];
+        for (name, mode, caller, right, result) in rows {
+            assert_eq!(need(caller, &file(*mode), *right), *result, "{name}");
+        }
+    }
+
+    #[test]
+    fn data_is_judged_here_for_callers_that_are_not_believed() {
+        let denied = Err(Fault::AccessDenied);
+        let with = |uid, level| Caller { who: types::Who { level, ..types::Who::NOBODY }, ..who(uid, 1, Some(&[])) };
+        let (owner, other) = (with(10, Level::Password), with(11, Level::Password));
+        let nobody = Caller { gid: 20, ..with(10, Level::Nobody) };
+        type Row<'a> = (&'static str, u16, &'a Caller, Right, Result<(), Fault>);
+        let rows: &[Row<'_>] = &[
+            ("a believed host asked", 0o000, &who(11, 1, None), Right::ReadData, Ok(())),
+            ("owner reads whatever the bits say", 0o000, &owner, Right::ReadData, Ok(())),
+            ("owner writes whatever the bits say", 0o444, &owner, Right::WriteData, Ok(())),
+            ("others do not read", 0o600, &other, Right::ReadData, denied),
+            ("others read", 0o604, &other, Right::ReadData, Ok(())),
+            ("others execute", 0o701, &other, Right::ReadData, Ok(())),
+            ("others do not write what they read", 0o604, &other, Right::WriteData, denied),
+            ("others write", 0o602, &other, Right::WriteData, Ok(())),
+            ("an exclusive lock is for writers", 0o604, &other, Right::LockExclusive, denied),
+            ("a shared lock is for readers", 0o604, &other, Right::LockShared, Ok(())),
+            ("a shared lock is for writers", 0o602, &other, Right::LockShared, Ok(())),
+            ("a shared lock is not for others", 0o600, &other, Right::LockShared, denied),
+            ("a number proves nothing", 0o660, &nobody, Right::ReadData, denied),
+            ("nor of a name", 0o700, &nobody, Right::Search, denied),
+            ("a caller without proof is judged as others are", 0o007, &nobody, Right::WriteData, Ok(())),
+            ("and owns nothing", 0o777, &nobody, Right::Administer, denied),
         ];
         for (name, mode, caller, right, result) in rows {
             assert_eq!(need(caller, &file(*mode), *right), *result, "{name}");

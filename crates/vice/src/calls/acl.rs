@@ -15,12 +15,13 @@ impl Vice {
     pub(super) fn get_acl(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
         let vnode = volume.vnode(fid)?;
         access::need(ask.asker(), &volume, &vnode, Right::Search)?;
+        self.promise(ask, &volume, &[fid])?;
         let ruling = volume.ruling(&vnode)?;
         Ok(Outcome::Answer(Answer::Acl { of: ruling.of, list: ruling.list.encode().into() }))
     }
@@ -44,13 +45,14 @@ impl Vice {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         if vnode.status.kind.has_target() {
             // Whoever sees it may read it, and nobody writes it.
             return Err(Fault::Invalid);
         }
         access::need(ask.asker(), &volume, &vnode, Right::Administer)?;
+        self.promise(ask, &volume, &[fid])?;
         need_seen(&volume, &vnode, instead_of)?;
         // What others have answered under the old rights comes first.
         self.need_all_back(ask, volume.store.id())?;
@@ -73,7 +75,8 @@ impl Vice {
         }
         self.bring_in(ask, volume)?;
         let _held = self.stripes.write(&[root]);
-        self.promise(ask, &[root])?;
+        self.need_back(ask, volume, &[root])?;
+        self.promise(ask, volume, &[root])?;
         let by_list = list.is_some();
         if volume.lists.decide() == by_list {
             // Somebody else was first.
@@ -91,12 +94,18 @@ impl Vice {
     pub(super) fn tell_rights(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid, Fid::rights(fid.volume)])?;
+        self.need_back(ask, &volume, &[fid])?;
+        let vnode = volume.vnode(fid)?;
+        // Before anything is said of rights, so that a change of them is told.
+        self.promise(ask, &volume, &[Fid::rights(fid.volume)])?;
         self.core.lock().told_rights.insert(fid.volume);
         if !volume.lists.decide() {
             return Err(Fault::Unsupported);
         }
-        let (rights, of) = volume.rights(ask.asker(), &volume.vnode(fid)?)?;
+        let (rights, of) = volume.rights(ask.asker(), &vnode)?;
+        if access::may(ask.asker(), &volume, &vnode, Right::See)? {
+            self.promise(ask, &volume, &[fid])?;
+        }
         Ok(Outcome::Answer(Answer::Rights { of, rights: rights.0 }))
     }
 }

@@ -8,7 +8,7 @@ use types::{Answer, Fault, Fid, PartitionNo, SessionId};
 use super::Outcome;
 use super::data::need_file;
 use crate::Vice;
-use crate::access::{self, Right};
+use crate::access::Right;
 use crate::change::{Change, touch_data};
 use crate::service::Ask;
 
@@ -57,6 +57,9 @@ impl Vice {
         if !volume.hands_out_bodies() {
             return Err(Fault::Unsupported);
         }
+        if !ask.caller.who.level.is_proved() {
+            return Err(Fault::AccessDenied);
+        }
         if !self.has_ample_room(&volume)? {
             return Err(Fault::Busy);
         }
@@ -77,10 +80,11 @@ impl Vice {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
-        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
+        self.need_data(ask, &volume, &vnode, Right::WriteData)?;
+        self.promise(ask, &volume, &[fid])?;
         let blank = BlankName { session: ask.origin.session, number };
         let core = self.core.lock();
         if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {

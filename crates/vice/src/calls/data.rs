@@ -1,4 +1,4 @@
-//! A file's bytes. Whoever reads or writes them has opened the file at the client, where mode bits were asked.
+//! A file's bytes.
 
 use bytes::Bytes;
 use store::Vnode;
@@ -7,7 +7,7 @@ use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
 use super::Outcome;
 use super::status::written_by;
 use crate::Vice;
-use crate::access::{self, Right};
+use crate::access::Right;
 use crate::change::{Change, touch_data};
 use crate::growth;
 use crate::service::Ask;
@@ -85,13 +85,14 @@ impl Vice {
         look: impl FnOnce(&store::Reader) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, volume, &[fid])?;
         let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
         if reader.vnode().status.fid != fid {
             return Err(Fault::Stale);
         }
         need_file(reader.vnode())?;
-        access::need(ask.asker(), volume, reader.vnode(), Right::ReadData)?;
+        self.need_data(ask, volume, reader.vnode(), Right::ReadData)?;
+        self.promise(ask, volume, &[fid])?;
         look(&reader)
     }
 
@@ -107,13 +108,14 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
-        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
+        self.need_data(ask, &volume, &vnode, Right::WriteData)?;
         if data.len() > limits::PAYLOAD_BYTES_MAX {
             return Err(Fault::Invalid);
         }
+        self.promise(ask, &volume, &[fid])?;
         let previous_version = vnode.status.data_version;
         if data.is_empty() {
             let at = offset.unwrap_or(vnode.status.size);
@@ -153,14 +155,15 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
-        access::need(ask.asker(), &volume, &vnode, Right::WriteData)?;
+        self.need_data(ask, &volume, &vnode, Right::WriteData)?;
         if length == 0 {
             return Err(Fault::Invalid);
         }
         let end = check_end(offset, length)?;
+        self.promise(ask, &volume, &[fid])?;
         let previous_version = vnode.status.data_version;
         let mut change = Change::new(&volume);
         if mode != AllocateMode::PunchHole {

@@ -1,6 +1,7 @@
 //! Finding files: by the volume's name, by name, by fid, in lists.
 //!
-//! Each function registers the promises for what it answers with before it reads it (CB-2).
+//! Each function registers the promises for what it answers with while it holds the stripe of what it read, or before it
+//! reads it (CB-2); and after the caller's right was checked.
 
 use lease::Listed;
 use store::StoreError;
@@ -30,18 +31,20 @@ impl Vice {
     pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        self.promise(ask, &volume, &[fid])?;
         Ok(Outcome::Answer(Answer::Status(vnode.status)))
     }
 
     pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        self.promise(ask, &volume, &[fid])?;
         if !vnode.status.kind.has_target() {
             return Err(Fault::Invalid);
         }
@@ -51,11 +54,17 @@ impl Vice {
     pub(super) fn lookup(&self, ask: &mut Ask<'_>, dir: Fid, name: &Name) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
-        self.promise(ask, &[dir])?;
+        self.need_back(ask, &volume, &[dir])?;
         let parent = volume.directory(dir)?;
         access::need(ask.asker(), &volume, &parent, Right::Search)?;
+        match access::may(ask.asker(), &volume, &parent, Right::List) {
+            Ok(true) => self.promise_names(ask, &volume, dir)?,
+            // To find a name that one knows is not to hear of others.
+            Ok(false) | Err(Fault::GroupsNeeded) => self.promise(ask, &volume, &[dir])?,
+            Err(fault) => return Err(fault),
+        }
         let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
-        self.promise(ask, &[fid])?;
+        self.promise(ask, &volume, &[fid])?;
         let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
         let status = volume.vnode(fid)?.status;
         Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
@@ -71,12 +80,19 @@ impl Vice {
     ) -> Result<Outcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
-        self.promise(ask, &[dir])?;
+        self.need_back(ask, &volume, &[dir])?;
         let vnode = volume.directory(dir)?;
         access::need(ask.asker(), &volume, &vnode, Right::List)?;
-        let plus = plus && access::may(ask.asker(), &volume, &vnode, Right::Search)?;
+        let judged = plus || !ask.caller.who.level.is_trusted();
+        let searches = !judged || access::may(ask.asker(), &volume, &vnode, Right::Search)?;
+        self.promise_names(ask, &volume, dir)?;
+        let plus = plus && searches;
         let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
         let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
+        if !searches && !ask.caller.who.level.is_trusted() {
+            // Names are all that the directory shows: with a fid the caller could reach the file past it.
+            entries.iter_mut().for_each(|entry| entry.fid = entry.fid.masked());
+        }
         if plus {
             self.add_status(ask, &volume, dir, &mut entries)?;
         }

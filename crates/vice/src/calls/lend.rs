@@ -13,7 +13,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time
 
 use super::Outcome;
 use super::data::need_file;
-use crate::access::{self, Right};
+use crate::access::Right;
 use crate::change::{Change, touch_data};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -76,11 +76,12 @@ impl Vice {
             return Err(Fault::Unsupported);
         }
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
         let right = if how == Lending::Read { Right::ReadData } else { Right::WriteData };
-        access::need(ask.asker(), &volume, &vnode, right)?;
+        self.need_data(ask, &volume, &vnode, right)?;
+        self.promise(ask, &volume, &[fid])?;
         match how {
             Lending::Read if !matches!(vnode.place, Place::File { .. }) => return Err(Fault::Unsupported),
             Lending::Write | Lending::Join if volume.need_unhushed(ask.now).is_err() => return Err(Fault::Busy),
@@ -128,9 +129,14 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_file(&vnode)?;
+        if !self.core.lock().lends.has(fid, ask.origin.session) {
+            // Not by a session that has the body: then by a caller that might.
+            self.need_data(ask, &volume, &vnode, Right::WriteData)?;
+        }
+        self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
         let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
         let outcome = if changed || self.core.lock().lends.breaking.contains_key(&fid) {

@@ -1,12 +1,14 @@
 //! Locks, holds, and the claims after a restart: what the leases know, for files that exist.
 
 use lease::{LockOutcome, LockRequest};
+use store::Vnode;
 use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockMode, LockOwner};
 
 use super::Outcome;
 use crate::Vice;
-use crate::access::{self, Right};
+use crate::access::Right;
 use crate::service::Ask;
+use crate::volumes::ViceVolume;
 
 const DONE: Outcome = Outcome::Answer(Answer::Done);
 
@@ -16,8 +18,12 @@ impl Vice {
             return Err(Fault::Invalid);
         };
         let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
-        let right = if mode == LockMode::Exclusive { Right::LockExclusive } else { Right::LockShared };
-        self.check_lock(ask, fid, range, right)?;
+        self.check_lock(ask, fid, range, |volume| match (mode, family) {
+            (LockMode::Shared, _) => Right::LockShared,
+            // As Linux: `fcntl` wants a descriptor that writes, `flock` any.
+            (LockMode::Exclusive, LockFamily::Flock) if !volume.lists.decide() => Right::LockShared,
+            (LockMode::Exclusive, _) => Right::LockExclusive,
+        })?;
         // A volume that has just arrived takes claims; who was quicker has it, and the other is told.
         let mut core = self.core.lock();
         let claims = reclaim && self.moves.lock().takes_claims(fid.volume);
@@ -46,36 +52,66 @@ impl Vice {
 
     pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
         let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
-        self.check_lock(ask, fid, range, Right::See)?;
+        self.check_lock(ask, fid, range, |_| Right::See)?;
         let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
         Ok(Outcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
     /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
-    fn check_lock(&self, ask: &mut Ask<'_>, fid: Fid, range: ByteRange, right: Right) -> Result<(), Fault> {
-        self.promise(ask, &[fid])?;
+    fn check_lock(
+        &self,
+        ask: &mut Ask<'_>,
+        fid: Fid,
+        range: ByteRange,
+        right: impl Fn(&ViceVolume) -> Right,
+    ) -> Result<(), Fault> {
         let volume = self.volume(fid.volume)?;
-        access::need(ask.asker(), &volume, &volume.vnode(fid)?, right)?;
-        if range.start > range.end { Err(Fault::Invalid) } else { Ok(()) }
+        let _seen = self.stripes.read(fid);
+        self.need_back(ask, &volume, &[fid])?;
+        self.need_data(ask, &volume, &volume.vnode(fid)?, right(&volume))?;
+        if range.start > range.end {
+            return Err(Fault::Invalid);
+        }
+        self.promise(ask, &volume, &[fid])
     }
 
-    /// Files that are gone cannot be held: whoever has them open finds out when using them.
+    /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever has them open finds out
+    /// when using them.
     pub(super) fn hold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
         for fid in fids {
             let Ok(volume) = self.volume(fid.volume) else { continue };
             let _seen = self.stripes.read(*fid);
-            match volume.vnode(*fid) {
-                Ok(_) => self.core.lock().leases.hold(ask.origin.session, *fid)?,
-                Err(Fault::Stale) => {}
+            match volume.vnode(*fid).and_then(|vnode| self.may_hold(ask, &volume, &vnode)) {
+                Ok(true) => self.core.lock().leases.hold(ask.origin.session, *fid)?,
+                Ok(false) | Err(Fault::Stale) => {}
                 Err(fault) => return Err(fault),
             }
         }
         Ok(DONE)
     }
 
+    /// A session that was promised the file was let see it, and may have opened it then.
+    fn may_hold(&self, ask: &Ask<'_>, volume: &ViceVolume, vnode: &Vnode) -> Result<bool, Fault> {
+        if self.core.lock().leases.is_promised(ask.origin.session, vnode.status.fid) {
+            return Ok(true);
+        }
+        for right in [Right::ReadData, Right::WriteData] {
+            match self.need_data(ask, volume, vnode, right) {
+                Ok(()) => return Ok(true),
+                Err(Fault::AccessDenied) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
         for fid in fids {
-            if self.core.lock().leases.unhold(ask.origin.session, *fid) {
+            let mut core = self.core.lock();
+            core.opened.forget(ask.origin.session, *fid);
+            let is_free = core.leases.unhold(ask.origin.session, *fid);
+            drop(core);
+            if is_free {
                 self.drop_if_free(ask.now, *fid, &mut ask.events);
             }
         }

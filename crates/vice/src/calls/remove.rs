@@ -25,7 +25,7 @@ impl Vice {
         let mut change = Change::new(&volume);
         let (_held, found) = self.lock_entries(&mut change, [(dir, name)])?;
         let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
-        self.promise(ask, &named)?;
+        self.need_back(ask, &volume, &named)?;
         let mut parent = volume.directory(dir)?;
         access::need(ask.asker(), &volume, &parent, Right::Search)?;
         let [Some(fid)] = found else { return Err(Fault::NotFound) };
@@ -41,6 +41,7 @@ impl Vice {
             (RemoveWhat::File, Kind::Directory) => return Err(Fault::IsDirectory),
             (RemoveWhat::File, _) => {}
         }
+        self.promise(ask, &volume, &named)?;
         volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
         touch_data(&mut parent, ask.wall);
         if what == RemoveWhat::Directory {

@@ -46,7 +46,7 @@ impl Vice {
             moves = Some(volume.moves.lock());
         };
         let named: SmallVec<[Fid; 4]> = [from.0, to.0].into_iter().chain(moved).chain(target).collect();
-        self.promise(ask, &named)?;
+        self.need_back(ask, &volume, &named)?;
         let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
         if ask.delegated.is_some() && from.0 != to.0 && directory {
             // Whether it would come to lie in itself depends on ancestors that may not be the session's alone.
@@ -67,11 +67,15 @@ impl Vice {
         let target = target.filter(|_| !same).map(|fid| volume.vnode(fid)).transpose()?;
         let scene = Scene { from_dir, to_dir, moved: volume.vnode(moved)?, target };
         if same {
-            return self.nothing_to_do(ask, &scene);
+            return self.nothing_to_do(ask, &volume, &scene);
         }
         scene.check(ask, &volume, mode)?;
-        if volume.lists.decide() && scene.to_dir.is_some() {
+        let other_list = volume.lists.decide() && scene.to_dir.is_some();
+        if other_list {
             scene.check_names(mode)?;
+        }
+        self.promise(ask, &volume, &named)?;
+        if other_list {
             // What has no list of its own has another one above it from now on.
             change.change_rights();
         }
@@ -80,10 +84,10 @@ impl Vice {
     }
 
     /// Both names name the same file already: POSIX wants nothing to happen.
-    fn nothing_to_do(&self, ask: &mut Ask<'_>, scene: &Scene) -> Result<Outcome, Fault> {
+    fn nothing_to_do(&self, ask: &mut Ask<'_>, volume: &ViceVolume, scene: &Scene) -> Result<Outcome, Fault> {
         let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
         let status = scene.moved.status;
-        self.promise(ask, &[status.fid, from_dir.fid, to_dir.fid])?;
+        self.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;
         Ok(Outcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
     }
 }

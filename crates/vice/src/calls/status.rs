@@ -8,6 +8,7 @@ use crate::Vice;
 use crate::access::{self, Asker, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
 use crate::growth;
+use crate::opened::ModeRights;
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
 
@@ -19,15 +20,19 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         if is_nothing(wanted) {
+            access::need(ask.asker(), &volume, &vnode, Right::See)?;
+            self.promise(ask, &volume, &[fid])?;
             return Ok(Outcome::Answer(Answer::Status(vnode.status)));
         }
-        check(ask.asker(), &volume, &vnode, wanted)?;
+        self.check_change(ask, &volume, &vnode, wanted)?;
         let mode =
             wanted.mode.map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode)).transpose()?;
+        self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
+        let was = ModeRights::of(&vnode.status);
         if kills_privileges(ask.caller, wanted) {
             kill_privileges(&mut vnode, &mut change)?;
         }
@@ -45,30 +50,56 @@ impl Vice {
             set_times(ask, &mut vnode, wanted);
             change.put_status(&vnode);
         }
+        if vnode.status.kind == Kind::File {
+            if wanted.hold {
+                self.core.lock().leases.hold(ask.origin.session, fid)?;
+            }
+            if ModeRights::of(&vnode.status) != was && !volume.lists.decide() {
+                self.note_opened(ask, fid, was, wanted.hold);
+            }
+        }
         self.commit(ask, change, Answer::Status(vnode.status))
     }
+
+    /// Everything is checked before anything is changed.
+    fn check_change(
+        &self,
+        ask: &Ask<'_>,
+        volume: &ViceVolume,
+        vnode: &Vnode,
+        wanted: &StatusChange,
+    ) -> Result<(), Fault> {
+        let (asker, status) = (ask.asker(), &vnode.status);
+        if let Some(size) = wanted.size {
+            check_size(status, size)?;
+            match wanted.through_handle {
+                true => self.need_data(ask, volume, vnode, Right::WriteData)?,
+                false => access::need(asker, volume, vnode, Right::Write)?,
+            }
+        }
+        check_owner(asker.caller, status, wanted)?;
+        if wanted.kill_privileges && *wanted == only_killing(wanted) {
+            // As a write does, and so a writer's to ask for.
+            self.need_data(ask, volume, vnode, Right::WriteData)?;
+        }
+        if volume.lists.decide() {
+            check_listed(asker, volume, vnode, wanted)?;
+        }
+        if wanted.mode.is_some() && status.kind.has_target() {
+            return Err(Fault::Unsupported);
+        }
+        check_times(asker, volume, vnode, wanted)
+    }
+}
+
+/// The same change without what asks for rights of its own.
+fn only_killing(wanted: &StatusChange) -> StatusChange {
+    let StatusChange { kill_privileges, through_handle, hold, .. } = *wanted;
+    StatusChange { kill_privileges, through_handle, hold, ..StatusChange::default() }
 }
 
 fn is_nothing(wanted: &StatusChange) -> bool {
-    StatusChange { through_handle: false, ..*wanted } == StatusChange::default()
-}
-
-/// Everything is checked before anything is changed.
-fn check(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
-    let (caller, status) = (asker.caller, &vnode.status);
-    if let Some(size) = wanted.size {
-        check_size(status, size)?;
-        let right = if wanted.through_handle { Right::WriteData } else { Right::Write };
-        access::need(asker, volume, vnode, right)?;
-    }
-    check_owner(caller, status, wanted)?;
-    if volume.lists.decide() {
-        check_listed(asker, volume, vnode, wanted)?;
-    }
-    if wanted.mode.is_some() && status.kind.has_target() {
-        return Err(Fault::Unsupported);
-    }
-    check_times(asker, volume, vnode, wanted)
+    StatusChange { through_handle: false, hold: false, ..*wanted } == StatusChange::default()
 }
 
 /// What lists want beside what mode bits do: who may not write the file changes nothing else of it, and owners are administrators' to change.

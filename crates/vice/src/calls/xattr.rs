@@ -27,15 +27,18 @@ impl Vice {
     pub(super) fn xattr_get(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
-        match space(name)? {
-            Space::User if !carries_user(&vnode.status) => return Err(Fault::NoXattr),
-            Space::User => access::need(ask.asker(), &volume, &vnode, Right::Read)?,
-            Space::Trusted if !ask.caller.is_root() => return Err(Fault::NoXattr),
-            Space::Trusted | Space::Security => access::need(ask.asker(), &volume, &vnode, Right::See)?,
-        }
-        let value = volume.store.xattr(&vnode, name)?.ok_or(Fault::NoXattr)?;
+        let (right, shown) = match space(name)? {
+            Space::User if !carries_user(&vnode.status) => (Right::See, false),
+            Space::User => (Right::Read, true),
+            Space::Trusted => (Right::See, ask.caller.is_root()),
+            Space::Security => (Right::See, true),
+        };
+        access::need(ask.asker(), &volume, &vnode, right)?;
+        self.promise(ask, &volume, &[fid])?;
+        let value = if shown { volume.store.xattr(&vnode, name)? } else { None };
+        let value = value.ok_or(Fault::NoXattr)?;
         Ok(Outcome::Answer(Answer::Xattr(value)))
     }
 
@@ -50,9 +53,10 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_change(ask.asker(), &volume, &vnode, name)?;
+        self.promise(ask, &volume, &[fid])?;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(Fault::XattrTooBig);
         }
@@ -79,10 +83,11 @@ impl Vice {
     pub(super) fn xattr_list(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
-        let mut names: Vec<Bytes> = volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
         access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        self.promise(ask, &volume, &[fid])?;
+        let mut names: Vec<Bytes> = volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
         names.retain(|name| *name != ATTRIBUTE);
         names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
         names.sort_unstable();
@@ -93,9 +98,10 @@ impl Vice {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
-        self.promise(ask, &[fid])?;
+        self.need_back(ask, &volume, &[fid])?;
         let mut vnode = volume.vnode(fid)?;
         need_change(ask.asker(), &volume, &vnode, name)?;
+        self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
         if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
             return Err(Fault::NoXattr);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Content;
 use types::{Answer, BreakReason, Call, Caller, Fault, Fid, Name, NewKind, Timestamp, VnodeSlots};
 
-use super::{Op, World, plain};
+use super::{Op, World, each_status, plain};
 
 /// What one client has to itself, in the service's numbers.
 #[derive(Default)]
@@ -143,9 +143,8 @@ impl Delegating {
         let client = &mut self.clients[who];
         if let (Call::Make { kind, .. }, Answer::Made { status, .. }) = (call, &expected) {
             let directory = *kind == NewKind::Directory;
-            slot = client.slots.first;
-            client.slots = VnodeSlots { first: slot + 1, count: client.slots.count - 1 };
-            let ours = Fid::of_slot(status.fid.volume, slot, directory);
+            slot = client.slots.take().unwrap();
+            let ours = client.slots.fid(status.fid.volume, slot, directory);
             world.pairs.push((status.fid, ours));
             world.ours.insert(status.fid, ours);
             if directory {
@@ -306,13 +305,16 @@ impl Delegating {
 
     /// A listing may be cut, and leave out the status of what others have; what it says must be so.
     fn compare_some(&mut self, dir: Fid, expected: &Result<Answer, Fault>, found: &Result<Answer, Fault>) {
-        let entries = match (expected, found) {
-            (Ok(_), Ok(Answer::Entries { entries, .. })) => entries.clone(),
+        let (hidden, entries) = match (expected, found) {
+            (Ok(Answer::Entries { entries: expected, .. }), Ok(Answer::Entries { entries, .. })) => {
+                (expected.iter().any(|entry| entry.fid.is_masked()), entries.clone())
+            }
             (Err(expected), Err(found)) if expected == found => return,
             _ => self.world.fail(&format!("expected {expected:?}\nfound {found:?}")),
         };
         for entry in entries {
             let wanted = self.named(self.world.ours[&dir], &entry.name);
+            let wanted = if hidden { wanted.map(Fid::masked) } else { wanted };
             if wanted != Some(entry.fid) {
                 self.world.fail(&format!("{entry:?} should be {wanted:?}"));
             }
@@ -334,5 +336,11 @@ impl Delegating {
 
 /// Whether the client has sent all it did to the directory.
 fn client_is_in_step(client: &Delegated, dir: Fid) -> bool {
-    client.journal.iter().all(|(_, call, _)| !call.clone().fids_mut().iter().any(|fid| **fid == dir))
+    let concerns = |(_, call, answer): &(Caller, Call, Answer)| {
+        let mut shown = false;
+        // A directory that is renamed is named by its answer alone.
+        each_status(&mut answer.clone(), |status| shown |= status.fid == dir);
+        shown || call.clone().fids_mut().iter().any(|fid| **fid == dir)
+    };
+    !client.journal.iter().any(concerns)
 }

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use guard::Cps;
 use model::{Content, Tree};
 use types::{
-    Answer, Call, Caller, DirEntry, Fault, Fid, PrincipalId, SeekWhat, Status, VolumeCall, VolumeId, VolumeKind,
+    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, SeekWhat, Status, StatusChange, VolumeCall,
+    VolumeId, VolumeKind, Who,
 };
 
 pub use op::Op;
@@ -115,6 +116,7 @@ impl World {
     fn restart_service(&mut self) {
         self.history.push("restart".to_owned());
         self.rig.restart();
+        self.model.restart();
         if let Some(people) = &self.people {
             self.rig.vice().set_principals(people.clone());
         }
@@ -134,8 +136,12 @@ impl World {
 
     /// Which client does what, for whom.
     fn resolved(&self, op: &Op) -> (usize, Caller, Call) {
-        let listed = self.people.as_ref().and_then(|_| op.about_lists(&self.pairs));
-        listed.unwrap_or_else(|| op.resolve(&self.pairs))
+        if self.people.is_none() {
+            return op.resolve(&self.pairs);
+        }
+        let (who, caller, call) = op.about_lists(&self.pairs).unwrap_or_else(|| op.resolve(&self.pairs));
+        // Where lists decide the model knows people by uid alone.
+        (who, Caller { who: Who::NAMED, ..caller }, call)
     }
 
     fn both(&mut self, who: usize, caller: &Caller, call: &Call) {
@@ -185,6 +191,11 @@ impl World {
                 open.remove(fid);
             }),
             (Call::MakeUnnamed { .. }, Answer::Status(status)) => {
+                open.insert(status.fid);
+            }
+            (Call::SetStatus { change, .. }, Answer::Status(status))
+                if change.hold && status.kind == Kind::File && is_something(change) =>
+            {
                 open.insert(status.fid);
             }
             (Call::Remove { hold: true, .. }, Answer::Removed { status, .. }) if status.links == 0 => {
@@ -398,6 +409,10 @@ impl World {
         self.restart_service();
         (0..self.rig.clients.len()).for_each(|who| self.rig.reclaim(who));
     }
+}
+
+fn is_something(change: &StatusChange) -> bool {
+    StatusChange { through_handle: false, hold: false, ..*change } != StatusChange::default()
 }
 
 /// The answer without what the model does not have.

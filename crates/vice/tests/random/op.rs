@@ -5,8 +5,8 @@ use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime,
-    StatusChange, Timestamp, XattrMode,
+    AllocateMode, Call, Caller, CreateHow, Fid, Level, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat,
+    SetTime, StatusChange, Timestamp, Who, XattrMode,
 };
 
 /// See the head of the file.
@@ -166,8 +166,18 @@ impl Op {
             61 => Call::Hold { fids: vec![fid] },
             _ => Call::Unhold { fids: vec![fid, pick(second)] },
         };
-        (usize::from(flags / 2 % 2), caller(flags / 4), call)
+        // Whether a hold is had depends on promises, which the model does not know.
+        let held = matches!(call, Call::Hold { .. });
+        let caller = if held { Caller::ROOT } else { caller_of_any_level(flags / 4) };
+        (usize::from(flags / 2 % 2), caller, call)
     }
+}
+
+/// Of a machine that is believed, with a token, or without anything.
+fn caller_of_any_level(number: u16) -> Caller {
+    let level = [Level::Named, Level::Password, Level::Named, Level::Nobody][usize::from(number / 8 % 4)];
+    let caller = caller(number);
+    Caller { who: Who { level, ..Who::NOBODY }, ..caller }
 }
 
 fn caller(number: u16) -> Caller {
@@ -228,6 +238,7 @@ fn status_change(value: u16, more: u16, flags: u16, second: u16) -> StatusChange
         modified: given(5).then(|| time(flags / 3)),
         kill_privileges: flags % 16 == 3,
         through_handle: more.is_multiple_of(3),
+        hold: more.is_multiple_of(5),
     }
 }
 
