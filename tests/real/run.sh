@@ -37,7 +37,7 @@ export QUICK RIALTO TOOLS CACHE WORK
 if [ -n "$ON" ]; then
     A=$(mktemp -d "$ON/rialto-real.XXXXXX") B=$A CELL=''
 elif [ ! -w /dev/fuse ]; then
-    note "not run: /dev/fuse is not there or not ours to use, so nothing can be mounted"
+    skip "/dev/fuse is not there or not ours to use, so nothing can be mounted"
     rmdir "$WORK"
     exit 0
 else

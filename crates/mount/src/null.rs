@@ -466,7 +466,8 @@ mod tests {
     #[test]
     fn a_tree_in_memory_is_a_file_system() {
         if !rustix::process::geteuid().is_root() || !Path::new(Device::PATH).exists() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
+            let line = "SKIP unit: a_tree_in_memory_is_a_file_system: mounting needs root and /dev/fuse";
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\n{line}\n").as_bytes());
             return;
         }
         let dir = tempfile::tempdir().unwrap();
