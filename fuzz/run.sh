@@ -21,7 +21,8 @@ built=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 PATH=$cache/cargo-fuzz/bin:$PATH
 
 fall_back() {
-    echo "fuzz: the fuzz targets did NOT run: $1" >&2
+    local target
+    for target in "${targets[@]}"; do echo "SKIP fuzz: $target: $1"; done
     echo "fuzz: running their checks as property tests instead" >&2
     cd ..
     PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard -p mount -p rialto -p store -p venus --lib -- \

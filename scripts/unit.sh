@@ -39,7 +39,7 @@ run_one() { # run_one PROGRAM ARGUMENT...
     "$@" > "$log" 2>&1 < /dev/null
     status=$?
     if [ $status -ne 0 ] && said=$(again "$log" "$@"); then
-        sed -i 's/^/| /' "$log"
+        sed -i '/^SKIP /!s/^/| /' "$log"
         echo "$said" >> "$log"
         status=0
     fi

@@ -64,8 +64,8 @@ if [ "${1:-}" = --machine ]; then
     exit
 fi
 
-[ "$(id -u)" = 0 ] || { note "not run: only root can make a root directory of another system"; exit 0; }
-command -v debootstrap > /dev/null || { note "not run: no debootstrap (apt-get install debootstrap)"; exit 0; }
+[ "$(id -u)" = 0 ] || { skip "only root can make a root directory of another system"; exit 0; }
+command -v debootstrap > /dev/null || { skip "no debootstrap (apt-get install debootstrap)"; exit 0; }
 WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-fresh.XXXXXX")
 trap 'rm -rf --one-file-system "$WORK"' EXIT
 # Mounts and processes end with these name spaces, whatever is left behind.

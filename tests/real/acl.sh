@@ -163,7 +163,7 @@ if [ -e "$tracing" ]; then
     }
     check "a walk from the root asks nothing" asked
 else
-    note "not run: counting requests needs the kernel's tracepoints (mount -t tracefs none /sys/kernel/tracing)"
+    skip "counting requests needs the kernel's tracepoints (mount -t tracefs none /sys/kernel/tracing)"
 fi
 check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 check "mode bits decide again" vos setfields real.acl -model posix

@@ -65,7 +65,7 @@ applicable() { printf '%s\n' "$@" | grep -vE '^tests/du/(bind-mount-dir-cycle(-v
 
 coreutils() {
     local archive tests kills=(12 2)
-    archive=$(fetch_source coreutils) || { note "coreutils not run: no network?"; return; }
+    archive=$(fetch_source coreutils) || { skip "coreutils: no network?"; return; }
     unpack_and_compare "$archive" coreutils
     cd "$A/build/$tree" || finish
     [ "$QUICK" = yes ] || kills=(10 1000)
@@ -81,7 +81,7 @@ coreutils() {
 
 redis() {
     local archive
-    archive=$(fetch_source redis) || { note "redis not run: no network?"; return; }
+    archive=$(fetch_source redis) || { skip "redis: no network?"; return; }
     unpack_and_compare "$archive" redis
     cd "$A/build/$tree" || finish
     build_with_kills "redis: make -j2 goes on while the server dies" 10 1000 make -j2 MALLOC=libc || finish
@@ -93,7 +93,7 @@ redis() {
 
 sqlite() {
     local archive
-    archive=$(fetch_source sqlite3) || { note "sqlite not run: no network?"; return; }
+    archive=$(fetch_source sqlite3) || { skip "sqlite: no network?"; return; }
     unpack_and_compare "$archive" sqlite
     cd "$A/build/$tree" || finish
     check "sqlite: configure" within 1800 ./configure -q --disable-tcl || finish

@@ -62,7 +62,7 @@ check "quota is taken away" quota 0 0
 check "and work goes on" sh -c "echo there > '$A/full/more' && [ \"\$(cat '$B/full/more')\" = there ]"
 rm -rf "$A/full"
 
-if [ "$(id -u)" != 0 ]; then note "a full disk: not run: only root can make a small one"; finish; fi
+if [ "$(id -u)" != 0 ]; then skip "a full disk: only root can make a small one"; finish; fi
 small=$WORK/small tree=$WORK/small/mnt disk=$WORK/small/disk cell=$WORK/small/disk/cell
 mkdir -p "$disk" "$tree"
 stop_small() {
@@ -72,7 +72,7 @@ stop_small() {
 trap stop_small EXIT
 [ "$QUICK" = yes ] && size=64M || size=256M
 truncate -s $size "$small/image" && mkfs.ext4 -q -F -m 0 "$small/image" && mount -o loop "$small/image" "$disk" ||
-    { note "a full disk: not run: no loop device to be had"; finish; }
+    { skip "a full disk: no loop device to be had"; finish; }
 server() { head -n 1 "$cell/server.pid"; }
 says_full() { # doctor ends with 1 and says so
     local said

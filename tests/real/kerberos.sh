@@ -4,7 +4,7 @@
 needs_cell
 command -v krb5kdc > /dev/null || PATH=$PATH:/usr/sbin
 for tool in krb5kdc kdb5_util kadmin.local kinit kdestroy; do
-    command -v $tool > /dev/null || { note "not run: $tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; finish; }
+    command -v $tool > /dev/null || { skip "$tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; finish; }
 done
 base=$WORK/kerberos cell=$WORK/kerberos/cell at=$WORK/kerberos/tree far=$WORK/kerberos/far realm=$WORK/kerberos/realm kdc=''
 cleanup() {
@@ -105,7 +105,7 @@ check "let in again" within 30 "$RIALTO" pts setfields joe -locked no --dir "$ce
 if command -v faketime > /dev/null; then
     check "a clock that is wrong" says "clocks" 1 as 4711 faketime '+20 minutes' timeout 60 "$RIALTO" login --kerberos --path "$far"
 else
-    note "not run: a clock that is wrong: faketime is missing"
+    skip "a clock that is wrong: faketime is missing"
 fi
 
 # Writes a line and syncs it, five times a second, until somebody refuses; counts the lines that were taken.
@@ -144,7 +144,7 @@ if as 4711 unshare --user --map-current-user --mount true 2> /dev/null; then
         '$RIALTO' login --kerberos --path '$far' > /dev/null && exec /usr/bin/python3 '$base/writer.py' '$far/joe/session' 40" > "$base/said.session" 2>&1 &
     session_writer=$!
 else
-    note "not run: a session: users have no name spaces of their own here"
+    skip "a session: users have no name spaces of their own here"
 fi
 
 kinit_as 4711 -l 15s -r 10m joe

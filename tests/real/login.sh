@@ -121,7 +121,7 @@ if [ "$(cat /proc/sys/kernel/core_pattern)" = core ]; then
     check "a server as it is does not" refused cores killed env
     rm -rf "$base/cores"
 else
-    note "not run: core files: kernel.core_pattern is not 'core'"
+    skip "core files: kernel.core_pattern is not 'core'"
 fi
 check "no password is in any log or record" sh -c "! grep -rqF -e 'open sesame' -e 'xyzzy plugh' -e 'guess and guess' -e 'xyzzy plover' '$cell' '$base/other'"
 finish

@@ -10,7 +10,7 @@ if [ "$(id -u)" = 0 ]; then
 else
     as=(env "HOME=$home") owner=$(id -un)
 fi
-if [ ! -u "$(command -v fusermount3)" ]; then note "not run: no set-uid fusermount3 (package fuse3)"; finish; fi
+if [ ! -u "$(command -v fusermount3)" ]; then skip "no set-uid fusermount3 (package fuse3)"; finish; fi
 # Where the device is for root alone, a name space of ours gets one that is open, as Debian's is.
 if [ "$(id -u)" = 0 ] && ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse' && [ -z "${OPEN_FUSE:-}" ]; then
     export OPEN_FUSE=$WORK/fuse
@@ -19,7 +19,7 @@ if [ "$(id -u)" = 0 ] && ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/f
 fi
 mkdir -p "$home" && cp "$RIALTO" "$home/rialto" && chmod 755 "$home/rialto" && chown -R "$owner" "$home" || { fail "a home for $owner"; finish; }
 if ! "${as[@]}" sh -c 'test -r /dev/fuse && test -w /dev/fuse'; then
-    note "not run: /dev/fuse is not open to $owner (its mode is $(stat -c %a /dev/fuse); Debian's is 666)"
+    skip "/dev/fuse is not open to $owner (its mode is $(stat -c %a /dev/fuse); Debian's is 666)"
     finish
 fi
 rialto() { within 90 "${as[@]}" "$home/rialto" "$@"; }
@@ -76,10 +76,10 @@ check "down" rialto down
 check "nothing is left mounted" sh -c "! grep -q ' $home' /proc/mounts"
 # Where users may let others in, a second user of this machine sees what lists allow, and nothing else.
 if [ -z "${OPEN_FUSE:-}" ]; then
-    note "not run: a second user: needs a mount name space of ours with another /etc/fuse.conf"
+    skip "a second user: needs a mount name space of ours with another /etc/fuse.conf"
     finish
 fi
-[ -e /etc/fuse.conf ] || { note "not run: a second user: no /etc/fuse.conf"; finish; }
+[ -e /etc/fuse.conf ] || { skip "a second user: no /etc/fuse.conf"; finish; }
 echo user_allow_other > "$WORK/fuse.conf" && mount --bind "$WORK/fuse.conf" /etc/fuse.conf
 second() { setpriv --reuid=daemon --regid=daemon --clear-groups "$@"; }
 reads() { [ "$(second cat "$1" 2> /dev/null)" = text ]; }

@@ -5,7 +5,7 @@
 #   --bin     where rialto and examples/ were built [default: target/release]
 #   --on      no cell: run the parts that need only a directory there, to see that they test what they say
 #   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT, or auto]
-#   PART      cli nonroot access login sessions kerberos fences audit secrets acl sealed volumes servers tree git sqlite random build crash hostile full conformance; default: all
+#   PART      cli nonroot access login sessions kerberos fences audit secrets acl sealed stopped volumes servers tree git sqlite random build crash hostile full conformance; default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(cli nonroot access login sessions kerberos fences audit secrets acl sealed volumes servers tree git sqlite random build crash hostile full conformance)
+[ ${#parts[@]} -gt 0 ] || parts=(cli nonroot access login sessions kerberos fences audit secrets acl sealed stopped volumes servers tree git sqlite random build crash hostile full conformance)
 
 BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples
@@ -37,7 +37,7 @@ export QUICK RIALTO TOOLS CACHE WORK
 if [ -n "$ON" ]; then
     A=$(mktemp -d "$ON/rialto-real.XXXXXX") B=$A CELL=''
 elif [ ! -w /dev/fuse ]; then
-    note "not run: /dev/fuse is not there or not ours to use, so nothing can be mounted"
+    skip "/dev/fuse is not there or not ours to use, so nothing can be mounted"
     rmdir "$WORK"
     exit 0
 else

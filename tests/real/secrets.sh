@@ -81,7 +81,7 @@ if [ "$(cat /proc/sys/kernel/core_pattern)" = core ]; then
     rm -rf "$WORK/secrets.core"
     check "as it is it leaves none" refused dies "$base/core" env
 else
-    note "not run: core files: kernel.core_pattern is not 'core'"
+    skip "core files: kernel.core_pattern is not 'core'"
 fi
 check "a server that dies" kill -9 "$(head -n 1 "$cell/server.pid")"
 check "and comes back" keeps "$RIALTO" server --daemon --dir "$cell"

@@ -100,7 +100,22 @@ check "find goes" test "$(cd "$top" && find . -name kept | wc -l)" = 1
 check "du -x stays" test "$(cd "$top" && du -x -a . | grep -c kept)" = 0
 check "tar --one-file-system stays" test "$(tar -C "$top" --one-file-system -cf - . 2> /dev/null | tar -tf - | grep -c kept)" = 0
 check "tar goes" test "$(tar -C "$top" -cf - . 2> /dev/null | tar -tf - | grep -c kept)" = 1
-check "rsync -x stays" sh -c "! command -v rsync > /dev/null || { rsync -ax '$top/' '$WORK/copied/' && ! find '$WORK/copied' -name kept | grep -q .; }"
+# A mount point whose volume is not there answers as in AFS: it is listed, and everything else says
+# ENODEV. A copier names it and copies the rest; since it reports an error, --delete takes nothing
+# away, such as the copy of a volume that was there yesterday.
+if command -v rsync > /dev/null; then
+    mkdir -p "$WORK/copied/absent" && echo yesterday > "$WORK/copied/absent/copy"
+    check "rsync names a mount point that leads nowhere" says "No such device" 23 env LC_ALL=C rsync -ax --delete "$top/" "$WORK/copied/"
+    check "and deletes no older copy of it" grep -qx yesterday "$WORK/copied/absent/copy"
+    check "and copies all the rest" test -e "$WORK/copied/bin/linux/tool"
+    check "rsync -x stays" sh -c "! find '$WORK/copied' -name kept | grep -q ."
+    rm -rf "$WORK/copied"
+    check "rsync -x leaves out what leads nowhere when it is told to" sh -c "rsync -ax --exclude=/absent '$top/' '$WORK/copied/' && ! find '$WORK/copied' -name kept | grep -q ."
+else
+    skip "rsync is missing (scripts/setup.sh test installs it)"
+fi
+check "find says which mount point leads nowhere" says "./absent" 1 env -C "$top" LC_ALL=C find . -xdev -type s
+check "tar too" says "absent" 2 env LC_ALL=C tar -C "$top" --one-file-system -cf "$WORK/edge.tar" .
 mkdir "$top/holder" && : > "$top/holder/plain" && fs mkmount "$top/holder/edge" tree.edge && echo kept > "$top/holder/edge/kept"
 check "rm --one-file-system stays" sh -c "! rm -rf --one-file-system '$top/holder' 2> /dev/null && grep -q kept '$top/holder/edge/kept' && ! test -e '$top/holder/plain'"
 check "rm -rf does not take the mount point" sh -c "! rm -rf '$top/holder' 2> /dev/null; '$RIALTO' fs lsmount '$top/holder/edge'"

@@ -277,7 +277,7 @@ if [ -n "$small" ]; then
     check "nobody is at work on it" test "$(two listvldb -locked --json | wc -l)" = 0
     rm "$home/larger"; touch -r "$home/tree" "$home"
 else
-    note "not run: a partition that is full, which needs root"
+    skip "a partition that is full, which needs root"
 fi
 check "a copy on the other partition" two copy there -toname copied -toserver both -topartition vicep
 check "the second is emptied" says "failed to move: 0" 0 two evacuate -server both -partition b

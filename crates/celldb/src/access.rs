@@ -81,6 +81,17 @@ pub trait Access: Send + Sync {
     /// As `principal`.
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News, CellError>;
 
+    /// Whether another server has the database, so that a question may take seconds.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
+    /// Whether this server has not heard of changes for so long that what it remembers of principals
+    /// counts no more. Costs next to nothing.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
     /// Asks for news in the name of the server `me`, where another one has the database. Called several times a second by one thread.
     fn listen(&self, me: ServerId);
 }

@@ -5,6 +5,7 @@
 
 mod realm;
 
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ const INNER: &str = "RIALTO_TEST_REALM";
 #[test]
 fn tickets_of_a_real_realm() {
     if !Path::new(KDC).exists() {
-        println!("not run: {KDC} is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)");
+        let reason = format!("{KDC} is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)");
+        // Past the capture of output: scripts/check.sh counts the line.
+        let _ = writeln!(std::io::stderr(), "\nSKIP unit: tickets_of_a_real_realm: {reason}");
         return;
     }
     if let Some(dir) = std::env::var_os(INNER) {

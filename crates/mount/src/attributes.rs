@@ -1,5 +1,7 @@
 //! Statuses as the kernel lays them out.
 
+use std::time::Duration;
+
 use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
@@ -7,7 +9,7 @@ use crate::edges::PORCH_NODE;
 use crate::nodes;
 
 /// "Until told otherwise", in seconds: the kernel cuts it to the longest that it can count.
-const FOREVER_SECS: u64 = i32::MAX as u64;
+pub const FOREVER_SECS: u64 = i32::MAX as u64;
 /// What programs should read and write at a time.
 const BLOCK_BYTES: u32 = 128 << 10;
 /// What programs should list at a time: as much as one message of the server's has.
@@ -17,9 +19,31 @@ const SECTOR_BYTES: u64 = 512;
 
 const FILE_TYPE: u32 = 0o170_000;
 
-/// How long something may be kept.
-pub const fn valid(cacheable: bool) -> u64 {
-    if cacheable { FOREVER_SECS } else { 0 }
+/// How long the kernel may keep something without asking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    secs: u64,
+    nanos: u32,
+}
+
+impl Validity {
+    /// Not at all.
+    pub const NONE: Validity = Validity { secs: 0, nanos: 0 };
+    /// Until told otherwise.
+    pub const FOREVER: Validity = Validity { secs: FOREVER_SECS, nanos: 0 };
+
+    /// So long; `None`: until told otherwise.
+    pub const fn of(time: Option<Duration>) -> Validity {
+        match time {
+            Some(time) => Validity { secs: time.as_secs(), nanos: time.subsec_nanos() },
+            None => Validity::FOREVER,
+        }
+    }
+
+    /// If it may be kept at all.
+    pub const fn only_if(self, may: bool) -> Validity {
+        if may { self } else { Validity::NONE }
+    }
 }
 
 const fn type_bits(kind: Kind) -> u32 {
@@ -94,15 +118,16 @@ fn attr(number: u64, status: &Status) -> abi::Attr {
 }
 
 /// A found or made name. Each part is kept by the kernel only if it may be.
-pub fn entry(number: u64, status: &Status, name_cacheable: bool, status_cacheable: bool) -> abi::EntryOut {
+pub fn entry(number: u64, status: &Status, of_name: Validity, of_status: Validity) -> abi::EntryOut {
+    // Whoever comes by a mount point must ask (`edges.rs`).
+    let of_status = of_status.only_if(status.kind != Kind::MountPoint);
     abi::EntryOut {
         nodeid: number,
         generation: status.fid.unique.0,
-        entry_valid: valid(name_cacheable),
-        // Whoever comes by a mount point must ask (`edges.rs`).
-        attr_valid: valid(status_cacheable && status.kind != Kind::MountPoint),
-        entry_valid_nsec: 0,
-        attr_valid_nsec: 0,
+        entry_valid: of_name.secs,
+        attr_valid: of_status.secs,
+        entry_valid_nsec: of_name.nanos,
+        attr_valid_nsec: of_status.nanos,
         attr: attr(number, status),
     }
 }
@@ -131,13 +156,13 @@ pub fn porch_status() -> abi::AttrOut {
 }
 
 /// That there is no such name, to be kept.
-pub fn no_entry() -> abi::EntryOut {
-    abi::EntryOut { entry_valid: FOREVER_SECS, ..Default::default() }
+pub fn no_entry(valid: Validity) -> abi::EntryOut {
+    abi::EntryOut { entry_valid: valid.secs, entry_valid_nsec: valid.nanos, ..Default::default() }
 }
 
 /// A status alone.
-pub fn attr_out(number: u64, status: &Status, cacheable: bool) -> abi::AttrOut {
-    abi::AttrOut { attr_valid: valid(cacheable), attr_valid_nsec: 0, dummy: 0, attr: attr(number, status) }
+pub fn attr_out(number: u64, status: &Status, valid: Validity) -> abi::AttrOut {
+    abi::AttrOut { attr_valid: valid.secs, attr_valid_nsec: valid.nanos, dummy: 0, attr: attr(number, status) }
 }
 
 const fn statx_time(time: Timestamp) -> abi::StatxTime {
@@ -145,10 +170,11 @@ const fn statx_time(time: Timestamp) -> abi::StatxTime {
 }
 
 /// A status with its time of birth.
-pub fn statx_out(number: u64, status: &Status, cacheable: bool) -> abi::StatxOut {
+pub fn statx_out(number: u64, status: &Status, valid: Validity) -> abi::StatxOut {
     let basic = attr(number, status);
     abi::StatxOut {
-        attr_valid: valid(cacheable),
+        attr_valid: valid.secs,
+        attr_valid_nsec: valid.nanos,
         stat: abi::Statx {
             mask: abi::STATX_BASIC_AND_BIRTH,
             blksize: basic.blksize,

@@ -11,7 +11,7 @@ use venus::{Invalidate, ListEntry, Listing};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, flag};
-use crate::attributes;
+use crate::attributes::{self, Validity};
 use crate::dispatch::{Refusal, Task};
 use crate::listings;
 use crate::nodes::{self, Nodes};
@@ -109,7 +109,7 @@ impl Task<'_> {
                 self.on.notifier.gives(dir);
             }
             for entry in shown {
-                push_entry(&mut block, &self.on.nodes, entry, (names, still));
+                push_entry(&mut block, &self.on.nodes, entry, (self.validity(names), self.validity(still)));
             }
             if listing.end && fitting == listing.entries.len() {
                 block.end_at(end_offset);
@@ -218,10 +218,11 @@ fn told<'a>(nodes: &Nodes, entry: &'a ListEntry) -> Option<&'a Status> {
     entry.status.as_ref().filter(|status| status.kind != Kind::MountPoint && nodes.has_room(entry.fid))
 }
 
-fn push_entry(block: &mut Block, nodes: &Nodes, entry: &ListEntry, (names, still): (bool, bool)) {
+fn push_entry(block: &mut Block, nodes: &Nodes, entry: &ListEntry, (names, still): (Validity, Validity)) {
     let (name, number) = (entry.name.as_bytes(), nodes.number(entry.fid));
-    let kept = names && sysname::stem(name).is_none();
-    let of = told(nodes, entry).map(|status| attributes::entry(number, status, kept, still && entry.cacheable));
+    let kept = names.only_if(sysname::stem(name).is_none());
+    let status_kept = still.only_if(entry.cacheable);
+    let of = told(nodes, entry).map(|status| attributes::entry(number, status, kept, status_kept));
     let kind = attributes::dirent_kind(entry.kind);
     let offset = entry.cookie + OFFSET_OF_FIRST;
     block.push(&of.unwrap_or_default(), number, offset, kind, name);

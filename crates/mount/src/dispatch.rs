@@ -15,6 +15,7 @@ use venus::{Venus, Volumes};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{self, opcode};
+use crate::attributes::Validity;
 use crate::channel::Requester;
 use crate::edges::{Edges, PORCH_NODE};
 use crate::flat::Flat;
@@ -139,6 +140,11 @@ impl Task<'_> {
     /// Replies. A requester that is gone by now hears nothing, and that is no error of ours.
     pub(crate) fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         self.log(self.requester.reply(self.header.unique, Ok(parts)))
+    }
+
+    /// For how long the kernel may keep what it is answered now, if it may keep it.
+    pub(crate) fn validity(&self, may: bool) -> Validity {
+        if may { Validity::of(self.venus().kernel_keeps_for()) } else { Validity::NONE }
     }
 
     pub(crate) fn value<T: IntoBytes + Immutable>(&self, value: &T) -> Result<(), Errno> {

@@ -6,7 +6,8 @@ use crate::abi::{self, init};
 
 /// Wanted where the kernel offers it. Left out on purpose:
 /// - `WRITEBACK_CACHE`: writing behind is venus's, which knows when others must see the data;
-/// - `AUTO_INVAL_DATA`: breaks tell when pages end, and `mtime` alone would throw away what we just wrote;
+/// - `AUTO_INVAL_DATA`: only over a network ([`Wishes::bounded`]). Breaks tell when pages end, and
+///   `mtime` alone throws away what we just wrote;
 /// - `DONT_MASK`: the kernel applies the umask;
 /// - `POSIX_ACL`: only where several users share the mount ([`negotiate`]);
 /// - `ATOMIC_O_TRUNC`: the kernel would send the open before it looks whether the file is being executed, and
@@ -91,6 +92,10 @@ pub struct Wishes {
     pub rings: bool,
     /// Several users share it. Then the kernel is to ask for POSIX ACLs, also while mode bits decide: lists may begin to at any time, and this cannot be agreed upon later.
     pub shared: bool,
+    /// The server is on another machine, so the kernel must not answer from its pages, nor from those
+    /// of a directory, when their status is older than it may be: it is to ask, and waits if this
+    /// process is stopped.
+    pub bounded: bool,
 }
 
 /// Answers the kernel's offer. `Ok(None)`: it speaks a newer major version and will ask again with ours.
@@ -110,7 +115,11 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::I
         return Err(Errno::PROTO);
     }
     let wanted = WANTED | needed | wish(wishes.rings, init::OVER_IO_URING);
-    let flags = offered & wanted;
+    let mut flags = offered & wanted;
+    if wishes.bounded && offered & init::AUTO_INVAL_DATA != 0 {
+        // One excludes the other.
+        flags = (flags | init::AUTO_INVAL_DATA) & !init::EXPLICIT_INVAL_DATA;
+    }
     out.max_readahead = of.max_readahead;
     out.flags = flags as u32;
     out.flags2 = (flags >> 32) as u32;
@@ -129,7 +138,7 @@ pub fn negotiate(of: abi::InitIn, flags2: u32, wishes: Wishes) -> Result<(abi::I
 mod tests {
     use super::*;
 
-    const RINGS: Wishes = Wishes { rings: true, shared: false };
+    const RINGS: Wishes = Wishes { rings: true, shared: false, bounded: false };
 
     #[test]
     fn takes_what_is_wanted_of_what_is_offered() {
@@ -143,6 +152,10 @@ mod tests {
         assert!(shared.is_shared() && !agreed.unwrap().is_shared());
         assert_eq!((out.max_write, out.max_pages, out.max_readahead), (1 << 20, 256, 131_072));
         assert!(agreed.unwrap().has_epochs());
+        let bounded = negotiate(of, u32::MAX, Wishes { bounded: true, ..RINGS }).unwrap().1.unwrap();
+        let data = init::AUTO_INVAL_DATA | init::EXPLICIT_INVAL_DATA;
+        assert_eq!(bounded.flags & data, init::AUTO_INVAL_DATA, "the kernel asks before it answers from old pages");
+        assert_eq!(agreed.unwrap().flags & data, init::EXPLICIT_INVAL_DATA);
         let (out, agreed) = negotiate(abi::InitIn { minor: 43, flags: NEEDED as u32, ..of }, 0, RINGS).unwrap();
         assert_eq!(u64::from(out.flags), NEEDED);
         assert!(!agreed.unwrap().has_epochs());

@@ -298,7 +298,7 @@ impl Mount {
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         let wants_rings = transport != Transport::Device && rings::available(&descriptor);
-        let wishes = Wishes { rings: wants_rings, shared: plan.allow_other };
+        let wishes = Wishes { rings: wants_rings, shared: plan.allow_other, bounded: !venus.is_beside_server() };
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
         let nodes = Arc::new(match below {

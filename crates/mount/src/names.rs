@@ -9,6 +9,7 @@ use types::{Fid, Kind, Name, NewKind, RenameMode};
 use venus::{Entry, Found, Opened};
 use zerocopy::IntoBytes;
 
+use crate::attributes::Validity;
 use crate::dispatch::{Refusal, Task};
 use crate::edges::{Edges, PORCH, PORCH_NODE};
 use crate::flat::Flat;
@@ -43,8 +44,8 @@ impl Task<'_> {
             let out = attributes::entry(
                 number,
                 &status,
-                still && kept && entry.name_cacheable && self.on.agreement.has_epochs(),
-                still && entry.cacheable,
+                self.validity(still && kept && entry.name_cacheable && self.on.agreement.has_epochs()),
+                self.validity(still && entry.cacheable),
             );
             match opened {
                 None => self.value(&out),
@@ -78,7 +79,12 @@ impl Task<'_> {
             && self.on.nodes.root_number() == SHOWN_ROOT
         {
             let status = self.venus().getattr(&self.request(), self.on.nodes.root())?.status;
-            let _ = self.value(&attributes::entry(SHOWN_ROOT, &self.permitted(status, None), false, false));
+            let _ = self.value(&attributes::entry(
+                SHOWN_ROOT,
+                &self.permitted(status, None),
+                Validity::NONE,
+                Validity::NONE,
+            ));
             return Ok(());
         }
         let dir = self.fid()?;
@@ -92,7 +98,7 @@ impl Task<'_> {
                 let cacheable = cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
                     if still && cacheable {
-                        let _ = self.value(&attributes::no_entry());
+                        let _ = self.value(&attributes::no_entry(self.validity(true)));
                     } else {
                         self.refuse(Errno::NOENT);
                     }
@@ -133,7 +139,12 @@ impl Task<'_> {
         let named = kept && point.name_cacheable && self.on.agreement.has_epochs();
         let sent = self.venus().answering(point.stamp, |name_still| {
             venus.answering(found.stamp, |still| {
-                self.value(&attributes::entry(number, &status, name_still && named, still && found.cacheable))
+                self.value(&attributes::entry(
+                    number,
+                    &status,
+                    self.validity(name_still && named),
+                    below.validity(still && found.cacheable),
+                ))
             })
         });
         if sent.is_err() {
@@ -165,7 +176,7 @@ impl Task<'_> {
         self.venus().remember(fid);
         self.on.nodes.remember(fid, PORCH_NODE);
         let number = self.on.nodes.number(fid);
-        if self.value(&attributes::entry(number, &found.status, false, false)).is_err() {
+        if self.value(&attributes::entry(number, &found.status, Validity::NONE, Validity::NONE)).is_err() {
             self.on.forget(number, 1);
         }
         Ok(())

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, opcode};
-use crate::attributes::valid;
+use crate::attributes::FOREVER_SECS;
 use crate::channel::{Channel, Device, Requester};
 use crate::init::Wishes;
 use crate::mount::{Served, Transport, agree};
@@ -97,7 +97,7 @@ impl NullMount {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = WorkersConfig::for_cores(cores);
         let serve = || {
-            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), shared: false })
+            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), ..Wishes::default() })
                 .map_err(MountError::Negotiation)?;
             Served::start(Arc::new(Nothing(tree)), config, agreement, Transport::Auto, (&device, descriptor))
         };
@@ -199,8 +199,8 @@ impl State {
         let attr = node.attr(number);
         Ok(abi::EntryOut {
             nodeid: number,
-            entry_valid: valid(true),
-            attr_valid: valid(true),
+            entry_valid: FOREVER_SECS,
+            attr_valid: FOREVER_SECS,
             attr,
             ..Default::default()
         })
@@ -208,13 +208,13 @@ impl State {
 
     fn attributes(&mut self, number: u64) -> Result<Answer, Errno> {
         let attr = self.node(number)?.attr(number);
-        Ok(bytes(&abi::AttrOut { attr_valid: valid(true), attr, ..Default::default() }))
+        Ok(bytes(&abi::AttrOut { attr_valid: FOREVER_SECS, attr, ..Default::default() }))
     }
 
     /// An absent name is an entry without a node: the kernel remembers that too.
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<Answer, Errno> {
         let found = self.node(dir)?.names.get(name).map(|(number, _)| *number);
-        let absent = || abi::EntryOut { entry_valid: valid(true), ..Default::default() };
+        let absent = || abi::EntryOut { entry_valid: FOREVER_SECS, ..Default::default() };
         Ok(bytes(&found.map_or_else(|| Ok(absent()), |number| self.entry(number))?))
     }
 
@@ -466,7 +466,8 @@ mod tests {
     #[test]
     fn a_tree_in_memory_is_a_file_system() {
         if !rustix::process::geteuid().is_root() || !Path::new(Device::PATH).exists() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
+            let line = "SKIP unit: a_tree_in_memory_is_a_file_system: mounting needs root and /dev/fuse";
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\n{line}\n").as_bytes());
             return;
         }
         let dir = tempfile::tempdir().unwrap();

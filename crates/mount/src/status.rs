@@ -53,7 +53,7 @@ impl Task<'_> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(self.header.nodeid, &status, still && found.cacheable))
+            self.value(&attributes::attr_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
         });
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Task<'_> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::statx_out(self.header.nodeid, &status, still && found.cacheable))
+            self.value(&attributes::statx_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
         });
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Task<'_> {
         let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(self.header.nodeid, &status, still && found.cacheable))
+            self.value(&attributes::attr_out(self.header.nodeid, &status, self.validity(still && found.cacheable)))
         });
         Ok(())
     }

@@ -125,6 +125,10 @@ pub struct CellConfig {
     /// The server that has the cell's database, as `HOST:PORT`; without it, this one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
+    /// How many seconds what this server learnt of users counts while the database is silent; then they
+    /// are refused [default: 600].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell_away_max: Option<u32>,
     /// Whether the server compresses snapshots and copies on its partitions, where the file system below does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compress>,
@@ -192,6 +196,9 @@ pub enum Compress {
     Zstd,
 }
 
+/// Revocations of rights that a server cannot hear of must not be without effect for longer than this.
+const CELL_AWAY_SECS_MAX: u32 = 86_400;
+
 /// What a new cell is to be.
 #[derive(Clone, Debug, Default)]
 pub struct NewCell {
@@ -227,6 +234,9 @@ impl CellConfig {
         check_name(&config.name)?;
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
+        if config.cell_away_max.is_some_and(|secs| !(1..=CELL_AWAY_SECS_MAX).contains(&secs)) {
+            return Err(format!("cell_away_max is in seconds, from 1 to {CELL_AWAY_SECS_MAX} (a day)"));
+        }
         if config.at_rest.as_ref().is_some_and(|server| server.command.is_empty()) {
             return Err("[at-rest]: command is empty".to_owned());
         }
@@ -299,7 +309,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, certificate, kerberos and at-rest")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, cell_away_max, certificate, kerberos and at-rest")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -339,6 +349,7 @@ impl CellDir {
             server: joins.as_ref().map(|joins| joins.server.clone()),
             addresses: Vec::new(),
             database: joins.map(|joins| joins.database),
+            cell_away_max: None,
             compress: None,
             encrypt: new.encrypt,
             clear: new.clear,
@@ -353,6 +364,7 @@ impl CellDir {
              # trusted = [\"10.1.0.0/16\"] believes such machines who asks there; users of all others log in.\n\
              # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
+             # cell_away_max = 600 is how many seconds users are served from memory while the server of the cell's database is silent.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
              # encrypt = true encrypts what files of new volumes hold on the disk; without keys/at-rest nobody can read it any more.\n\
              # [at-rest] with command = [\"/usr/local/bin/get-key\"] gets those keys from a key server instead: run with newest, or a key's number, it prints\n\

@@ -14,6 +14,7 @@ use client::Endpoint;
 use types::{Fault, Name, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
+use crate::learnt::Learnt;
 use crate::{CellPlace, RemoteCell, ServerConfig};
 
 /// Between one attempt and the next: at first, and at most.
@@ -50,6 +51,8 @@ fn reached_at(listen: SocketAddr) -> Vec<SocketAddr> {
 
 /// What the server does about its cell, until it is done.
 pub(crate) struct Joining {
+    /// What is kept for a start without the database.
+    pub learnt: Option<Learnt>,
     place: CellPlace,
     me: ServerInfo,
     enters: Vec<Name>,
@@ -61,21 +64,26 @@ impl Joining {
     /// The way to another server's database is there at once, since nobody goes it before somebody asks.
     pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
         vice.expects_cell();
+        let mut learnt = None;
         let db = match &place {
             CellPlace::Here(_) => None,
             CellPlace::At(endpoint) => {
-                let cell = RemoteCell::at(endpoint.clone(), config.options.clone());
+                let cell = RemoteCell::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
                 let cell = match &config.rules {
                     Some(file) => cell.keeping_rules_in(file.clone()),
                     None => cell,
                 };
-                Some(Arc::new(cell) as Arc<dyn CellDb>)
+                let cell = Arc::new(cell);
+                // Beside the rules, which are there for the same reason.
+                let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
+                learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
+                Some(cell as Arc<dyn CellDb>)
             }
         };
         if let Some(db) = &db {
             vice.has_cell(Arc::clone(db));
         }
-        Joining { place, me, enters: config.enters.clone(), db, pause: PAUSE }
+        Joining { learnt, place, me, enters: config.enters.clone(), db, pause: PAUSE }
     }
 
     /// Whether an attempt asks nobody: the database is here.

@@ -45,6 +45,9 @@ pub struct ServerConfig {
     pub audit: Option<PathBuf>,
     /// Where it keeps the cell's fences, and who administers what, for a start while the server of the cell's database is away; `None`: nowhere.
     pub rules: Option<PathBuf>,
+    /// What was learnt of principals counts for so long while the server of the cell's database is
+    /// silent; then their calls are refused with `CellAway`.
+    pub cell_away_max: Duration,
     /// What the cell is called, for people.
     pub cell_name: Option<String>,
     /// What the server is called in its cell; `None`: as its machine.
@@ -96,6 +99,7 @@ impl ServerConfig {
             trusted: Vec::new(),
             audit: None,
             rules: None,
+            cell_away_max: crate::remote_cell::AWAY_MAX,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

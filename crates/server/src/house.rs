@@ -37,6 +37,8 @@ pub(crate) struct House {
     pub door: Pool,
     /// For calls that may ask another server: what waits for it holds up nobody else.
     pub office: Pool,
+    /// For calls of principals that must be asked for at another server: its silence is for those alone.
+    pub lookups: Pool,
     pub tally: Tally,
     /// Which life of the server this is.
     pub life: u64,
@@ -54,6 +56,9 @@ pub(crate) struct House {
     /// Changes executed; the background sync compares.
     pub changes: AtomicU64,
 }
+
+/// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
+const LOOKUPS_MAX: usize = 256;
 
 /// What is still to be done.
 #[derive(Default)]
@@ -108,7 +113,7 @@ fn asks_elsewhere(call: &Call) -> bool {
 impl House {
     pub fn new(
         vice: Arc<Vice>,
-        [pool, door, office]: [Pool; 3],
+        [pool, door, office, lookups]: [Pool; 4],
         audit: Option<Arc<Audit>>,
         config: &ServerConfig,
     ) -> Self {
@@ -117,6 +122,7 @@ impl House {
             pool,
             door,
             office,
+            lookups,
             tally: Tally::default(),
             life: rand::random(),
             lease: config.lease,
@@ -267,6 +273,29 @@ impl House {
             drop(agenda.gathering.take());
             agenda.gathering = Some((no, partition.gather()));
         }
+    }
+
+    /// Calls that must ask for a principal elsewhere are executed in threads of their own.
+    pub fn takes_lookups(self: &Arc<Self>) {
+        let house = Arc::downgrade(self);
+        self.vice.on_lookups(Box::new(move |lookup| {
+            let Some(house) = house.upgrade() else { return false };
+            let (looking, origin) = (Arc::clone(&house), lookup.origin());
+            house.lookups.try_run(LOOKUPS_MAX, move || {
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+                let mut effects = Vec::new();
+                let looked = catch_unwind(AssertUnwindSafe(|| {
+                    looking.vice.look_up(clock::now(), lookup, &mut effects);
+                }));
+                if looked.is_err() {
+                    looking.tally.panics.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(?origin, "a request panicked");
+                    effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
+                }
+                agenda.effects.append(&mut effects);
+                looking.settle_and_send(&mut agenda);
+            })
+        }));
     }
 
     /// Runs the call in this thread. A panic is this request's alone.

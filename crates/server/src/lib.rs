@@ -13,6 +13,7 @@ mod config;
 mod door;
 mod house;
 mod join;
+mod learnt;
 mod link;
 mod loopback;
 mod poll;

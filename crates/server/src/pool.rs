@@ -52,6 +52,18 @@ impl Pool {
         self.queue.filled.notify_one();
     }
 
+    /// Runs the task soon on a thread of the pool; false: `max` wait already, and it is dropped.
+    pub fn try_run(&self, max: usize, task: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.queue.state.lock();
+        if state.stopping || state.tasks.len() >= max {
+            return false;
+        }
+        state.tasks.push_back(Box::new(task));
+        drop(state);
+        self.queue.filled.notify_one();
+        true
+    }
+
     /// Does what is queued, then ends the threads.
     pub fn stop(&self) {
         self.queue.state.lock().stopping = true;

@@ -1,15 +1,16 @@
 //! The cell's database when another server has it: every call goes there.
 //!
-//! The session begins with the first call, so that servers start in any order. Whoever asks waits no longer than [`CALL_WITHIN`]; while that server cannot be
-//! reached nobody waits for it but one at a time, now and then.
+//! The session begins with the first call, so that servers start in any order. While that server cannot
+//! be reached requests fail at once (`way.rs`). Look-ups of who asks have a session of their own with
+//! less patience, since a user waits for each: at most [`LOOKUP`], together less than 3 s.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use celldb::{Access, CellDb, CellError, News};
-use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
-use parking_lot::Mutex;
+use client::{Endpoint, Options, clock};
 use types::{
     Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
     WhichVolume,
@@ -18,43 +19,43 @@ use types::{
 mod principals;
 mod rules;
 mod told;
+mod way;
 
 use rules::Ruled;
 use told::Told;
+use way::{Patience, Way};
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// How long one call may take.
-const CALL_WITHIN: Duration = Duration::from_secs(10);
-/// How long a session may take to begin.
-const ATTACH_WITHIN: Duration = Duration::from_secs(3);
-/// For so long after a failure nobody tries.
-const REST: Duration = Duration::from_secs(1);
+/// Of changes, and of what the server itself wants to know.
+const PATIENCE: Patience = Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
+/// Of who asks.
+const LOOKUP: Patience = Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
+/// What is remembered of principals counts for so long without news, unless `cell.toml` says another time.
+pub const AWAY_MAX: Duration = Duration::from_secs(600);
+/// Nothing was heard yet.
+const NEVER: i64 = i64::MIN;
 
 /// The database at another server.
 pub struct RemoteCell {
-    endpoint: Endpoint,
-    options: Options,
-    line: Mutex<Line>,
+    way: Arc<Way>,
+    lookups: Arc<Way>,
+    /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier life.
+    heard: AtomicI64,
+    away_max: Duration,
     told: Told,
     ruled: Ruled,
     caller: Caller,
-}
-
-/// The way to that server.
-#[derive(Default)]
-struct Line {
-    session: Option<Arc<Session>>,
-    failed: Option<Instant>,
 }
 
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
     pub fn at(endpoint: Endpoint, options: Options) -> Self {
         RemoteCell {
-            endpoint,
-            options,
-            line: Mutex::default(),
+            lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
+            way: Way::to(endpoint, options, PATIENCE),
+            heard: AtomicI64::new(NEVER),
+            away_max: AWAY_MAX,
             told: Told::default(),
             ruled: Ruled::default(),
             caller: Caller::ROOT,
@@ -67,30 +68,16 @@ impl RemoteCell {
         self
     }
 
+    /// What is remembered of principals counts for so long without news.
+    pub fn away_at_most(mut self, max: Duration) -> Self {
+        self.away_max = max;
+        self
+    }
+
     /// Asks as this one, and not as the superuser.
     pub fn asking_as(mut self, caller: Caller) -> Self {
         self.caller = caller;
         self
-    }
-
-    /// Who finds another at it waits for that one's luck.
-    fn session(&self) -> std::result::Result<Arc<Session>, Fault> {
-        let mut line = self.line.lock();
-        if line.failed.is_some_and(|at| at.elapsed() < REST) {
-            return Err(Fault::CellAway);
-        }
-        if let Some(session) = &line.session {
-            return Ok(Arc::clone(session));
-        }
-        let mut config = SessionConfig::new(self.endpoint.clone(), Identity::fleeting());
-        config.options = self.options.clone();
-        config.attach_within = Some(ATTACH_WITHIN);
-        config.call_within = Some(CALL_WITHIN);
-        config.display = format!("server, process {}", std::process::id());
-        match Session::connect(config) {
-            Ok(session) => Ok(Arc::clone(line.session.insert(Arc::new(session)))),
-            Err(error) => Err(self.failed(&mut line, &error)),
-        }
     }
 
     fn ask(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
@@ -98,21 +85,26 @@ impl RemoteCell {
     }
 
     fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
-        match self.session()?.call(&self.caller, call, None) {
-            Ok(reply) => Ok(reply.answer),
-            Err(CallError::Fault(fault)) => Err(fault),
-            Err(error) => Err(self.failed(&mut self.line.lock(), &error)),
-        }
+        self.way.call(&self.caller, call)
     }
 
-    /// A session outlives its connections, but not its end.
-    fn failed(&self, line: &mut Line, error: &CallError) -> Fault {
-        tracing::debug!(%error, endpoint = %self.endpoint, "the server of the cell's database cannot be asked");
-        line.failed = Some(Instant::now());
-        if !matches!(error, CallError::TimedOut) {
-            line.session = None;
-        }
-        Fault::CellAway
+    /// About somebody who asks now and waits for it.
+    fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
+        self.lookups.call(&self.caller, Call::Cell(call))
+    }
+
+    /// This server heard so long before its start, in an earlier life.
+    pub fn heard_before(&self, ago: Duration) {
+        let now = clock::now().since_start();
+        let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - i128::try_from(ago.as_nanos()).unwrap_or(0);
+        self.heard.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
+    }
+
+    /// How long ago this server heard of all changes; `None`: never.
+    pub fn heard_ago(&self) -> Option<Duration> {
+        let heard = self.heard.load(Ordering::Acquire);
+        let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
+        (heard != NEVER).then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
     }
 
     /// A question, or a change that is refused for no reason that has words of its own.

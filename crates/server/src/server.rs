@@ -42,6 +42,8 @@ const SWEEP_FILES: usize = 256;
 const DOOR_THREADS: usize = 2;
 /// For calls that may ask another server.
 const OFFICE_THREADS: usize = 4;
+/// For calls of principals that are asked for at another server.
+const LOOKUP_THREADS: usize = 4;
 /// Between one question for news of the cell and the next. Who changes anybody's groups waits so long for the other servers.
 const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
@@ -124,11 +126,13 @@ impl Server {
         let pool = Pool::start("pool", config.pool_threads)?;
         let door = Pool::start("door", DOOR_THREADS)?;
         let office = Pool::start("office", OFFICE_THREADS)?;
+        let lookups = Pool::start("lookups", LOOKUP_THREADS)?;
         let (audit, writing) = match &config.audit {
             Some(dir) => Audit::start(dir).map(|(audit, thread)| (Some(audit), Some(thread)))?,
             None => (None, None),
         };
-        let house = Arc::new(House::new(vice, [pool, door, office], audit.clone(), config));
+        let house = Arc::new(House::new(vice, [pool, door, office, lookups], audit.clone(), config));
+        house.takes_lookups();
         if let Some(audit) = &audit {
             house.vice.has_witness(Arc::clone(audit) as Arc<dyn vice::Witness>);
         }
@@ -221,6 +225,7 @@ impl Server {
         self.workers.drain(..).for_each(join);
         house.door.stop();
         house.office.stop();
+        house.lookups.stop();
         house.pool.stop();
         self.scrubber.stop();
         self.puller.stop();
@@ -280,11 +285,13 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
 /// It hears first: who finds this server in the cell finds it with the cell's rules in force.
 fn keep_in_cell(joining: Option<(Joining, Duration)>, hears: bool, house: &Arc<House>, stop: &Stop) {
     let mut joining = joining.map(|(joining, pause)| (joining, Instant::now() + pause));
+    let mut learnt = joining.as_mut().and_then(|(joining, _)| joining.learnt.take());
     let mut stopping = stop.stopping.lock();
     while !*stopping && (hears || joining.is_some()) {
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
             if hears {
                 hear_news(house);
+                learnt.iter_mut().for_each(|learnt| learnt.keep(&house.vice));
             }
             if let Some((left, due)) = joining.as_mut().filter(|(_, due)| *due <= Instant::now()) {
                 match left.attempt(&house.vice) {

@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use types::{Answer, ByteRange, Call, Caller, CreateHow, Fid, LockFamily, LockMode, LockOwner, NewKind};
 
+#[allow(dead_code)]
 mod proxy;
 
 fn lock(fid: Fid, wait: bool, reclaim: bool) -> Call {

@@ -145,13 +145,17 @@ const VOLUME_NAME_BYTES_MAX: usize = 200;
 
 /// Whether a volume of this kind may have this name: letters, digits, `.`, `_` and `-`, not only digits (that would be a number), and `.readonly`
 /// and `.backup` at the end where they belong and nowhere else.
+///
+/// A read-write volume's name does not end with `.snapshot`: `a.snapshot.snapshot.b` would be a
+/// snapshot of `a` as well as of `a.snapshot`, and the administrator of one could change the other's.
 pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
     let letters = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let good = (1..=VOLUME_NAME_BYTES_MAX).contains(&name.len()) && name.iter().all(letters);
     let ends = [name.ends_with(b".readonly"), name.ends_with(b".backup")];
     let wanted = [kind == VolumeKind::ReadOnly, kind == VolumeKind::Backup];
+    let ambiguous = kind == VolumeKind::ReadWrite && name.ends_with(b".snapshot");
     // A number, or an option.
-    good && ends == wanted && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
+    good && ends == wanted && !ambiguous && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
 }
 
 /// A place in a stream of what an epoch has: all vnodes below `vnode` are through, and that one up to a stage and a position in it. The same in all copies
@@ -285,6 +289,7 @@ mod tests {
             ("a/b", VolumeKind::ReadWrite),
             ("a#b", VolumeKind::ReadWrite),
             ("home.backup", VolumeKind::ReadWrite),
+            ("home.snapshot", VolumeKind::ReadWrite),
             ("home.readonly", VolumeKind::Snapshot),
             ("home", VolumeKind::Backup),
             (&*long, VolumeKind::ReadWrite),

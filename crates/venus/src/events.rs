@@ -40,6 +40,7 @@ impl Events for Listener {
             let until = {
                 let mut tables = core.tables.lock();
                 tables.holder.on_renewed(sent_at);
+                core.note_trust(&tables);
                 tables.holder.trusted_until()
             };
             let mut chores = core.chores.lock();
@@ -144,10 +145,17 @@ impl Core {
         self.tell_all();
     }
 
+    /// After each change of how long the server is trusted.
+    pub fn note_trust(&self, tables: &crate::tables::Tables) {
+        let until = tables.holder.trusted_until().since_start().as_nanos();
+        self.trusted_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
     fn void_here(&self, mark: impl FnOnce(&mut crate::tables::Tables)) {
         let ended = {
             let mut tables = self.tables.lock();
             mark(&mut tables);
+            self.note_trust(&tables);
             tables.void();
             self.life.fetch_add(1, Ordering::AcqRel);
             *self.gate.write() += 1;

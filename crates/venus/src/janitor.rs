@@ -84,6 +84,15 @@ impl Core {
         }
     }
 
+    /// It looks at the lease at once: the machine has slept, which no thread counts as waiting.
+    /// `false`: there is nobody to look any more.
+    pub fn wake_janitor(&self) -> bool {
+        // Under its lock, so that it does not miss this between looking and waiting.
+        let chores = self.chores.lock();
+        self.poke.notify_one();
+        !chores.stop
+    }
+
     /// How long until what is not stable must be committed; nothing if there is nothing.
     fn commit_left(&self, chores: &Chores) -> Option<Duration> {
         let since = chores.committed.map_or(COMMIT_AGE, |at| at.elapsed());
@@ -110,7 +119,9 @@ impl Core {
     fn check_lease(&self) {
         let (expired, until) = {
             let mut tables = self.tables.lock();
-            (tables.holder.expire(clock::now()), tables.holder.trusted_until())
+            let expired = tables.holder.expire(clock::now());
+            self.note_trust(&tables);
+            (expired, tables.holder.trusted_until())
         };
         self.chores.lock().lease = (until > Time::ZERO).then_some(until);
         if expired {

@@ -64,6 +64,9 @@ pub(crate) struct Core {
     pub gate: RwLock<u64>,
     /// Counts what ends lends: lost leases and restarts of the server.
     pub life: AtomicU64,
+    /// When trust ends if nothing is heard, in nanoseconds of [`client::clock`]: for replies into the
+    /// kernel, which must not take the tables' lock.
+    pub trusted_until: AtomicU64,
     /// Bodies that the kernel was given.
     pub passed: AtomicU64,
     pub invalidate: RwLock<Arc<dyn Invalidate>>,
@@ -124,6 +127,7 @@ impl Core {
             removed: Condvar::new(),
             gate: RwLock::new(0),
             life: AtomicU64::new(1),
+            trusted_until: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             invalidate: RwLock::new(Arc::new(Nobody)),
             opens: Mutex::default(),

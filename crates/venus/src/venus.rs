@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use client::Remote;
+use client::{Remote, clock};
 use parking_lot::Mutex;
-use types::{Caller, Fid};
+use types::{Caller, Fid, Time};
 
 use crate::common::Common;
 use crate::events::Listener;
@@ -42,6 +43,8 @@ impl Venus {
         let sending = Arc::clone(&core);
         let flusher =
             std::thread::Builder::new().name("venus-journal".into()).spawn(move || sending.flush_journal())?;
+        let asleep = Arc::downgrade(&core);
+        clock::when_it_jumps(Box::new(move || asleep.upgrade().is_some_and(|core| core.wake_janitor())));
         core.remote.set_events(Arc::new(Listener(Arc::downgrade(&core))));
         Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
@@ -56,6 +59,22 @@ impl Venus {
     pub fn answering<R>(&self, stamp: Stamp, reply: impl FnOnce(bool) -> R) -> R {
         let breaks = self.core.gate.read();
         reply(*breaks == stamp.0)
+    }
+
+    /// For how long the kernel may keep what it is told now, if nothing more is heard. `None`: until it
+    /// is taken back. Over a network that is what is left of the lease: if this process is stopped, the
+    /// kernel must not go on answering for it when the server has given it up (CB-4).
+    pub fn kernel_keeps_for(&self) -> Option<Duration> {
+        if self.is_beside_server() {
+            return None;
+        }
+        let until = Time::from_start(Duration::from_nanos(self.core.trusted_until.load(Ordering::Acquire)));
+        Some(until.since(clock::now()))
+    }
+
+    /// Whether the server is on this machine, as far as is known.
+    pub fn is_beside_server(&self) -> bool {
+        self.core.remote.passes_descriptors()
     }
 
     /// How many answers were given here that the server then gave otherwise: none, or something is wrong (DE-5).

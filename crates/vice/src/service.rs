@@ -26,6 +26,7 @@ use types::{
 use crate::access::{Asker, Principals};
 use crate::calls::auth::Desk;
 use crate::calls::{Blanks, Counters, Lends};
+use crate::lookups::LookupHook;
 use crate::opened::Opened;
 use crate::parked::ParkedCalls;
 use crate::rules::Ruled;
@@ -59,6 +60,8 @@ pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
 /// and reads no clock.
 pub struct Vice {
     pub(crate) config: ViceConfig,
+    /// Where calls go that need the cell's database.
+    pub(crate) lookups: OnceLock<LookupHook>,
     pub(crate) partitions: Partitions,
     pub(crate) stripes: Stripes,
     pub(crate) core: Mutex<Core>,
@@ -224,6 +227,7 @@ impl Vice {
             holds_ended: AtomicU64::new(0),
             naming: Mutex::new(()),
             whose: Whose::default(),
+            lookups: OnceLock::new(),
             ruled: Ruled::default(),
             witness: OnceLock::new(),
             refusals: Refusals::default(),

@@ -11,6 +11,7 @@ use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp
 
 use crate::access::Principals;
 use crate::calls::Outcome;
+use crate::lookups::MemoryOnly;
 use crate::parked::Parked;
 use crate::service::{Ask, looks, may_run};
 use crate::waiting::Waiting;
@@ -29,9 +30,14 @@ impl Vice {
         events_out: &mut Vec<Output>,
         out: &mut Vec<Effect>,
     ) {
+        let (asked_by, memory) = (caller, self.begin_memory_only(call));
+        let missed = |fault: &Fault| *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed);
         let settled = match self.settled(caller) {
             Ok(settled) => settled,
             Err(fault) => {
+                if missed(&fault) && self.look_up_later((now, wall), asked_by, origin, call) {
+                    return;
+                }
                 self.tell(wall, caller, origin, call, Some(fault));
                 return self.finish(origin, call.changes(), Err(fault), None, out);
             }
@@ -71,6 +77,9 @@ impl Vice {
                 }
             }
             events_out.append(&mut ask.events);
+            if outcome.as_ref().is_err_and(missed) && self.look_up_later((now, wall), asked_by, origin, call) {
+                return;
+            }
             if !ask.waits.is_empty() {
                 match self.park(&ask, call) {
                     Ok(true) => return,

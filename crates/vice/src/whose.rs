@@ -16,7 +16,10 @@ use parking_lot::RwLock;
 use types::limits::GROUPS_MAX;
 use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
 
+use crate::lookups::may_ask;
 use crate::{Effect, Vice};
+
+mod kept;
 
 /// Whom mode bits take for anybody.
 const NOBODY_ID: u32 = 65534;
@@ -44,6 +47,8 @@ pub(crate) struct Whose {
 #[derive(Default)]
 struct Remembered {
     known: Revision,
+    /// Counts what was learnt and forgotten, so that the file is written when there is something new.
+    changes: u64,
     subdomains: HashMap<Key, Cps>,
     /// Of uids that trusted connections speak of.
     uids: HashMap<u32, PrincipalId>,
@@ -89,6 +94,7 @@ impl Remembered {
     /// Goes on to revision `at`.
     fn go_on(&mut self, at: Revision, changes: Option<&[(Revision, Changed)]>) {
         self.known = at;
+        self.changes += 1;
         let Some(changes) = changes else { return self.forget_all() };
         let mut whom = Vec::new();
         for (_, changed) in changes {
@@ -109,10 +115,23 @@ impl Remembered {
     }
 }
 
+/// A thread of requests does not ask another server.
+fn need_asking(access: &dyn Access) -> Result<(), CellError> {
+    if !access.is_elsewhere() || may_ask() { Ok(()) } else { Err(CellError::Away(Fault::CellAway)) }
+}
+
 impl Whose {
+    /// Whether what is remembered is too old to be believed: this server has not heard from the database
+    /// for longer than the cell's administrator allows.
+    fn is_stale(&self, access: &dyn Access) -> bool {
+        access.is_elsewhere() && access.is_stale()
+    }
+
     /// What was told of since is in force.
     fn refresh(&self, access: &dyn Access) {
-        if access.latest() == self.remembered.read().known {
+        let latest = access.latest();
+        // What was kept from an earlier life is believed until this one is told more.
+        if latest == self.remembered.read().known || latest == UNTOLD && access.is_elsewhere() {
             return;
         }
         let mut remembered = self.remembered.write();
@@ -127,12 +146,14 @@ impl Whose {
     }
 
     fn with_uid(&self, access: &dyn Access, uid: u32) -> Result<PrincipalId, CellError> {
+        let stale = self.is_stale(access);
         let remembered = self.remembered.read();
-        if let Some(id) = remembered.uids.get(&uid) {
+        if let Some(id) = remembered.uids.get(&uid).filter(|_| !stale) {
             return Ok(*id);
         }
         let known = remembered.known;
         drop(remembered);
+        need_asking(access)?;
         let found = access.principal(&WhichPrincipal::Uid(uid))?;
         let id = found.map_or(PrincipalId::ANONYMOUS, |found| found.id);
         let mut remembered = self.remembered.write();
@@ -141,17 +162,20 @@ impl Whose {
                 remembered.uids.clear();
             }
             remembered.uids.insert(uid, id);
+            remembered.changes += 1;
         }
         Ok(id)
     }
 
     fn holder(&self, access: &dyn Access, id: PrincipalId) -> Result<Option<Arc<Holder>>, CellError> {
+        let stale = self.is_stale(access);
         let remembered = self.remembered.read();
-        if let Some(holder) = remembered.holders.get(&id) {
+        if let Some(holder) = remembered.holders.get(&id).filter(|_| !stale) {
             return Ok(holder.clone());
         }
         let known = remembered.known;
         drop(remembered);
+        need_asking(access)?;
         let holder = access.principal(&WhichPrincipal::Id(id))?;
         let holder = holder.map(|principal| Holder::of(access, &principal)).transpose()?.map(Arc::new);
         let mut remembered = self.remembered.write();
@@ -160,14 +184,17 @@ impl Whose {
                 remembered.holders.clear();
             }
             remembered.holders.insert(id, holder.clone());
+            remembered.changes += 1;
         }
         Ok(holder)
     }
 
     fn subdomain(&self, access: &dyn Access, key: Key) -> Result<Cps, CellError> {
-        if let Some(cps) = self.remembered.read().subdomains.get(&key) {
+        let stale = self.is_stale(access);
+        if let Some(cps) = self.remembered.read().subdomains.get(&key).filter(|_| !stale) {
             return Ok(cps.clone());
         }
+        need_asking(access)?;
         let (at, groups) = access.subdomain(key.principal, key.host)?;
         let power = key.superuser.then_some(PrincipalId::ADMINISTRATORS);
         let cps = Cps::new(key.principal, key.level, groups.into_iter().chain(power));
@@ -177,6 +204,7 @@ impl Whose {
                 remembered.subdomains.clear();
             }
             remembered.subdomains.insert(key, cps.clone());
+            remembered.changes += 1;
         }
         Ok(cps)
     }

@@ -1,5 +1,6 @@
 //! A service in this process, and its volume mounted any number of times, each time as a client of its own.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,15 +58,21 @@ pub fn volume() -> Name {
     Name::new(b"root").unwrap()
 }
 
+/// Says that this test cannot run here, past the capture of output: scripts/check.sh counts the line.
+fn skip(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("mount").to_owned();
+    let _ = writeln!(std::io::stderr(), "\nSKIP unit: {} {test}: {reason}", env!("CARGO_CRATE_NAME"));
+}
+
 impl Cell {
     /// A fresh one; nothing where nothing can be mounted.
     pub fn start() -> Option<Cell> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
+            skip("mounting needs root and /dev/fuse");
             return None;
         }
         if crate::TRANSPORT == Transport::Uring && !mount::offers_uring() {
-            eprintln!("skipped: io_uring for FUSE is off; as root: echo 1 > {}", mount::URING_SWITCH);
+            skip(&format!("io_uring for FUSE is off; as root: echo 1 > {}", mount::URING_SWITCH));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
@@ -119,6 +119,9 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.trusted = cell.config.trusted.clone();
     config.audit = Some(cell.dir().join("audit"));
     config.rules = Some(cell.dir().join("rules"));
+    if let Some(secs) = cell.config.cell_away_max {
+        config.cell_away_max = Duration::from_secs(secs.into());
+    }
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper);

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use celldb::{Access, CellError, News};
+use client::clock;
 use guard::{Asker, Rules};
 use types::{
     Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen,
@@ -17,7 +19,7 @@ const CHANGES_MAX: u32 = 1000;
 
 impl Access for RemoteCell {
     fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
-        match self.ask(CellCall::Principal { which: which.clone() }) {
+        match self.look_up(CellCall::Principal { which: which.clone() }) {
             Ok(Answer::Principals { mut principals, .. }) => Ok(principals.pop().map(|(principal, _)| principal)),
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
             Err(Fault::NoPrincipal) => Ok(None),
@@ -26,10 +28,10 @@ impl Access for RemoteCell {
     }
 
     fn subdomain(&self, principal: PrincipalId, host: Option<IpAddr>) -> Result<(Revision, Vec<PrincipalId>)> {
-        self.answer(CellCall::Subdomain { principal, host }, |answer| match answer {
-            Answer::Subdomain { at, groups } => Some((at, groups)),
-            _ => None,
-        })
+        match self.look_up(CellCall::Subdomain { principal, host }).map_err(CellError::Away)? {
+            Answer::Subdomain { at, groups } => Ok((at, groups)),
+            _ => Err(CellError::Away(Fault::Invalid)),
+        }
     }
 
     fn pts(&self, asker: &Asker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
@@ -63,6 +65,14 @@ impl Access for RemoteCell {
         self.call(Call::Guard { behalf: Some(by), call: Box::new(call.clone()) })
     }
 
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
+    fn is_stale(&self) -> bool {
+        self.heard_ago().is_none_or(|ago| ago > self.away_max)
+    }
+
     fn latest(&self) -> Revision {
         self.told.at()
     }
@@ -82,6 +92,7 @@ impl Access for RemoteCell {
     fn listen(&self, me: ServerId) {
         loop {
             let since = self.told.at();
+            let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
             let Ok((at, changes)) = self.watch(me, since, CHANGES_MAX as usize) else { return };
             let last =
                 changes.as_ref().filter(|changes| changes.len() == CHANGES_MAX as usize).and_then(|all| all.last());
@@ -94,6 +105,8 @@ impl Access for RemoteCell {
             }
             self.told.hear(at, changes);
             if !more {
+                // As of when the question was sent, not when its answer came.
+                self.heard.store(asked, Ordering::Release);
                 return;
             }
         }

@@ -23,6 +23,8 @@ struct Shared {
     life_bytes: AtomicU64,
     cuts: AtomicU64,
     closed: AtomicBool,
+    /// Bytes are taken and lost, as by a network that drops packets.
+    silent: AtomicBool,
     open: Mutex<Vec<Stream>>,
 }
 
@@ -78,6 +80,7 @@ impl Proxy {
             life_bytes: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             open: Mutex::default(),
         });
         let accepting = Arc::clone(&shared);
@@ -110,6 +113,17 @@ impl Proxy {
     /// Nothing gets through.
     pub fn close_down(&self) {
         self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.cut_all();
+    }
+
+    /// From now on every byte is lost, and connections stand.
+    pub fn fall_silent(&self) {
+        self.shared.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Connections that lost bytes are cut, and new ones carry again.
+    pub fn speak_again(&self) {
+        self.shared.silent.store(false, Ordering::SeqCst);
         self.shared.cut_all();
     }
 
@@ -149,6 +163,9 @@ impl Shared {
         while let Ok(count) = from.read(&mut buffer)
             && count > 0
         {
+            if self.silent.load(Ordering::SeqCst) {
+                continue;
+            }
             let passed = (count as u64).min(life) as usize;
             life -= passed as u64;
             if to.write_all(&buffer[..passed]).is_err() {

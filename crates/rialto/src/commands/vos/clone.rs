@@ -160,7 +160,7 @@ fn clone_writable(office: &Office, wanted: &str, site: &Site, to: &str) -> Resul
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
         return Err(Failure::new(what, "a volume cannot be called so").mend(
-            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end",
+            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
         ));
     }
     let found = office.found(wanted, site)?;

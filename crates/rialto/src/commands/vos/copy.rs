@@ -51,7 +51,7 @@ impl Copy {
         let what = format!("copying the volume {wanted} to {}", self.toname);
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
             return Err(Failure::new(what, "a volume cannot be called so").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end",
+                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
             ));
         }
         let of = office.known(&wanted)?;

@@ -63,7 +63,7 @@ impl Create {
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
             return Err(Failure::new(what, "a volume cannot be called so").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end",
+                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end",
             ));
         }
         let spot = office.roomiest(&self.site)?;

@@ -40,7 +40,7 @@ impl Rename {
         let what = format!("renaming the volume {old} to {new}");
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
             return Err(Failure::new(what, "a volume cannot be called so")
-                .mend("use letters, digits, dots, hyphens and underscores; not only digits, no .backup or .readonly at the end"));
+                .mend("use letters, digits, dots, hyphens and underscores; not only digits, no .backup, .readonly or .snapshot at the end"));
         }
         let from = match which(&old)? {
             WhichVolume::Id(_) => office.known(&old)?.record.name,

@@ -1,0 +1,106 @@
+//! What this server learnt of principals, in a file, so that a start while the database is away serves
+//! the users that were served before.
+//!
+//! The file: what it is, when this server last heard that it is true (seconds since 1970), what the
+//! service wrote ([`Vice::learnt`]), and a checksum. It is whole or not there, and for its owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vice::Vice;
+
+use crate::RemoteCell;
+use crate::loopback::wall;
+
+const MAGIC: &[u8] = b"rialto learnt 1\n";
+/// The file is written so often at most.
+const PAUSE: Duration = Duration::from_secs(5);
+/// And so often at least while the database answers, since it says when it did.
+const AT_LEAST: Duration = Duration::from_secs(60);
+
+/// Keeps it.
+pub(crate) struct Learnt {
+    file: PathBuf,
+    cell: Arc<RemoteCell>,
+    /// How often what was learnt had changed when the file was written.
+    seen: u64,
+    written: Option<Instant>,
+    looked: Option<Instant>,
+}
+
+impl Learnt {
+    /// In this file, whose contents the service begins with.
+    pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCell>) -> Learnt {
+        match fs::read(&file) {
+            Ok(bytes) => begin_with(&file, &bytes, vice, &cell),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::error!(%error, file = %file.display(), "what was learnt cannot be read; users are asked for anew");
+            }
+        }
+        Learnt { file, cell, seen: 0, written: None, looked: None }
+    }
+
+    /// Called several times a second.
+    pub fn keep(&mut self, vice: &Vice) {
+        let Some(heard) = self.cell.heard_ago().filter(|ago| *ago < PAUSE) else { return };
+        if self.looked.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let is_old = self.written.is_none_or(|at| at.elapsed() >= AT_LEAST);
+        let Some((seen, bytes)) = vice.learnt(if is_old { u64::MAX } else { self.seen }) else { return };
+        let heard = wall().secs - heard.as_secs() as i64;
+        if let Err(error) = write(&self.file, &encode(heard, &bytes)) {
+            tracing::error!(%error, file = %self.file.display(), "what was learnt of users cannot be kept for a start without the database");
+        }
+        (self.seen, self.written) = (seen, Some(Instant::now()));
+    }
+}
+
+fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCell) {
+    let Some((heard, learnt)) = decode(bytes) else {
+        tracing::error!(file = %file.display(), "what was learnt of users is damaged and not used; they are asked for anew");
+        return;
+    };
+    // A clock that was set back would make it younger than it is.
+    let Ok(ago) = u64::try_from(wall().secs - heard) else {
+        tracing::warn!(file = %file.display(), "what was learnt of users is of the future and not used: is this machine's clock right?");
+        return;
+    };
+    if vice.remember_learnt(learnt) {
+        cell.heard_before(Duration::from_secs(ago));
+    } else {
+        tracing::error!(file = %file.display(), "what was learnt of users is of another form and not used");
+    }
+}
+
+fn encode(heard: i64, learnt: &[u8]) -> Vec<u8> {
+    let mut bytes = [MAGIC, &heard.to_le_bytes(), learnt].concat();
+    let sum = crc32c::crc32c(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (bytes, sum) = bytes.split_last_chunk::<4>()?;
+    if crc32c::crc32c(bytes) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let (heard, learnt) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    Some((i64::from_le_bytes(*heard), learnt))
+}
+
+fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = file.with_extension("new");
+    let _ = fs::remove_file(&draft);
+    let mut to: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    to.write_all(bytes)?;
+    to.sync_all()?;
+    fs::rename(&draft, file)?;
+    file.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}

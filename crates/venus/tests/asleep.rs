@@ -1,0 +1,34 @@
+//! A machine that slept: what the server gave up meanwhile is not trusted for a moment longer. A test
+//! program of its own, since the clock is the process's.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use client::clock;
+use common::{House, Told, me};
+
+#[test]
+fn cb4_nothing_is_answered_from_memory_after_a_suspension() {
+    let house = House::in_memory();
+    let client = house.client(1);
+    let (fid, handle) = client.create("f");
+    client.close(handle);
+    client.venus.getattr(&me(), fid).unwrap();
+    client.wire.take();
+    client.venus.getattr(&me(), fid).unwrap();
+    assert!(client.wire.take().is_empty(), "it is known");
+    assert!(client.kernel.0.lock().iter().all(|told| *told != Told::All));
+
+    clock::jump(Duration::from_secs(3600));
+    // Right away, whether any thread of the client has noticed or not.
+    let _ = client.venus.getattr(&me(), fid);
+    assert!(!client.wire.take().is_empty(), "CB-4: answered from a cache that the server gave up an hour ago");
+    // The kernel hears of it without another request, and long before a quarter of a lease is over.
+    let since = Instant::now();
+    while !client.kernel.0.lock().contains(&Told::All) {
+        assert!(since.elapsed() < Duration::from_secs(10), "the kernel was not told");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
