@@ -92,12 +92,19 @@ pub const NOBODY_PROMISES_MAX: usize = 1024;
 pub const NOBODY_LOCKS_MAX: usize = 16;
 /// Files that a session of nobody holds open.
 pub const NOBODY_HOLDS_MAX: usize = 64;
-/// Bytes of data behind a message of a session of nobody, whose half-received messages take memory.
-pub const NOBODY_PAYLOAD_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a message of a session of nobody: a listing or a password, and no large attribute.
-pub const NOBODY_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of replies that a session of nobody may leave unread before its next request waits.
-pub const NOBODY_UNREAD_BYTES_MAX: usize = 256 << 10;
+/// MiB that messages of nobody may take that are half received, and as much again for replies that nobody has read. Past it the connection that has
+/// most is closed, or the next requests wait.
+pub const NOBODY_MEMORY_MIB: usize = 64;
+/// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth: 25 ms and 19 MiB each.
+pub const PASSWORDS_WAITING_MAX: usize = 64;
+/// Of these, those of one host.
+pub const PASSWORDS_PER_HOST_MAX: usize = 8;
+/// Days that files of the audit log are kept.
+pub const AUDIT_DAYS: u64 = 400;
+/// MiB of the audit log: a year's at some 2.5 MiB a day. The oldest files go first.
+pub const AUDIT_MIB_MAX: u64 = 1024;
+/// MiB of a daemon's log before it goes on in a new file; one old file is kept beside it.
+pub const LOG_MIB_MAX: u64 = 64;
 /// Sessions of users on a server: 16 times what a site of a thousand machines has.
 pub const SESSIONS_MAX: usize = 16_384;
 /// Sessions of users from one host: a machine of many containers, or a building behind one address.

@@ -70,6 +70,11 @@ impl Vice {
         self.core.lock().leases.is_stranger(session)
     }
 
+    /// Slots that a user's session may use.
+    pub fn slots_max(&self) -> u32 {
+        self.config.slots_max
+    }
+
     /// Forgets the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it now and then; `wall` is today. How many.
     ///
     /// # Errors
