@@ -186,6 +186,13 @@ impl Inbox {
         sealed || self.buffer.len() > self.start + self.lent
     }
 
+    /// Bytes of memory that it takes for what has come and was not taken.
+    pub fn bytes(&self) -> usize {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.buffer.capacity());
+        let payload = self.payload.as_ref().map_or(0, Vec::len);
+        self.buffer.capacity() + sealed + payload
+    }
+
     /// The next whole frame, if it is here.
     ///
     /// # Errors

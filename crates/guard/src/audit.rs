@@ -2,7 +2,8 @@
 //!
 //! The first line of a file says which file it is and has the hash of the last line of the file before. Beside the files lies the *head*: which line was written
 //! last, and its hash, so that lines which are taken away at the end are missed. After a kill the head may be some lines behind, and the last line may be torn;
-//! the next life of the server begins a new file, whose first line says how many bytes of the torn one there are.
+//! the next life of the server begins a new file, whose first line says how many bytes of the torn one there are. Files are kept for a while; a line says up to which they
+//! are removed, before they are: what else is missing at the beginning was taken away.
 
 use std::fmt::Write as _;
 
@@ -17,7 +18,7 @@ pub const NO_HASH: &str = "00000000000000000000000000000000000000000000000000000
 pub struct AuditEvent {
     /// Milliseconds since 1970.
     pub time: i64,
-    /// `administration`, `authentication`, `denied`, `access list` or `fence`.
+    /// `administration`, `authentication`, `denied`, `access list`, `fence` or `alarm`.
     pub kind: String,
     /// The principal's number, if it is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -71,6 +72,11 @@ pub enum AuditBody {
     Event(AuditEvent),
     /// So many events were not written down, because too many came at once.
     Lost(u64),
+    /// The files up to this one were removed, because the log keeps only so much.
+    Removed {
+        /// The number of the last.
+        until: u64,
+    },
     /// The server ended in order.
     End,
 }
@@ -131,8 +137,13 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
     let mut check = AuditCheck::default();
     let (mut before, mut last_file, mut torn) = (NO_HASH.to_owned(), 0, 0_u64);
     let (mut met, mut ended) = (head.is_none(), false);
+    // Of the files at the beginning the log itself says whether they were to go.
+    let (mut missing, mut removed) = (0, 0);
     for (number, bytes) in files {
-        if number != last_file + 1 {
+        let is_first = last_file == 0 && number > 1;
+        if is_first {
+            missing = number - 1;
+        } else if number != last_file + 1 {
             check.wrong.push(format!("file {} is not there", last_file + 1));
         }
         last_file = number;
@@ -146,18 +157,19 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
                 before = audit_hash(line);
                 continue;
             };
-            if parsed.before != before {
+            if parsed.before != before && !(is_first && at == 1) {
                 check.wrong.push(format!("{place}: does not follow the line before it"));
             }
             match parsed.what {
                 AuditBody::File { number: says, torn: was } if at == 1 => {
-                    if says != number || was != torn {
+                    if says != number || was != torn && !is_first {
                         check.wrong.push(format!("{place}: is of another file, or behind another end"));
                     }
                 }
                 _ if at == 1 => check.wrong.push(format!("{place}: is not the first of its file")),
                 AuditBody::File { .. } => check.wrong.push(format!("{place}: begins a file within another")),
                 AuditBody::Lost(count) => check.lost += count,
+                AuditBody::Removed { until } => removed = removed.max(until),
                 AuditBody::Event(_) | AuditBody::End => {}
             }
             before = audit_hash(line);
@@ -178,6 +190,9 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
         }
         torn = rest.len() as u64;
         check.torn += u64::from(torn > 0);
+    }
+    if missing > removed {
+        check.wrong.push(format!("files {} to {missing} are not there", removed + 1));
     }
     if let Some(head) = head.filter(|_| !met) {
         check.wrong.push(format!("file {}, line {}: is not there any more", head.file, head.line));

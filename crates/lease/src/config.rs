@@ -17,13 +17,42 @@ pub struct LeaseConfig {
     /// Promises of all sessions. One more ends the oldest promises of the session that has the most.
     /// A promise takes about 110 bytes.
     pub promises_max: usize,
+    /// Promises of one user's session. One more ends the oldest promises of that session.
+    pub promises_per_session_max: usize,
+    /// What a session may have through which no user has called.
+    pub stranger: StrangerConfig,
     /// Locks and waiting lock requests of one session. One more is refused.
     pub locks_per_session_max: usize,
     /// Holds of one session. One more is refused.
     pub holds_per_session_max: usize,
+    /// Locks, waiting requests among them, of all sessions. One more is refused.
+    pub locks_max: usize,
+    /// Holds of all sessions. One more is refused.
+    pub holds_max: usize,
     /// Delegated directories, and files that go with them, of all sessions. At one more the session that has it is asked for all it has.
     /// Each takes about 150 bytes.
     pub delegated_max: usize,
+}
+
+/// What one session may have through which no user has called. There are only so many of these sessions, so this bounds all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct StrangerConfig {
+    /// Promises. One more ends the oldest promises of that session.
+    pub promises_max: usize,
+    /// Locks and waiting lock requests. One more is refused.
+    pub locks_max: usize,
+    /// Holds. One more is refused.
+    pub holds_max: usize,
+}
+
+impl Default for StrangerConfig {
+    fn default() -> Self {
+        StrangerConfig {
+            promises_max: limits::NOBODY_PROMISES_MAX,
+            locks_max: limits::NOBODY_LOCKS_MAX,
+            holds_max: limits::NOBODY_HOLDS_MAX,
+        }
+    }
 }
 
 impl Default for LeaseConfig {
@@ -32,9 +61,13 @@ impl Default for LeaseConfig {
             lease: limits::LEASE,
             grace: limits::LEASE_GRACE,
             break_patience: limits::LEASE,
-            promises_max: 4 << 20,
-            locks_per_session_max: 1 << 16,
-            holds_per_session_max: 1 << 20,
+            promises_max: limits::PROMISES_MAX,
+            promises_per_session_max: limits::PROMISES_PER_SESSION_MAX,
+            stranger: StrangerConfig::default(),
+            locks_per_session_max: limits::LOCKS_PER_SESSION_MAX,
+            holds_per_session_max: limits::HOLDS_PER_SESSION_MAX,
+            locks_max: limits::LOCKS_MAX,
+            holds_max: limits::HOLDS_MAX,
             delegated_max: 1 << 20,
         }
     }

@@ -9,6 +9,7 @@ use types::{Fid, SessionId};
 pub(crate) struct Holds {
     files: HashMap<Fid, SmallVec<[SessionId; 1]>>,
     sessions: HashMap<SessionId, HashSet<Fid>>,
+    count: usize,
 }
 
 impl Holds {
@@ -31,6 +32,11 @@ impl Holds {
         self.sessions.get(&session).map_or(0, HashSet::len)
     }
 
+    /// Of all sessions.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
     pub fn files(&self) -> usize {
         self.files.len()
     }
@@ -39,6 +45,7 @@ impl Holds {
     pub fn add(&mut self, session: SessionId, fid: Fid) {
         if self.sessions.entry(session).or_default().insert(fid) {
             self.files.entry(fid).or_default().push(session);
+            self.count += 1;
         }
     }
 
@@ -65,6 +72,7 @@ impl Holds {
     fn drop_holder(&mut self, session: SessionId, fid: Fid) -> bool {
         let holders = self.files.get_mut(&fid).expect("a session's hold is in the table of files");
         holders.retain(|other| *other != session);
+        self.count -= 1;
         let free = holders.is_empty();
         if free {
             self.files.remove(&fid);

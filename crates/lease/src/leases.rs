@@ -42,6 +42,25 @@ pub struct Counts {
     pub delegations: usize,
     /// Files that go with them.
     pub delegated_children: usize,
+    /// Sessions that no user has called through.
+    pub strangers: usize,
+    /// Holds of all sessions.
+    pub holds: usize,
+    /// How often a bound was met since the start.
+    pub pressed: Pressed,
+}
+
+/// How often a bound was met since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressed {
+    /// A session had as many promises as it may have, and its oldest were broken.
+    pub sessions: u64,
+    /// All sessions had.
+    pub all: u64,
+    /// A lock was refused.
+    pub locks: u64,
+    /// A hold was refused.
+    pub holds: u64,
 }
 
 /// What came of a wish to promise a file.
@@ -67,6 +86,7 @@ pub struct Leases {
     locks: Locks,
     delegations: Delegations,
     grace: Option<Grace>,
+    pressed: Pressed,
 }
 
 impl Leases {
@@ -93,9 +113,10 @@ impl Leases {
             promises: Promises::default(),
             breaks: Breaks::default(),
             holds: Holds::default(),
-            locks: Locks::new(config.locks_per_session_max),
+            locks: Locks::new(config.locks_per_session_max, config.locks_max),
             delegations: Delegations::default(),
             grace,
+            pressed: Pressed::default(),
         }
     }
 
@@ -149,6 +170,13 @@ impl Leases {
         let patience = self.config.break_patience;
         let expires = now + self.config.give_up();
         let Some(known) = self.sessions.get_mut(session) else { return Renewal::Gone };
+        if known.is_without_lease() {
+            if known.stranger {
+                // It lives on, and answers nothing from its cache.
+                known.expires = known.expires.max(expires);
+            }
+            return Renewal::Withheld;
+        }
         let overdue = |pending: &PendingBreak| now.since(pending.sent_at) > patience;
         if known.pending.values().next().is_some_and(overdue) || self.delegations.is_overdue(now, session, patience) {
             return Renewal::Withheld;
@@ -199,6 +227,9 @@ impl Leases {
             lock_waits: self.locks.waiting(),
             delegations: self.delegations.len(),
             delegated_children: self.delegations.children(),
+            strangers: self.sessions.strangers(),
+            holds: self.holds.len(),
+            pressed: self.pressed,
         }
     }
 
@@ -292,8 +323,16 @@ impl Leases {
         if let Some(seq) = self.promises.add(fid, session, names) {
             known.order.push_back((fid, seq));
             known.promises += usize::from(!was);
-            if self.promises.len() > self.config.promises_max {
-                self.relieve(now, out);
+            let of_all =
+                if known.stranger { self.config.stranger.promises_max } else { self.config.promises_per_session_max };
+            if known.promises > of_all {
+                self.pressed.sessions += 1;
+                self.relieve(now, session, out);
+            } else if self.promises.len() > self.config.promises_max
+                && let Some(richest) = self.sessions.richest()
+            {
+                self.pressed.all += 1;
+                self.relieve(now, richest, out);
             }
         }
         Promised::Yes
@@ -409,7 +448,9 @@ impl Leases {
                     self.promises.begin_break(item.fid, holding.session, batch.0);
                     batch.0
                 };
-                awaited.insert((holding.session, id));
+                if !self.is_stranger(holding.session) {
+                    awaited.insert((holding.session, id));
+                }
             }
         }
         for (session, (id, items)) in batches {
@@ -466,10 +507,8 @@ impl Leases {
         }
     }
 
-    /// Ends the oldest promises of the session that has the most: an eighth of them at once, so that finding that
-    /// session is rare.
-    fn relieve(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Some(session) = self.sessions.richest() else { return };
+    /// Ends the oldest promises of a session: an eighth of them at once, so that this is rare.
+    fn relieve(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
         let id = self.breaks.next_break();
         let Some(known) = self.sessions.get_mut(session) else { return };
         let wanted = (known.promises / 8).clamp(1, ITEMS_MAX);
@@ -503,7 +542,7 @@ impl Leases {
         let held: HashSet<Fid> = held.iter().copied().collect();
         for item in pending.items.iter().filter(|item| item.reason != BreakReason::Recall) {
             self.promises.end_break(item.fid, session, id);
-            if held.contains(&item.fid) {
+            if held.contains(&item.fid) && self.has_room_to_hold(session) {
                 self.holds.add(session, item.fid);
             }
         }
@@ -518,7 +557,7 @@ impl Leases {
     /// [`Fault::Expired`] without the session; [`Fault::Busy`] past the limit of holds.
     pub fn hold(&mut self, session: SessionId, fid: Fid) -> Result<(), Fault> {
         self.sessions.get(session).ok_or(Fault::Expired)?;
-        if self.holds.count(session) >= self.config.holds_per_session_max {
+        if !self.has_room_to_hold(session) {
             return Err(Fault::Busy);
         }
         self.holds.add(session, fid);
@@ -550,6 +589,10 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> LockOutcome {
         let Some(known) = self.sessions.get(request.session) else { return LockOutcome::Refused(Fault::Expired) };
+        if known.stranger && self.locks.used_by(request.session) >= self.config.stranger.locks_max {
+            self.pressed.locks += 1;
+            return LockOutcome::Refused(Fault::Busy);
+        }
         match (&self.grace, reclaim) {
             (Some(_), true) if known.reclaiming => self.locks.lock(origin, request, false, out),
             (_, true) => LockOutcome::Refused(Fault::Expired),
@@ -624,6 +667,7 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
 const ITEMS_MAX: usize = 1024;
 
 mod delegating;
+mod strangers;
 #[cfg(test)]
 mod tests;
 

@@ -23,9 +23,9 @@ mod output;
 mod promise;
 mod session;
 
-pub use config::{KnownSession, LeaseConfig, Restart};
+pub use config::{KnownSession, LeaseConfig, Restart, StrangerConfig};
 pub use holder::{Holder, Snapshot};
-pub use leases::{Counts, Leases, Listed, Promised};
+pub use leases::{Counts, Leases, Listed, Pressed, Promised};
 pub use lock::{LockOutcome, LockRequest};
 pub use output::{EndReason, Output, Ticket};
 pub use session::{AttachError, Renewal, Resumed};

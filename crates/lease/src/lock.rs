@@ -108,11 +108,14 @@ pub(crate) struct Locks {
     accounts: HashMap<SessionId, Account>,
     deferred: Vec<Deferred>,
     stuck: BTreeSet<Key>,
+    /// Locks held, of all sessions.
+    held: usize,
     per_session_max: usize,
+    max: usize,
 }
 
 impl Locks {
-    pub fn new(per_session_max: usize) -> Self {
+    pub fn new(per_session_max: usize, max: usize) -> Self {
         Locks {
             tables: HashMap::new(),
             waits: HashMap::new(),
@@ -120,13 +123,21 @@ impl Locks {
             accounts: HashMap::new(),
             deferred: Vec::new(),
             stuck: BTreeSet::new(),
+            held: 0,
             per_session_max,
+            max,
         }
     }
 
     /// Locks held; a POSIX owner's neighbouring bytes in one mode are one lock.
     pub fn len(&self) -> usize {
-        self.accounts.values().map(|account| account.held).sum()
+        self.held
+    }
+
+    /// Locks and waiting requests of a session, those for the end of grace too.
+    pub fn used_by(&self, session: SessionId) -> usize {
+        let kept = self.deferred.iter().filter(|deferred| deferred.request.session == session).count();
+        self.accounts.get(&session).map_or(0, |account| account.held + account.waits) + kept
     }
 
     /// Requests that wait, those for the end of grace too.
@@ -143,7 +154,7 @@ impl Locks {
             return LockOutcome::Refused(Fault::Invalid);
         }
         let used = self.accounts.get(&request.session).map_or(0, |account| account.held + account.waits);
-        if used >= self.per_session_max {
+        if used >= self.per_session_max || self.held + self.waits.len() >= self.max {
             return LockOutcome::Refused(Fault::Busy);
         }
         let wanted = Wait::new(origin, request);
@@ -295,6 +306,7 @@ impl Locks {
     fn account(&mut self, key: Key, session: SessionId, before: usize, after: usize) {
         let account = self.accounts.entry(session).or_default();
         account.held = account.held + after - before;
+        self.held = self.held + after - before;
         account.keys.insert(key);
         self.settle_account(key, session);
     }

@@ -66,6 +66,10 @@ pub(crate) struct Session {
     pub order: VecDeque<(Fid, u64)>,
     /// Promises in force.
     pub promises: usize,
+    /// No user has called through it yet (`leases/strangers.rs`).
+    pub stranger: bool,
+    /// A user's since then, and these breaks from before are not acknowledged: the last of them.
+    pub unsettled: Option<BreakId>,
 }
 
 #[derive(Debug)]
@@ -110,9 +114,10 @@ impl Sessions {
         self.table.keys().copied()
     }
 
-    /// The session that has the most promises.
+    /// The user's session that has the most promises.
     pub fn richest(&self) -> Option<SessionId> {
-        self.table.iter().max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
+        let users = self.table.iter().filter(|(_, session)| !session.stranger);
+        users.max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
     }
 
     /// Checks an attach and names the sessions that it ends.
@@ -132,6 +137,36 @@ impl Sessions {
         id
     }
 
+    /// A new session that no user has called through. It says nothing of its client's incarnation before that.
+    pub fn add_stranger(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
+        let newest = self.clients.get(&client).map_or(0, |known| known.incarnation);
+        let id = self.add(client, incarnation, expires);
+        self.clients.get_mut(&client).expect("just added").incarnation = newest;
+        self.table.get_mut(&id).expect("just added").stranger = true;
+        id
+    }
+
+    /// The session is a user's from now on; the newest incarnation of its client is known by it.
+    pub fn settle_stranger(&mut self, id: SessionId) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        session.stranger = false;
+        session.unsettled = session.pending.keys().next_back().copied();
+        let (client, incarnation) = (session.client, session.incarnation);
+        if let Some(owner) = self.clients.get_mut(&client) {
+            owner.incarnation = owner.incarnation.max(incarnation);
+        }
+    }
+
+    /// Whether the client has a session.
+    pub fn has_client(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|known| !known.sessions.is_empty())
+    }
+
+    /// Sessions that no user has called through.
+    pub fn strangers(&self) -> usize {
+        self.table.values().filter(|session| session.stranger).count()
+    }
+
     /// A session under a given number.
     pub fn insert(&mut self, id: SessionId, client: ClientId, incarnation: u64, expires: Time, reclaiming: bool) {
         self.next = self.next.max(id.0 + 1);
@@ -144,6 +179,8 @@ impl Sessions {
             pending: BTreeMap::new(),
             order: VecDeque::new(),
             promises: 0,
+            stranger: false,
+            unsettled: None,
         };
         assert!(self.table.insert(id, session).is_none(), "EO-2: session number {id:?} was used twice");
         self.ends.push(Reverse((expires, id)));

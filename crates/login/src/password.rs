@@ -3,8 +3,13 @@
 //! Kept is what argon2id makes of one (`$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`), with a salt of its own. To look at one costs some tens of milliseconds and 19 MiB, so
 //! only a few are looked at at a time, and a user without a password costs as much as one with a wrong one.
 //!
-//! *Attempts* are counted for each pair of user and host: after [`FREE`] wrong ones in a row each next one has to wait, twice as long each time, up to
-//! [`WAIT_MAX`]. So who guesses from one place keeps nobody out who comes from another; and who guesses from many places has [`FREE`] guesses at each.
+//! *Attempts* are counted for each pair of user and host (of IPv6 the /64): after [`FREE`] wrong ones in a row each next one has to wait, twice as long each
+//! time, up to [`WAIT_MAX`]. So who guesses from one place keeps nobody out who comes from another. For each user they are counted over all hosts too, but for hosts
+//! from which the user has logged in: after [`FREE_OF_ALL`] in a row attempts from the others wait in the same way. So who guesses from many places has few guesses, and
+//! locks the user out of no machine of his.
+//!
+//! Only names of users who have a password take a place in these tables, and only [`COUNTED_MAX`]; a name that nobody has takes none, since nothing can be
+//! guessed of it. Where a table is full, the pair goes that may try again first: it loses least.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,8 +27,12 @@ pub const FREE: u32 = 5;
 /// How long an attempt may have to wait.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 const WAIT_FIRST: Duration = Duration::from_secs(1);
-/// Pairs of user and host that are counted; the oldest are forgotten.
+/// Wrong attempts in a row at one user, from hosts that never succeeded, that cost nothing but to the host.
+pub const FREE_OF_ALL: u32 = 50;
+/// Pairs of user and host, and users, that are counted.
 const COUNTED_MAX: usize = 1 << 16;
+/// Hosts of one user that are remembered for their success.
+const KNOWN_HOSTS_MAX: usize = 32;
 /// Looked at at a time.
 const AT_ONCE: u32 = 2;
 
@@ -40,15 +49,114 @@ pub struct TooMany(pub Duration);
 /// Looks at passwords.
 #[derive(Debug, Default)]
 pub struct Passwords {
-    attempts: Mutex<HashMap<(String, Option<IpAddr>), Attempts>>,
+    attempts: Mutex<Counted>,
     busy: Mutex<u32>,
     free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    pairs: HashMap<(String, Option<IpAddr>), Attempts>,
+    users: HashMap<String, User>,
+}
+
+/// A user, over all hosts.
+#[derive(Debug, Default)]
+struct User {
+    from_strange_hosts: Attempts,
+    /// Where he has logged in from, the latest last.
+    known: Vec<Option<IpAddr>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Attempts {
     wrong: u32,
     next: Time,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Attempts { wrong: 0, next: Time::ZERO }
+    }
+}
+
+impl Attempts {
+    fn may(&self, now: Time) -> Result<(), TooMany> {
+        if now < self.next { Err(TooMany(self.next.since(now))) } else { Ok(()) }
+    }
+
+    /// One more. True: it is the first that makes the next one wait.
+    fn count(&mut self, now: Time, free: u32) -> bool {
+        self.wrong += 1;
+        if self.wrong >= free {
+            let doublings = (self.wrong - free).min(16);
+            self.next = now + (WAIT_FIRST * (1 << doublings)).min(WAIT_MAX);
+        }
+        self.wrong == free
+    }
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The password is right.
+    pub right: bool,
+    /// It was the first wrong one after which attempts at this user from hosts that are strange to him wait: somebody guesses.
+    pub alarm: bool,
+}
+
+/// Of IPv6 one machine has as many addresses as it likes.
+fn network(host: Option<IpAddr>) -> Option<IpAddr> {
+    host.map(|host| match host.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            std::net::Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    })
+}
+
+impl Counted {
+    /// One more attempt at a user who exists, wrong until it is seen to be right: many at the same time are many.
+    fn count(&mut self, now: Time, who: &(String, Option<IpAddr>)) -> Result<bool, TooMany> {
+        if let Some(pair) = self.pairs.get(who) {
+            pair.may(now)?;
+        }
+        let user = self.users.get(&who.0);
+        let is_known = user.is_some_and(|user| user.known.contains(&who.1));
+        if let Some(user) = user.filter(|_| !is_known) {
+            user.from_strange_hosts.may(now)?;
+        }
+        make_room(&mut self.pairs, who, |attempts| attempts.next);
+        self.pairs.entry(who.clone()).or_default().count(now, FREE);
+        if is_known {
+            return Ok(false);
+        }
+        // Users who were guessed at or have logged in: as many as there are users at most.
+        make_room(&mut self.users, &who.0, |user| user.from_strange_hosts.next);
+        Ok(self.users.entry(who.0.clone()).or_default().from_strange_hosts.count(now, FREE_OF_ALL))
+    }
+
+    fn was_right(&mut self, who: &(String, Option<IpAddr>)) {
+        self.pairs.remove(who);
+        let user = self.users.entry(who.0.clone()).or_default();
+        user.from_strange_hosts = Attempts::default();
+        user.known.retain(|host| *host != who.1);
+        user.known.push(who.1);
+        if user.known.len() > KNOWN_HOSTS_MAX {
+            user.known.remove(0);
+        }
+    }
+}
+
+/// Room for one more: what may try again first makes it.
+fn make_room<K: Clone + Eq + std::hash::Hash, V>(table: &mut HashMap<K, V>, key: &K, next: fn(&V) -> Time) {
+    if table.len() < COUNTED_MAX || table.contains_key(key) {
+        return;
+    }
+    if let Some(first) = table.iter().min_by_key(|(_, value)| next(value)).map(|(key, _)| key.clone()) {
+        table.remove(&first);
+    }
 }
 
 impl Passwords {
@@ -75,10 +183,13 @@ impl Passwords {
         who: (&str, Option<IpAddr>),
         kept: Option<&str>,
         password: &Secret,
-    ) -> Result<bool, TooMany> {
-        let who = (who.0.to_owned(), who.1);
-        self.count(now, &who)?;
+    ) -> Result<Tried, TooMany> {
+        let who = (who.0.to_owned(), network(who.1));
         let parsed = kept.and_then(|kept| PasswordHash::new(kept).ok());
+        let alarm = match kept {
+            Some(_) => self.attempts.lock().count(now, &who)?,
+            None => false,
+        };
         let right = {
             let _turn = self.turn();
             match &parsed {
@@ -90,30 +201,9 @@ impl Passwords {
             }
         };
         if right {
-            self.attempts.lock().remove(&who);
+            self.attempts.lock().was_right(&who);
         }
-        Ok(right)
-    }
-
-    /// One more attempt, wrong until it is seen to be right: many at the same time are many.
-    fn count(&self, now: Time, who: &(String, Option<IpAddr>)) -> Result<(), TooMany> {
-        let mut attempts = self.attempts.lock();
-        if attempts.len() >= COUNTED_MAX && !attempts.contains_key(who) {
-            attempts.retain(|_, one| one.next > now);
-            if attempts.len() >= COUNTED_MAX {
-                attempts.clear();
-            }
-        }
-        let one = attempts.entry(who.clone()).or_insert(Attempts { wrong: 0, next: Time::ZERO });
-        if now < one.next {
-            return Err(TooMany(one.next.since(now)));
-        }
-        one.wrong += 1;
-        if one.wrong >= FREE {
-            let doublings = (one.wrong - FREE).min(16);
-            one.next = now + (WAIT_FIRST * (1 << doublings)).min(WAIT_MAX);
-        }
-        Ok(())
+        Ok(Tried { right, alarm: alarm && !right })
     }
 
     fn turn(&self) -> Turn<'_> {
@@ -153,7 +243,9 @@ mod tests {
         let kept = passwords.keep(&secret("open sesame")).unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept}");
         assert_ne!(kept, passwords.keep(&secret("open sesame")).unwrap(), "each has a salt of its own");
-        let right = |password: &str, kept| passwords.is_right(at(0), (password, None), kept, &secret(password));
+        let right = |password: &str, kept| {
+            passwords.is_right(at(0), (password, None), kept, &secret(password)).map(|tried| tried.right)
+        };
         assert_eq!(right("open sesame", Some(&*kept)), Ok(true));
         for (password, kept) in [("open sesamE", Some(&*kept)), ("", Some(&*kept)), ("x", None), ("y", Some("noise"))] {
             assert_eq!(right(password, kept), Ok(false), "{password}");
@@ -169,7 +261,10 @@ mod tests {
         let kept = passwords.keep(&secret("open sesame")).unwrap();
         let here = Some([10, 0, 0, 1].into());
         let there = Some([10, 0, 0, 2].into());
-        let tries = |now, host, password| passwords.is_right(at(now), ("joe", host), Some(&kept), &secret(password));
+        let tries = |now, host, password| {
+            let tried = passwords.is_right(at(now), ("joe", host), Some(&kept), &secret(password));
+            tried.map(|tried| tried.right)
+        };
         for _ in 0..FREE {
             assert_eq!(tries(0, here, "guess it"), Ok(false));
         }
@@ -186,5 +281,66 @@ mod tests {
                 now += wait.as_secs();
             }
         }
+    }
+
+    fn host(number: u32) -> Option<IpAddr> {
+        Some(number.to_be_bytes().into())
+    }
+
+    /// Counts as a wrong or right attempt would, without the hash.
+    fn attempt(counted: &mut Counted, now: u64, name: &str, from: Option<IpAddr>) -> Result<bool, TooMany> {
+        counted.count(at(now), &(name.to_owned(), network(from)))
+    }
+
+    #[test]
+    fn who_guesses_at_one_user_from_many_hosts_waits_and_the_users_own_host_does_not() {
+        let mut counted = Counted::default();
+        let own = ("joe".to_owned(), host(1));
+        attempt(&mut counted, 0, "joe", host(1)).unwrap();
+        counted.was_right(&own);
+        let alarms: Vec<bool> =
+            (100..100 + FREE_OF_ALL).map(|of| attempt(&mut counted, 0, "joe", host(of)).unwrap()).collect();
+        assert_eq!(alarms.iter().position(|alarm| *alarm), Some(FREE_OF_ALL as usize - 1), "one alarm, at the last");
+        assert!(attempt(&mut counted, 0, "joe", host(9999)).is_err(), "M16: a host that was never there");
+        assert!(attempt(&mut counted, 0, "joe", host(1)).is_ok(), "the user's own is not locked out");
+        assert!(attempt(&mut counted, 0, "ann", host(9999)).is_ok(), "nor is another user");
+        let longest = (0..40).fold(1, |now, of| match attempt(&mut counted, now, "joe", host(50_000 + of)) {
+            Ok(_) => now,
+            Err(TooMany(wait)) => {
+                assert!(wait <= WAIT_MAX);
+                now + wait.as_secs()
+            }
+        });
+        assert!(longest > 60, "in {longest} s some 40 guesses from as many hosts");
+    }
+
+    #[test]
+    fn of_ipv6_a_network_is_one_host() {
+        let mut counted = Counted::default();
+        for of in 0..FREE {
+            let from = format!("2001:db8::{of}").parse().ok();
+            attempt(&mut counted, 0, "joe", from).unwrap();
+        }
+        assert!(attempt(&mut counted, 0, "joe", "2001:db8::ffff".parse().ok()).is_err());
+        assert!(attempt(&mut counted, 0, "joe", "2001:db8:0:1::1".parse().ok()).is_ok());
+    }
+
+    #[test]
+    fn a_flood_of_names_makes_nothing_be_forgotten() {
+        let passwords = Passwords::default();
+        let wrong = |name: &str, kept: Option<&str>| passwords.is_right(at(0), (name, host(1)), kept, &secret("x"));
+        // What is kept is no hash, so nothing takes long here.
+        (0..FREE).for_each(|_| assert!(wrong("joe", Some("noise")).is_ok()));
+        assert!(wrong("joe", Some("noise")).is_err());
+        for name in 0..20 {
+            wrong(&name.to_string(), None).unwrap();
+        }
+        assert_eq!(passwords.attempts.lock().pairs.len(), 1, "names of nobody take no place");
+        let mut counted = passwords.attempts.lock();
+        for name in 0..COUNTED_MAX as u32 + 100 {
+            attempt(&mut counted, 0, &name.to_string(), host(7)).unwrap();
+        }
+        assert!(counted.pairs.len() <= COUNTED_MAX && counted.users.len() <= COUNTED_MAX);
+        assert!(attempt(&mut counted, 0, "joe", host(1)).is_err(), "who waits goes on waiting");
     }
 }

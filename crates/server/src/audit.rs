@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,6 +27,8 @@ const DAY_MILLIS: i64 = 86_400_000;
 const WINDOW_MILLIS: i64 = 60_000;
 /// Pairs of who and directory that are told apart.
 const PAIRS_MAX: usize = 4096;
+/// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of users.
+const DOOR_PAIRS_MAX: usize = 1024;
 /// How often the thread looks for windows that are over.
 const LOOK: Duration = Duration::from_secs(5);
 const HEAD: &str = "head.json";
@@ -37,6 +40,8 @@ struct Pair {
     uid: Option<u32>,
     host: Option<String>,
     dir: Fid,
+    /// At the door: what for, and why.
+    door: Option<(String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +50,7 @@ struct Queue {
     lost: u64,
     /// The latest that was not written down, and since when.
     windows: HashMap<Pair, (i64, AuditEvent)>,
+    door_windows: usize,
     stopping: bool,
 }
 
@@ -56,8 +62,10 @@ impl Queue {
     /// Windows that began before `until` are over: what they counted is told.
     fn close_windows(&mut self, until: i64) {
         let mut over = Vec::new();
-        self.windows.retain(|_, (began, last)| {
+        let at_door = &mut self.door_windows;
+        self.windows.retain(|pair, (began, last)| {
             let stays = *began >= until;
+            *at_door -= usize::from(!stays && pair.door.is_some());
             if !stays && last.more > 0 {
                 over.push(last.clone());
             }
@@ -65,6 +73,15 @@ impl Queue {
         });
         over.into_iter().for_each(|event| self.push(event));
     }
+}
+
+/// How much of the log is kept: the oldest files go, but never the one that is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    /// Days since a file was written last.
+    pub days: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
 }
 
 /// Takes in what is to be written down.
@@ -75,15 +92,38 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins a new file below `dir`, and the thread that writes it.
+    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is removed with each file that begins.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
-    pub fn start(dir: &Path) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
-        let log = Log::open(dir)?;
+    pub fn start(dir: &Path, kept: Retention) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
+        let log = Log::open(dir, kept)?;
         let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new() });
-        let writing = Arc::clone(&audit);
-        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writing.write_all(log))?;
+        let (writing, dir) = (Arc::clone(&audit), dir.to_owned());
+        let write = move || {
+            let mut log = Some(log);
+            loop {
+                let log = log.take().map_or_else(|| Log::open(&dir, kept), Ok);
+                let wrote = catch_unwind(AssertUnwindSafe(|| log.map(|log| writing.write_all(log))));
+                match wrote {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => {
+                        tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again")
+                    }
+                    Err(_) => tracing::error!(
+                        cause = "a broken assertion, which the line before this one names",
+                        consequence = "events that it was writing may be missing from the audit log",
+                        remedy = "it goes on in a new file; report the lines before this one",
+                        "the thread of the audit log panicked"
+                    ),
+                }
+                if writing.queue.lock().stopping {
+                    return;
+                }
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        };
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
         Ok((audit, thread))
     }
 
@@ -125,8 +165,30 @@ impl Witness for Audit {
         self.more.notify_one();
     }
 
-    fn saw_refusal(&self, dir: Fid, mut event: AuditEvent) {
-        let pair = Pair { principal: event.principal, uid: event.uid, host: event.host.clone(), dir };
+    fn saw_refusal(&self, dir: Fid, event: AuditEvent) {
+        if event.kind != "denied" {
+            return self.saw_at_door(event);
+        }
+        let pair = Pair { principal: event.principal, uid: event.uid, host: event.host.clone(), dir, door: None };
+        self.saw_one_of(pair, event);
+    }
+}
+
+impl Audit {
+    /// Somebody was refused who has no session. Of too many hosts no difference is made any more.
+    pub fn saw_at_door(&self, mut event: AuditEvent) {
+        let door = Some((event.request.clone(), event.result.clone()));
+        let mut pair = Pair { principal: None, uid: None, host: event.host.clone(), dir: Fid::default(), door };
+        let queue = self.queue.lock();
+        if queue.door_windows >= DOOR_PAIRS_MAX && !queue.windows.contains_key(&pair) {
+            pair.host = None;
+            event.host = None;
+        }
+        drop(queue);
+        self.saw_one_of(pair, event);
+    }
+
+    fn saw_one_of(&self, pair: Pair, mut event: AuditEvent) {
         let mut queue = self.queue.lock();
         if let Some((_, last)) = queue.windows.get_mut(&pair) {
             event.more = last.more + 1;
@@ -137,6 +199,7 @@ impl Witness for Audit {
             queue.lost += 1;
             return;
         }
+        queue.door_windows += usize::from(pair.door.is_some());
         queue.windows.insert(pair, (event.time, event.clone()));
         queue.push(event);
         drop(queue);
@@ -158,14 +221,15 @@ struct Log {
     bytes: u64,
     day: i64,
     before: String,
+    kept: Retention,
 }
 
 impl Log {
-    fn open(dir: &Path) -> io::Result<Log> {
+    fn open(dir: &Path, kept: Retention) -> io::Result<Log> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let dir = dir.to_owned();
         let before = NO_HASH.to_owned();
-        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before };
+        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept };
         log.begin()?;
         Ok(log)
     }
@@ -188,7 +252,36 @@ impl Log {
         (self.number, self.before, self.lines, self.bytes) = (number + 1, before, 0, 0);
         self.day = now_millis() / DAY_MILLIS;
         self.file = Some(file);
-        self.append(vec![AuditBody::File { number: self.number, torn }])
+        self.append(vec![AuditBody::File { number: self.number, torn }])?;
+        if let Err(error) = self.remove_old() {
+            tracing::warn!(%error, dir = %self.dir.display(), "old files of the audit log stay");
+        }
+        Ok(())
+    }
+
+    /// Files that are not to be kept go, the oldest first; the line that begins with the next file says which of its lines came before, so what is left is one chain.
+    fn remove_old(&mut self) -> io::Result<()> {
+        let mut all = Vec::new();
+        for (number, path) in files(&self.dir)? {
+            let about = std::fs::metadata(&path)?;
+            let age = about.modified()?.elapsed().unwrap_or_default();
+            all.push((number, path, about.len(), age));
+        }
+        let mut bytes: u64 = all.iter().map(|(_, _, bytes, _)| bytes).sum();
+        let kept = self.kept;
+        let goes = |bytes: u64, age: Duration| bytes > kept.bytes || age.as_secs() / 86_400 >= kept.days;
+        let old = all.into_iter().take_while(|(number, _, of_it, age)| {
+            let goes = *number < self.number && goes(bytes, *age);
+            bytes -= if goes { *of_it } else { 0 };
+            goes
+        });
+        let old: Vec<_> = old.collect();
+        let Some((last, ..)) = old.last() else { return Ok(()) };
+        tracing::info!(files = old.len(), last, "old files of the audit log are removed");
+        // Said before they go: what is missing without this word was taken away.
+        let removed = AuditBody::Removed { until: *last };
+        self.append(vec![removed])?;
+        old.iter().try_for_each(|(_, path, ..)| std::fs::remove_file(path))
     }
 
     fn write(&mut self, events: VecDeque<AuditEvent>, lost: u64, ends: bool) -> io::Result<()> {
@@ -268,6 +361,8 @@ mod tests {
 
     use super::*;
 
+    const KEPT: Retention = Retention { days: 400, bytes: 1 << 30 };
+
     fn check(dir: &Path) -> AuditCheck {
         let files: Vec<(u64, Vec<u8>)> =
             files(dir).unwrap().into_iter().map(|(number, path)| (number, std::fs::read(path).unwrap())).collect();
@@ -291,7 +386,7 @@ mod tests {
     fn several_lives_are_one_chain_torn_or_not() {
         let dir = tempfile::tempdir().unwrap();
         for life in 0..3_u64 {
-            let (audit, thread) = Audit::start(dir.path()).unwrap();
+            let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
             (0..10).for_each(|number| audit.saw(event(&format!("{life}.{number}"))));
             audit.stop();
             thread.join().unwrap();
@@ -309,9 +404,10 @@ mod tests {
     #[test]
     fn of_many_refusals_one_is_written_and_the_others_are_counted() {
         let dir = tempfile::tempdir().unwrap();
-        let (audit, thread) = Audit::start(dir.path()).unwrap();
-        (0..100).for_each(|_| audit.saw_refusal(Fid::root(types::VolumeId(1)), event("one")));
-        audit.saw_refusal(Fid::root(types::VolumeId(2)), event("two"));
+        let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
+        let denied = |about| AuditEvent { kind: "denied".to_owned(), ..event(about) };
+        (0..100).for_each(|_| audit.saw_refusal(Fid::root(types::VolumeId(1)), denied("one")));
+        audit.saw_refusal(Fid::root(types::VolumeId(2)), denied("two"));
         audit.stop();
         thread.join().unwrap();
         assert_eq!(text(dir.path()).matches("\"one\"").count(), 2);
@@ -322,7 +418,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_said() {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::open(dir.path()).unwrap();
+        let log = Log::open(dir.path(), KEPT).unwrap();
         let audit = Audit { queue: Mutex::default(), more: Condvar::new() };
         (0..QUEUE_MAX + 5).for_each(|number| audit.saw(event(&number.to_string())));
         audit.stop();
@@ -334,12 +430,56 @@ mod tests {
     #[test]
     fn a_file_that_is_long_or_of_another_day_is_followed_by_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path()).unwrap();
+        let mut log = Log::open(dir.path(), KEPT).unwrap();
         log.bytes = FILE_BYTES_MAX;
         log.write(VecDeque::from([event("a")]), 0, false).unwrap();
         log.day -= 1;
         log.write(VecDeque::from([event("b")]), 0, false).unwrap();
         assert_eq!(files(dir.path()).unwrap().len(), 3);
         assert_eq!(check(dir.path()).wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn old_files_go_and_what_is_left_is_a_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Retention { bytes: 6000, ..KEPT };
+        for life in 0..40_u64 {
+            let mut log = Log::open(dir.path(), kept).unwrap();
+            log.write((0..5).map(|of| event(&format!("{life}.{of}"))).collect(), 0, true).unwrap();
+            let found = check(dir.path());
+            assert_eq!(found.wrong, Vec::<String>::new(), "after {life}");
+        }
+        let left = files(dir.path()).unwrap();
+        let bytes: u64 = left.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
+        assert!(left[0].0 > 1 && left.len() > 1 && bytes < 9000, "{left:?} {bytes}");
+        assert!(text(dir.path()).contains("39.4"));
+        // One that was taken away beyond that is missed, in the middle and at the beginning.
+        std::fs::rename(&left[0].1, dir.path().join("away")).unwrap();
+        assert_ne!(check(dir.path()).wrong, Vec::<String>::new());
+        std::fs::rename(dir.path().join("away"), &left[0].1).unwrap();
+        assert_eq!(check(dir.path()).wrong, Vec::<String>::new());
+        std::fs::remove_file(&left[1].1).unwrap();
+        assert_ne!(check(dir.path()).wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
+        let refused = |host: String, why: &str| {
+            let (request, result, host) = ("door.token".to_owned(), why.to_owned(), Some(host));
+            audit.saw_at_door(AuditEvent { request, result, host, ..event("") });
+        };
+        (0..500).for_each(|_| refused("10.0.0.1".to_owned(), "no token"));
+        refused("10.0.0.1".to_owned(), "too old");
+        (0..5000).for_each(|host| refused(format!("host-{host}"), "no token"));
+        // A user's refusal has its place beside them.
+        audit.saw_refusal(Fid::root(types::VolumeId(1)), AuditEvent { kind: "denied".to_owned(), ..event("user's") });
+        audit.stop();
+        thread.join().unwrap();
+        let text = text(dir.path());
+        assert_eq!(text.matches("\"10.0.0.1\"").count(), 3, "the first, another reason, and the count");
+        assert!(text.contains("\"more\":499") && text.contains("user's"));
+        assert!(text.lines().count() < DOOR_PAIRS_MAX + 20, "{}", text.lines().count());
     }
 }

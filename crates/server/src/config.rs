@@ -12,6 +12,8 @@ use login::{Mint, Service};
 use store::OpenOptions;
 use types::Name;
 
+use crate::Limits;
+
 /// Where the cell's database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellPlace {
@@ -72,8 +74,10 @@ pub struct ServerConfig {
     pub lease_grace: Duration,
     /// Connections that may be open and not attached, for each worker; of more the oldest are closed.
     pub unbound_max: usize,
-    /// A client that takes nothing for so long is cut off.
+    /// A client that takes nothing for so long is cut off; one of nobody in a fifth of that.
     pub slow_reader: Duration,
+    /// How much each session, each host and all together may have.
+    pub limits: Limits,
 }
 
 /// More threads than this only wake each other.
@@ -113,6 +117,7 @@ impl ServerConfig {
             lease_grace: types::limits::LEASE_GRACE,
             unbound_max: UNBOUND_MAX,
             slow_reader: SLOW_READER,
+            limits: Limits::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! configuration lists. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
 //! or answers, so tokens are refused there.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use dafs::showing::{Hash, Shown};
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::Mint;
 use types::{Caller, Fault, Level, PrincipalId, Timestamp, Who};
-use vice::Witness;
 
 use crate::audit::Audit;
+use crate::bounds::{Bounds, Host};
 use crate::link::Security;
 use crate::loopback::wall;
 
@@ -21,7 +22,6 @@ use crate::loopback::wall;
 const NOBODY_ID: u32 = 65534;
 
 /// What all doors of a server know.
-#[derive(Debug, Default)]
 pub(crate) struct Porter {
     /// Who looks at tokens; none: this server takes none.
     pub mint: Option<Arc<Mint>>,
@@ -29,6 +29,14 @@ pub(crate) struct Porter {
     pub audit: Option<Arc<Audit>>,
     /// Hosts whose word counts.
     pub trusted: Vec<Network>,
+    /// How much is logged.
+    pub bounds: Arc<Bounds>,
+}
+
+impl fmt::Debug for Porter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Porter").field("trusted", &self.trusted).finish_non_exhaustive()
+    }
 }
 
 /// See the head of the file.
@@ -41,11 +49,11 @@ pub(crate) struct Door {
 }
 
 impl Porter {
-    /// Somebody was turned away before he had a session.
+    /// Somebody was turned away before he had a session. Of one host and reason one line a minute is written, and how many there were.
     pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
         let Some(audit) = &self.audit else { return };
         let now = wall();
-        audit.saw(AuditEvent {
+        audit.saw_at_door(AuditEvent {
             time: now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000)),
             kind: "authentication".to_owned(),
             level: "nobody".to_owned(),
@@ -60,6 +68,19 @@ impl Porter {
 impl Door {
     pub fn new(porter: &Arc<Porter>, security: Security, host: Option<IpAddr>) -> Door {
         Door { porter: Arc::clone(porter), security, host, challenge: rand::random() }
+    }
+
+    /// Whether it believes who is at the other end without a token.
+    pub fn is_open(&self) -> bool {
+        self.believes().is_some()
+    }
+
+    /// Where the other end is, for the bounds: none of what is of this machine or of a server of the cell.
+    pub fn bounded_host(&self) -> Option<Host> {
+        match self.security {
+            Security::Local(_) | Security::Tls { peer_is_server: true, .. } => None,
+            Security::Tls { .. } | Security::Clear => self.host.map(Host::of),
+        }
     }
 
     /// At which level a name counts; `None`: not at all.
@@ -115,12 +136,16 @@ impl dafs::showing::Door for Door {
 
     fn shown(&self, shown: &Shown) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
-            tracing::info!(host = ?self.host, "a token in clear text is refused");
+            if let Some(before) = self.porter.bounds.may_say("token in clear text", self.host) {
+                tracing::info!(host = ?self.host, before, "a token in clear text is refused");
+            }
             self.porter.tell("door.token", self.host, "token in clear text");
             return Err(Fault::TokenRefused);
         }
         let token = self.take(shown, wall()).map_err(|error| {
-            tracing::info!(host = ?self.host, %error, "a token is refused");
+            if let Some(before) = self.porter.bounds.may_say("token", self.host) {
+                tracing::info!(host = ?self.host, %error, before, "a token is refused");
+            }
             self.porter.tell("door.token", self.host, &error.to_string());
             if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
         })?;

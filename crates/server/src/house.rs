@@ -17,13 +17,14 @@ use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
+use types::{Answer, AuthCall, Call, Caller, CellCall, Fault, Level, Origin, PartitionNo, SessionId, VolumeCall};
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
+use crate::bounds::{self, Bounds, Host};
 use crate::door::Porter;
-use crate::link::Link;
+use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::pool::Pool;
 use crate::report::{self, Tally};
@@ -39,6 +40,14 @@ pub(crate) struct House {
     pub office: Pool,
     /// For calls of principals that must be asked for at another server: its silence is for those alone.
     pub lookups: Pool,
+    /// For calls of nobody that may wait for the disk or for another server.
+    pub guests: Pool,
+    /// For passwords: to look at one takes a processor for tens of milliseconds.
+    pub hashing: Pool,
+    /// How much everybody may have, and has.
+    pub bounds: Arc<Bounds>,
+    /// What sessions of nobody have not read.
+    pub unread: Arc<Unread>,
     pub tally: Tally,
     /// Which life of the server this is.
     pub life: u64,
@@ -110,11 +119,22 @@ fn asks_elsewhere(call: &Call) -> bool {
     }
 }
 
+/// Whether a password is to be looked at, or one to be kept.
+fn is_hashed(call: &Call) -> bool {
+    matches!(call, Call::Auth { call, .. } if matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. }))
+}
+
+/// Between a panic and the next attempt.
+const RESTART_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+/// Calls of nobody that wait for a thread: some for each of the sessions that read.
+const GUESTS_WAITING_MAX: usize = 1024;
+
 impl House {
     pub fn new(
         vice: Arc<Vice>,
-        [pool, door, office, lookups]: [Pool; 4],
+        [pool, door, office, guests, hashing, lookups]: [Pool; 6],
         audit: Option<Arc<Audit>>,
+        bounds: Arc<Bounds>,
         config: &ServerConfig,
     ) -> Self {
         House {
@@ -123,16 +143,48 @@ impl House {
             door,
             office,
             lookups,
+            guests,
+            hashing,
+            unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
             tally: Tally::default(),
             life: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter: Arc::new(Porter { mint: config.mint.clone(), audit, trusted: config.trusted.clone() }),
+            porter: Arc::new(Porter {
+                mint: config.mint.clone(),
+                audit,
+                trusted: config.trusted.clone(),
+                bounds: Arc::clone(&bounds),
+            }),
+            bounds,
             options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),
+        }
+    }
+
+    /// A thread of the server panicked over something, and goes on.
+    pub fn panicked(&self, thread: &str, consequence: &str, remedy: &str) {
+        self.tally.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            cause = "a broken assertion, which the line before this one names",
+            consequence,
+            remedy,
+            "{thread} panicked"
+        );
+    }
+
+    /// Runs what a thread of the server does all its life; after a panic again from its beginning.
+    pub fn keep(&self, thread: &str, mut run: impl FnMut()) {
+        while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
+            self.panicked(
+                thread,
+                "what it was at is not done",
+                "it begins anew; if that happens again, report the lines before this one",
+            );
+            std::thread::sleep(RESTART_PAUSE);
         }
     }
 
@@ -191,8 +243,13 @@ impl House {
             }
             Effect::SessionEnded(session) => {
                 let seat = self.seats.write().remove(&session);
+                let host = self.bounds.host_of(session).map(Host::address);
+                self.bounds.ended(session);
                 if let Some(seat) = seat {
-                    tracing::info!(session = session.0, "session ended");
+                    let before = if seat.is_strangers() { self.bounds.may_say("end", host) } else { Some(0) };
+                    if let Some(before) = before {
+                        tracing::info!(session = session.0, before, "session ended");
+                    }
                     let outcome = seat.step(now, ServerInput::End(Fault::Expired), None);
                     agenda.take(&seat, outcome);
                 }
@@ -219,7 +276,13 @@ impl House {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
                 }
-                self.execute(origin, caller, call, chained, agenda);
+                if !seat.is_strangers() {
+                    self.execute(seat, origin, caller, call, chained, agenda);
+                } else if caller.who.level == Level::Nobody {
+                    self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
+                } else {
+                    self.execute_first_of_user(seat, origin, caller, call, chained);
+                }
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
             ServerOutput::Acknowledged { id, held } => self.vice.ack(now, seat.id, id, &held, &mut agenda.effects),
@@ -241,7 +304,118 @@ impl House {
         }
     }
 
-    fn execute(self: &Arc<Self>, origin: Origin, caller: Caller, call: Call, chained: bool, agenda: &mut Agenda) {
+    /// A user calls through a session that was nobody's: it is a user's from here on, which is recorded on disk first.
+    fn execute_first_of_user(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        origin: Origin,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+    ) {
+        let (house, seat) = (Arc::clone(self), Arc::clone(seat));
+        self.door.run(move || {
+            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+            match house.prove(&seat, &mut agenda) {
+                Ok(()) => house.execute(&seat, origin, caller, call, chained, &mut agenda),
+                Err(fault) => agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None }),
+            }
+            house.settle_and_send(&mut agenda);
+        });
+    }
+
+    fn prove(&self, seat: &Arc<Seat>, agenda: &mut Agenda) -> Result<(), Fault> {
+        if !seat.is_strangers() {
+            return Ok(());
+        }
+        if !self.bounds.admit_user(self.bounds.host_of(seat.id)) {
+            return Err(Fault::Busy);
+        }
+        self.vice.prove(clock::now(), seat.id, &mut agenda.effects)?;
+        self.bounds.proved(seat.id);
+        let links = seat.become_users();
+        let outcome = seat.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
+        agenda.take(seat, outcome);
+        // Their worker sees whose they are now.
+        links.iter().for_each(|link| link.poll().go_on(link.id));
+        Ok(())
+    }
+
+    /// What may take long has few threads, and few that wait for them.
+    fn execute_for_nobody(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        origin: Origin,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+        agenda: &mut Agenda,
+    ) {
+        if is_hashed(&call) {
+            return self.execute_hashed(seat, origin, caller, call, agenda);
+        }
+        if !(self.vice.may_block(&call) || chained && looks_into_body(&call)) {
+            return self.execute(seat, origin, caller, call, chained, agenda);
+        }
+        if call.changes() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        let house = Arc::clone(self);
+        let taken = self.guests.try_run(GUESTS_WAITING_MAX, move || {
+            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+            house.perform(origin, &caller, call, &mut agenda);
+            house.settle_and_send(&mut agenda);
+        });
+        if !taken {
+            bounds::count(&self.bounds.met.nobody_calls);
+            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+        }
+    }
+
+    /// Passwords have threads of their own, and few that wait: who comes when they are full tries later.
+    fn execute_hashed(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        origin: Origin,
+        caller: Caller,
+        call: Call,
+        agenda: &mut Agenda,
+    ) {
+        // Another server asks for somebody somewhere.
+        let elsewhere = match &call {
+            Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => behalf.host.map(Host::of),
+            _ => None,
+        };
+        let (house, host) = (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(seat.id)));
+        let has_room = self.bounds.begin_password(host);
+        let taken = has_room
+            && self.hashing.try_run(self.bounds.limits.passwords_waiting, move || {
+                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+                house.perform(origin, &caller, call, &mut agenda);
+                house.bounds.end_password(host);
+                house.settle_and_send(&mut agenda);
+            });
+        if !taken {
+            if has_room {
+                self.bounds.end_password(host);
+            }
+            bounds::count(&self.bounds.met.passwords);
+            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+        }
+    }
+
+    fn execute(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        origin: Origin,
+        caller: Caller,
+        call: Call,
+        chained: bool,
+        agenda: &mut Agenda,
+    ) {
+        if is_hashed(&call) {
+            return self.execute_hashed(seat, origin, caller, call, agenda);
+        }
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }

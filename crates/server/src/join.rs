@@ -8,6 +8,7 @@ use dafs::{ServerInput, ServerSession, SessionSetup, Terms};
 use types::{Fault, SessionId};
 use vice::Attached;
 
+use crate::bounds::Host;
 use crate::door::Door;
 use crate::house::{Agenda, House};
 use crate::link::Link;
@@ -30,14 +31,25 @@ pub(crate) fn join(
     agenda: &mut Agenda,
 ) -> Option<Arc<Seat>> {
     match wish {
-        Wish::Attach(attach) => match find(house, &attach, agenda) {
-            Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, resumed, agenda)),
-            Err(fault) => {
-                tracing::info!(client = %attach.display, %fault, "attach refused");
-                refuse(link, &terms, SessionId(0), fault, "attach refused");
-                None
+        Wish::Attach(attach) => {
+            let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.host()));
+            match find(house, &attach, &door, agenda) {
+                Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, (resumed, door), agenda)),
+                Err(fault) => {
+                    let host = link.connection.host();
+                    if let Some(before) = house.bounds.may_say("attach", host) {
+                        tracing::info!(client = %attach.display, ?host, %fault, before, "attach refused");
+                    }
+                    let why = if fault == Fault::Busy {
+                        "as many sessions as there may be; try later"
+                    } else {
+                        "attach refused"
+                    };
+                    refuse(link, &terms, SessionId(0), fault, why);
+                    None
+                }
             }
-        },
+        }
         Wish::Bind(bind) => {
             let Some(seat) = house.seat(bind.session) else {
                 refuse(link, &terms, bind.session, Fault::Expired, "no such session");
@@ -64,17 +76,39 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
     link.close();
 }
 
-/// The session that the client had, if it asks for it and it lives, otherwise a new one.
-fn find(house: &House, attach: &Attach, agenda: &mut Agenda) -> Result<(Attached, bool), Fault> {
-    let now = clock::now();
+/// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's, unless the connection is believed.
+fn find(house: &House, attach: &Attach, door: &Door, agenda: &mut Agenda) -> Result<(Attached, bool), Fault> {
+    let (now, host) = (clock::now(), door.bounded_host());
     if let Some(session) = attach.resume {
         match house.vice.resume(now, session, attach.client, attach.incarnation, &mut agenda.effects) {
-            Ok(attached) => return Ok((attached, true)),
-            Err(fault) => tracing::info!(session = session.0, %fault, "cannot be resumed"),
+            Ok(attached) => {
+                house.bounds.seated(session, host, house.vice.is_stranger(session));
+                return Ok((attached, true));
+            }
+            Err(fault) => {
+                if let Some(before) = house.bounds.may_say("resume", host.map(Host::address)) {
+                    tracing::info!(session = session.0, %fault, before, "cannot be resumed");
+                }
+            }
         }
     }
-    let attached = house.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?;
-    tracing::info!(session = attached.session.0, client = %attach.display, "new session");
+    let stranger = !door.is_open();
+    let attached = if stranger {
+        if let Some(oldest) = house.bounds.admit_stranger(host).map_err(|()| Fault::Busy)? {
+            house.vice.peer_died(now, oldest, &mut agenda.effects);
+        }
+        house.vice.attach_stranger(now, attach.client, attach.incarnation, &mut agenda.effects)?
+    } else {
+        if !house.bounds.admit_user(host) {
+            return Err(Fault::Busy);
+        }
+        house.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
+    };
+    house.bounds.seated(attached.session, host, stranger);
+    let before = if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
+    if let Some(before) = before {
+        tracing::info!(session = attached.session.0, client = %attach.display, before, "new session");
+    }
     Ok((attached, false))
 }
 
@@ -84,7 +118,7 @@ fn sit(
     process: Option<Process>,
     terms: Terms,
     attached: &Attached,
-    resumed: bool,
+    (resumed, door): (bool, Arc<Door>),
     agenda: &mut Agenda,
 ) -> Arc<Seat> {
     let seat = house.seat_or(attached.session, || {
@@ -97,11 +131,13 @@ fn sit(
             bind_key: rand::random(),
             recorded: resumed.then(|| attached.recorded.clone()),
         };
-        Seat::new(ServerSession::new(setup))
+        let machine = ServerSession::new(setup);
+        let stranger = house.vice.is_stranger(attached.session);
+        let machine = if stranger { machine.with_credits(house.bounds.limits.nobody_requests) } else { machine };
+        Seat::new(machine, stranger)
     });
     let now = clock::now();
     let renewed = house.vice.renew(now, attached.session, &mut agenda.effects);
-    let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.host()));
     let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
     let outcome = seat.join(now, link, process, input);
     agenda.take(&seat, outcome);

@@ -8,12 +8,14 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod audit;
+mod bounds;
 mod cell;
 mod config;
 mod door;
 mod house;
 mod join;
 mod learnt;
+mod limits;
 mod link;
 mod loopback;
 mod poll;
@@ -28,6 +30,7 @@ mod server;
 mod worker;
 
 pub use config::{CellPlace, ServerConfig, WORKERS_MAX};
+pub use limits::Limits;
 pub use loopback::{Loopback, LoopbackSession};
 pub use remote_cell::RemoteCell;
 pub use server::{Server, StartError};

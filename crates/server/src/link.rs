@@ -15,7 +15,7 @@ use bytes::Bytes;
 use dafs::{ChannelId, Frame, Header};
 use fabric::tls::{Fingerprint, Sealer};
 use fabric::{Connection, OutFrame, Outbox, Peer};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use vice::Partitions;
 
@@ -24,6 +24,27 @@ use crate::poll::{Interest, Poll};
 /// Bytes on their way to a client, or on their way in from it to the disk, at which its next requests wait: eight of the largest
 /// transfers keep any link busy.
 const IN_FLIGHT_MAX: usize = 8 << 20;
+
+/// As much of one session of nobody.
+const NOBODY_IN_FLIGHT_MAX: usize = 256 << 10;
+
+/// Bytes on their way to all sessions of nobody together, or asked for by them.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    bytes: AtomicUsize,
+    pub most: usize,
+}
+
+impl Unread {
+    pub fn new(most: usize) -> Unread {
+        Unread { bytes: AtomicUsize::new(0), most }
+    }
+
+    /// How many there are.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
 
 /// What is known of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +66,10 @@ pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
     tls: OnceLock<Security>,
-    poll: Arc<Poll>,
+    poll: RwLock<Arc<Poll>>,
+    /// It is of nobody: its bytes count here, and are fewer.
+    unread: Option<Arc<Unread>>,
+    of_nobody: AtomicBool,
     partitions: Partitions,
     out: Mutex<Out>,
     /// Bytes of data of the requests in progress.
@@ -57,6 +81,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Out {
     outbox: Outbox,
+    /// Bytes of it, and in flight, that are counted in `unread`.
+    counted: usize,
     /// Epoll was asked for room.
     armed: bool,
     blocked_since: Option<Instant>,
@@ -66,12 +92,21 @@ struct Out {
 }
 
 impl Link {
-    pub fn new(id: ChannelId, connection: Connection, poll: Arc<Poll>, partitions: Partitions) -> Self {
+    /// `unread`: of a connection through which no user is known to come yet.
+    pub fn new(
+        id: ChannelId,
+        connection: Connection,
+        poll: Arc<Poll>,
+        partitions: Partitions,
+        unread: Option<Arc<Unread>>,
+    ) -> Self {
         Link {
             id,
             connection,
             tls: OnceLock::new(),
-            poll,
+            poll: RwLock::new(poll),
+            of_nobody: AtomicBool::new(unread.is_some()),
+            unread,
             partitions,
             out: Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -108,7 +143,35 @@ impl Link {
         let mut out = self.out.lock();
         if !out.closed && !out.closing {
             out.outbox.push(frame);
+            self.count(&mut out);
         }
+    }
+
+    /// Brings what is counted of it up to date.
+    fn count(&self, out: &mut Out) {
+        let Some(unread) = &self.unread else { return };
+        let now = match self.of_nobody.load(Ordering::Relaxed) {
+            true => out.outbox.bytes() + self.in_flight.load(Ordering::SeqCst),
+            false => 0,
+        };
+        match now.cmp(&out.counted) {
+            std::cmp::Ordering::Greater => drop(unread.bytes.fetch_add(now - out.counted, Ordering::Relaxed)),
+            std::cmp::Ordering::Less => drop(unread.bytes.fetch_sub(out.counted - now, Ordering::Relaxed)),
+            std::cmp::Ordering::Equal => {}
+        }
+        out.counted = now;
+    }
+
+    /// It is a user's from now on, and served by the worker of this poll.
+    pub fn become_users(&self, poll: Arc<Poll>) {
+        *self.poll.write() = poll;
+        self.of_nobody.store(false, Ordering::Relaxed);
+        self.count(&mut self.out.lock());
+    }
+
+    /// The poll of its worker.
+    pub fn poll(&self) -> Arc<Poll> {
+        Arc::clone(&self.poll.read())
     }
 
     /// Sends what the kernel takes; the worker sends the rest.
@@ -123,7 +186,9 @@ impl Link {
             self.close_now(&mut out);
             return;
         }
-        match out.outbox.flush(&self.connection) {
+        let flushed = out.outbox.flush(&self.connection);
+        self.count(&mut out);
+        match flushed {
             Ok(true) => {
                 out.blocked_since = None;
                 if std::mem::take(&mut out.armed) {
@@ -165,6 +230,7 @@ impl Link {
         out.closed = true;
         out.blocked_since = None;
         out.outbox.clear();
+        self.count(out);
         self.connection.shut_down();
     }
 
@@ -176,15 +242,29 @@ impl Link {
     /// A request with so many bytes of data is in progress.
     pub fn begin(&self, bytes: usize) {
         self.in_flight.fetch_add(bytes, Ordering::SeqCst);
+        self.count_nobodys();
     }
 
     /// It is answered; the answer is in the queue.
     pub fn finish(&self, bytes: usize) {
         self.in_flight.fetch_sub(bytes, Ordering::SeqCst);
+        self.count_nobodys();
+    }
+
+    fn count_nobodys(&self) {
+        if self.of_nobody.load(Ordering::Relaxed) {
+            self.count(&mut self.out.lock());
+        }
     }
 
     fn is_over(&self) -> bool {
-        self.in_flight.load(Ordering::SeqCst) + self.out.lock().outbox.bytes() > IN_FLIGHT_MAX
+        let mine = self.in_flight.load(Ordering::SeqCst) + self.out.lock().outbox.bytes();
+        match &self.unread {
+            Some(unread) if self.of_nobody.load(Ordering::Relaxed) => {
+                mine > NOBODY_IN_FLIGHT_MAX || unread.bytes() > unread.most
+            }
+            _ => mine > IN_FLIGHT_MAX,
+        }
     }
 
     /// Whether its next request must wait. The worker is then told when it need not wait any more.
@@ -200,7 +280,7 @@ impl Link {
     /// Wakes the worker if it left requests unread and need not any more.
     pub fn go_on(&self) {
         if self.paused.load(Ordering::SeqCst) && !self.is_over() && self.paused.swap(false, Ordering::SeqCst) {
-            self.poll.go_on(self.id);
+            self.poll().go_on(self.id);
         }
     }
 
@@ -223,6 +303,14 @@ impl Link {
     fn set_interest(&self, send: bool) {
         let interest = Interest { receive: !self.is_paused(), send };
         // Fails only when the connection is on its way out.
-        let _ = self.poll.change(&self.connection, self.id, interest);
+        let _ = self.poll().change(&self.connection, self.id, interest);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(unread) = &self.unread {
+            unread.bytes.fetch_sub(self.out.get_mut().counted, Ordering::Relaxed);
+        }
     }
 }

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use crate::seat::Seat;
+use crate::worker::Guest;
 
 /// The bell's number; no channel has it.
 const BELL: u64 = u64::MAX;
@@ -57,6 +58,8 @@ pub(crate) struct Orders {
     pub resumed: Vec<ChannelId>,
     /// Connections that found their session, or did not.
     pub joined: Vec<(ChannelId, Option<Arc<Seat>>)>,
+    /// Connections of another worker that turned out to be users'.
+    pub adopted: Vec<Guest>,
     /// Come to an end.
     pub stop: bool,
 }

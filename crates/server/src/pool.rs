@@ -10,6 +10,8 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// Tasks that wait for a thread; past it the worker does them itself, which holds back its clients.
 const TASKS_MAX: usize = 1024;
+/// How much later than others the threads get a processor that work for nobody (`nice`).
+pub(crate) const NICE: i32 = 10;
 
 pub(crate) struct Pool {
     queue: Arc<Queue>,
@@ -30,13 +32,38 @@ struct State {
 
 impl Pool {
     pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
+        Self::start_as(name, threads, || ())
+    }
+
+    /// As [`Pool::start`], for work of strangers: its threads stand back behind all others.
+    pub fn start_nice(name: &str, threads: usize) -> std::io::Result<Self> {
+        Self::start_as(name, threads, be_nice)
+    }
+
+    fn start_as(name: &str, threads: usize, begin: fn()) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let spawn = |number: usize| {
             let queue = Arc::clone(&queue);
-            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || queue.work())
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                begin();
+                queue.work();
+            })
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<std::io::Result<_>>()?;
         Ok(Pool { queue, threads: Mutex::new(threads) })
+    }
+
+    /// Runs the task soon on a thread of the pool, never in this one. False: `most` wait already, and it will not be run.
+    #[must_use]
+    pub fn try_run(&self, most: usize, task: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.queue.state.lock();
+        if state.stopping || state.tasks.len() >= most {
+            return false;
+        }
+        state.tasks.push_back(Box::new(task));
+        drop(state);
+        self.queue.filled.notify_one();
+        true
     }
 
     /// Runs the task soon on a thread of the pool, or now in this one if too many wait.
@@ -52,18 +79,6 @@ impl Pool {
         self.queue.filled.notify_one();
     }
 
-    /// Runs the task soon on a thread of the pool; false: `max` wait already, and it is dropped.
-    pub fn try_run(&self, max: usize, task: impl FnOnce() + Send + 'static) -> bool {
-        let mut state = self.queue.state.lock();
-        if state.stopping || state.tasks.len() >= max {
-            return false;
-        }
-        state.tasks.push_back(Box::new(task));
-        drop(state);
-        self.queue.filled.notify_one();
-        true
-    }
-
     /// Does what is queued, then ends the threads.
     pub fn stop(&self) {
         self.queue.state.lock().stopping = true;
@@ -74,6 +89,14 @@ impl Pool {
                 tracing::error!("a thread of the pool panicked");
             }
         }
+    }
+}
+
+/// The thread that calls gets a processor after others.
+pub(crate) fn be_nice() {
+    let me = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
+        tracing::debug!(%error, "a thread for strangers has the priority of others");
     }
 }
 
@@ -93,5 +116,30 @@ impl Queue {
                 self.filled.wait(&mut state);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_full_pool_runs_nothing_in_the_thread_that_asks() {
+        let pool = Pool::start_nice("test", 1).unwrap();
+        let (begun, begins) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        assert!(pool.try_run(2, move || {
+            begun.send(()).unwrap();
+            let _ = goes_on.recv();
+        }));
+        begins.recv().unwrap();
+        let here = std::thread::current().id();
+        let elsewhere = move || assert_ne!(std::thread::current().id(), here);
+        assert!(pool.try_run(2, elsewhere) && pool.try_run(2, elsewhere));
+        assert!(!pool.try_run(2, || panic!("it is never run")));
+        drop(go_on);
+        pool.stop();
     }
 }

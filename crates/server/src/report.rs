@@ -72,6 +72,40 @@ struct Report {
     replies: u64,
     breaks: u64,
     panics: u64,
+    /// How much there may be ([`crate::Limits`]).
+    limits: crate::Limits,
+    used: Used,
+    /// How often each bound was met.
+    met: Met,
+}
+
+/// What is used of what is bounded, now.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Used {
+    connections: u64,
+    connections_possible: u64,
+    connections_of_one_host: usize,
+    sessions: usize,
+    nobody_sessions: usize,
+    nobody_sessions_of_one_host: usize,
+    hosts: usize,
+    nobody_unread_bytes: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Met {
+    connections_per_host: u64,
+    connections: u64,
+    sessions: u64,
+    sessions_per_host: u64,
+    nobody_sessions: u64,
+    nobody_sessions_per_host: u64,
+    nobody_memory: u64,
+    nobody_calls: u64,
+    passwords: u64,
+    log_lines: u64,
 }
 
 /// Puts the server's counts beside the service's in its report. Who did not show who he is hears only what the cell is called.
@@ -119,5 +153,39 @@ fn counts(house: &House) -> Report {
         replies: read(&tally.replies),
         breaks: read(&tally.breaks),
         panics: read(&tally.panics),
+        limits: house.bounds.limits,
+        used: used(house),
+        met: met(house),
+    }
+}
+
+fn used(house: &House) -> Used {
+    let used = house.bounds.used();
+    Used {
+        connections: house.tally.connections.load(Ordering::Relaxed),
+        connections_possible: house.bounds.connections_max,
+        connections_of_one_host: used.connections_of_one,
+        sessions: used.users,
+        nobody_sessions: used.strangers,
+        nobody_sessions_of_one_host: used.strangers_of_one,
+        hosts: used.hosts,
+        nobody_unread_bytes: house.unread.bytes(),
+    }
+}
+
+fn met(house: &House) -> Met {
+    let met = &house.bounds.met;
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    Met {
+        connections_per_host: read(&met.connections_host),
+        connections: read(&met.connections_all),
+        sessions: read(&met.sessions_all),
+        sessions_per_host: read(&met.sessions_host),
+        nobody_sessions: read(&met.nobody_sessions_all),
+        nobody_sessions_per_host: read(&met.nobody_sessions_host),
+        nobody_memory: read(&met.nobody_memory),
+        nobody_calls: read(&met.nobody_calls),
+        passwords: read(&met.passwords),
+        log_lines: read(&met.log_lines),
     }
 }

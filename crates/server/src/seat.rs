@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
 use parking_lot::Mutex;
@@ -16,6 +17,8 @@ use crate::process::Process;
 
 pub(crate) struct Seat {
     pub id: SessionId,
+    /// No user has called through it yet.
+    stranger: AtomicBool,
     cell: Mutex<Cell>,
 }
 
@@ -45,9 +48,10 @@ pub(crate) struct Outcome {
 }
 
 impl Seat {
-    pub fn new(machine: ServerSession) -> Self {
+    pub fn new(machine: ServerSession, stranger: bool) -> Self {
         Seat {
             id: machine.id(),
+            stranger: AtomicBool::new(stranger),
             cell: Mutex::new(Cell {
                 machine,
                 links: Vec::new(),
@@ -87,6 +91,17 @@ impl Seat {
     /// Anything else; the descriptor goes beside the frame that comes of it.
     pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> Outcome {
         self.cell.lock().step(now, input, None, descriptor)
+    }
+
+    /// Whether no user has called through it yet.
+    pub fn is_strangers(&self) -> bool {
+        self.stranger.load(Ordering::Acquire)
+    }
+
+    /// It is a user's from now on. Its links.
+    pub fn become_users(&self) -> Vec<Arc<Link>> {
+        self.stranger.store(false, Ordering::Release);
+        self.cell.lock().links.clone()
     }
 
     /// Whether anybody is connected.

@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,11 @@ use store::{OpenError, Partition, StoreError};
 use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Retention};
+use crate::bounds::{self, Bounds};
 use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
+use crate::learnt::Learnt;
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::Pool;
@@ -44,6 +46,10 @@ const DOOR_THREADS: usize = 2;
 const OFFICE_THREADS: usize = 4;
 /// For calls of principals that are asked for at another server.
 const LOOKUP_THREADS: usize = 4;
+/// For calls of nobody: one that waits for the disk, and one that reads meanwhile.
+const GUEST_THREADS: usize = 2;
+/// For passwords, which no processor is idle over.
+const HASHING_THREADS: usize = 2;
 /// Between one question for news of the cell and the next. Who changes anybody's groups waits so long for the other servers.
 const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
@@ -114,7 +120,7 @@ impl Server {
         config: &ServerConfig,
         open: impl FnOnce(&ServerConfig) -> Result<Partitions, StartError>,
     ) -> Result<Server, StartError> {
-        raise_descriptor_limit();
+        let bounds = Arc::new(Bounds::new(config.limits, raise_descriptor_limit()));
         let listeners = listen(config)?;
         let partitions = open(config)?;
         let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
@@ -127,11 +133,15 @@ impl Server {
         let door = Pool::start("door", DOOR_THREADS)?;
         let office = Pool::start("office", OFFICE_THREADS)?;
         let lookups = Pool::start("lookups", LOOKUP_THREADS)?;
+        let guests = Pool::start_nice("guests", GUEST_THREADS)?;
+        let hashing = Pool::start_nice("hashing", HASHING_THREADS)?;
+        let kept = Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
         let (audit, writing) = match &config.audit {
-            Some(dir) => Audit::start(dir).map(|(audit, thread)| (Some(audit), Some(thread)))?,
+            Some(dir) => Audit::start(dir, kept).map(|(audit, thread)| (Some(audit), Some(thread)))?,
             None => (None, None),
         };
-        let house = Arc::new(House::new(vice, [pool, door, office, lookups], audit.clone(), config));
+        let pools = [pool, door, office, guests, hashing, lookups];
+        let house = Arc::new(House::new(vice, pools, audit.clone(), bounds, config));
         house.takes_lookups();
         if let Some(audit) = &audit {
             house.vice.has_witness(Arc::clone(audit) as Arc<dyn vice::Witness>);
@@ -159,7 +169,13 @@ impl Server {
         let hears = matches!(config.cell, Some(CellPlace::At(_)));
         if hears || joining.is_some() {
             let (stop, house) = (Arc::clone(&server.stop), Arc::clone(&house));
-            server.others.push(spawn("cell", move || keep_in_cell(joining, hears, &house, &stop))?);
+            server.others.push(spawn("cell", move || {
+                let mut joining = joining.map(|(joining, pause)| (joining, Instant::now() + pause));
+                let mut learnt = joining.as_mut().and_then(|(joining, _)| joining.learnt.take());
+                house.keep("the thread of the cell", || {
+                    keep_in_cell(&mut joining, &mut learnt, hears, &house, &stop);
+                });
+            })?);
         }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
@@ -174,18 +190,27 @@ impl Server {
             self.polls.push(poll);
             self.workers.push(spawn(&format!("worker-{number}"), move || worker.run())?);
         }
-        let (stop, polls, tally) = (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(house));
-        self.others.push(spawn("acceptor", move || accept(&listeners, &polls, &stop, &tally.tally.accepted))?);
+        let porch = Arc::new(Poll::new()?);
+        let worker = Worker::new(Arc::clone(house), Arc::clone(&porch), config.unbound_max, config.slow_reader);
+        let worker = worker.for_strangers(self.polls.clone());
+        self.workers.push(spawn("porch", move || worker.run())?);
+        let (stop, near, tally) = (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(house));
+        self.polls.push(Arc::clone(&porch));
+        self.others.push(spawn("acceptor", move || {
+            tally.keep("the acceptor", || accept(&listeners, (&near, &porch), &stop, &tally));
+        })?);
         let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("leases", move || tick(&ticking, &stop))?);
+        self.others.push(spawn("leases", move || ticking.keep("the thread of leases", || tick(&ticking, &stop)))?);
         let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(house));
-        self.others.push(spawn("tend", move || tend(&tending, &stop))?);
+        self.others.push(spawn("tend", move || tending.keep("the thread of lent bodies", || tend(&tending, &stop)))?);
         for partition in house.vice.partitions().iter() {
             let (stop, syncing, partition) = (Arc::clone(&self.stop), Arc::clone(house), partition.clone());
             let sweeping = partition.clone();
-            self.others.push(spawn("sync", move || sync(&syncing, &partition, &stop))?);
-            let stop = Arc::clone(&self.stop);
-            self.others.push(spawn("sweep", move || sweep(&sweeping, &stop))?);
+            let sync = move || syncing.keep("the thread of syncs", || sync(&syncing, &partition, &stop));
+            self.others.push(spawn("sync", sync)?);
+            let (stop, keeper) = (Arc::clone(&self.stop), Arc::clone(house));
+            let sweep = move || keeper.keep("the thread of removals", || sweep(&sweeping, &stop));
+            self.others.push(spawn("sweep", sweep)?);
         }
         Ok(())
     }
@@ -226,6 +251,8 @@ impl Server {
         house.door.stop();
         house.office.stop();
         house.lookups.stop();
+        house.guests.stop();
+        house.hashing.stop();
         house.pool.stop();
         self.scrubber.stop();
         self.puller.stop();
@@ -283,9 +310,13 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
 /// Until this server is known to its cell; and for as long as it runs, if another one has the database: hears what changes there.
 ///
 /// It hears first: who finds this server in the cell finds it with the cell's rules in force.
-fn keep_in_cell(joining: Option<(Joining, Duration)>, hears: bool, house: &Arc<House>, stop: &Stop) {
-    let mut joining = joining.map(|(joining, pause)| (joining, Instant::now() + pause));
-    let mut learnt = joining.as_mut().and_then(|(joining, _)| joining.learnt.take());
+fn keep_in_cell(
+    joining: &mut Option<(Joining, Instant)>,
+    learnt: &mut Option<Learnt>,
+    hears: bool,
+    house: &Arc<House>,
+    stop: &Stop,
+) {
     let mut stopping = stop.stopping.lock();
     while !*stopping && (hears || joining.is_some()) {
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
@@ -296,7 +327,7 @@ fn keep_in_cell(joining: Option<(Joining, Duration)>, hears: bool, house: &Arc<H
             if let Some((left, due)) = joining.as_mut().filter(|(_, due)| *due <= Instant::now()) {
                 match left.attempt(&house.vice) {
                     Some(pause) => *due = Instant::now() + pause,
-                    None => joining = None,
+                    None => *joining = None,
                 }
             }
         });
@@ -317,6 +348,7 @@ fn vice_config(config: &ServerConfig) -> ViceConfig {
     vice.lease.lease = config.lease;
     vice.lease.grace = config.lease_grace;
     vice.lease.break_patience = config.lease;
+    config.limits.tell(&mut vice);
     vice
 }
 
@@ -334,16 +366,17 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     unix.into_iter().chain(tcp).map(bind).collect()
 }
 
-/// Each connection takes a descriptor, and open bodies do too.
-fn raise_descriptor_limit() {
+/// Each connection takes a descriptor, and open bodies do too. How many there are.
+fn raise_descriptor_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
         tracing::warn!(%error, "the limit on descriptors cannot be raised");
     }
+    getrlimit(Resource::Nofile).current
 }
 
-/// Hands new connections to the workers in turn.
-fn accept(listeners: &[Listener], polls: &[Arc<Poll>], stop: &Stop, accepted: &AtomicU64) {
+/// Hands new connections to the workers in turn; those from the network, of whom nothing is known, to the one for strangers.
+fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &Stop, house: &House) {
     while !*stop.stopping.lock() {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
         fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
@@ -351,20 +384,36 @@ fn accept(listeners: &[Listener], polls: &[Arc<Poll>], stop: &Stop, accepted: &A
             tracing::debug!(%error, "poll");
         }
         for listener in listeners {
-            while let Some(connection) = accept_one(listener) {
-                let number = accepted.fetch_add(1, Ordering::Relaxed);
-                let poll = &polls[usize::try_from(number).unwrap_or(0) % polls.len()];
+            while let Some(connection) = accept_one(listener, house) {
+                let number = house.tally.accepted.fetch_add(1, Ordering::Relaxed);
+                let is_far = connection.peer().is_none();
+                if is_far && house.tally.connections.load(Ordering::Relaxed) >= house.bounds.connections_max {
+                    // Dropped: what descriptors are left the store needs.
+                    bounds::count(&house.bounds.met.connections_all);
+                    if let Some(before) = house.bounds.may_say("descriptors", None) {
+                        let most = house.bounds.connections_max;
+                        tracing::warn!(
+                            before,
+                            most,
+                            "a connection is closed, since there are as many as descriptors allow"
+                        );
+                    }
+                    continue;
+                }
+                let poll = if is_far { porch } else { &near[usize::try_from(number).unwrap_or(0) % near.len()] };
                 poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
             }
         }
     }
 }
 
-fn accept_one(listener: &Listener) -> Option<Connection> {
+fn accept_one(listener: &Listener, house: &House) -> Option<Connection> {
     match listener.accept() {
         Ok(connection) => connection,
         Err(error) => {
-            tracing::warn!(%error, "a connection was not accepted");
+            if let Some(before) = house.bounds.may_say("accept", None) {
+                tracing::warn!(%error, before, "a connection was not accepted; the next is tried in a moment");
+            }
             std::thread::sleep(BREATH);
             None
         }

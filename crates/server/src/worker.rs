@@ -24,10 +24,12 @@ use fabric::{Connection, Extent, Filled, Inbox, Limits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
+use crate::bounds::{self, Host};
 use crate::house::{Agenda, House};
 use crate::join::{self, Wish};
 use crate::link::{Link, Security};
 use crate::poll::{Found, Orders, PROCESS, Poll};
+use crate::pool::be_nice;
 use crate::process::{Life, Process};
 use crate::seat::Seat;
 
@@ -53,11 +55,27 @@ pub(crate) struct Worker {
     /// Sessions that lost their last connection while their process may be dying.
     watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<Seat>)>,
     looked: Instant,
+    /// It has connections of whom nobody knows yet, and those of nobody: users' it hands over.
+    porch: Option<Porch>,
+}
+
+/// What the worker for strangers knows.
+struct Porch {
+    /// The workers for users, in turn.
+    mains: Vec<Arc<Poll>>,
+    next: usize,
+    /// Memory of what is half received.
+    half_received: usize,
 }
 
 /// A connection as its worker has it.
-struct Guest {
+pub(crate) struct Guest {
     link: Arc<Link>,
+    host: Option<Host>,
+    /// Its host has too many, so it is refused unless it is a server's.
+    crowded: bool,
+    /// Memory that the porch counts for it.
+    half_received: usize,
     inbox: Inbox,
     process: Option<Process>,
     stage: Stage,
@@ -105,36 +123,63 @@ impl Worker {
             slow_reader,
             watched: HashMap::new(),
             looked: Instant::now(),
+            porch: None,
         }
+    }
+
+    /// The worker for strangers; those that turn out to be users go to one of `mains`.
+    pub fn for_strangers(self, mains: Vec<Arc<Poll>>) -> Self {
+        Worker { porch: Some(Porch { mains, next: 0, half_received: 0 }), ..self }
     }
 
     /// Serves until told to stop.
     pub fn run(mut self) {
+        if self.porch.is_some() {
+            be_nice();
+        }
         let mut events: Vec<Event> = Vec::new();
         let mut ready = Vec::new();
         loop {
             let timeout = self.has_deadlines().then_some(LOOK);
             let orders = self.poll.wait(&mut events, timeout, &mut ready);
-            for found in ready.drain(..) {
-                self.on_ready(found);
-            }
-            match orders {
-                Ok(Some(orders)) if orders.stop => break,
-                Ok(Some(orders)) => self.on_orders(orders),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(%error, "epoll failed");
-                    std::thread::sleep(LOOK);
+            let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
+            match went {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    ready.clear();
+                    self.house.panicked(
+                        "a worker",
+                        "what it was at is lost; connections may hang",
+                        "their clients connect anew",
+                    );
                 }
-            }
-            if self.has_deadlines() && self.looked.elapsed() >= LOOK {
-                self.look();
             }
         }
         for guest in self.guests.values() {
             guest.link.flush();
             guest.link.cut();
         }
+    }
+
+    /// One round. False: the last.
+    fn turn(&mut self, orders: std::io::Result<Option<Orders>>, ready: &mut Vec<Found>) -> bool {
+        for found in ready.drain(..) {
+            self.on_ready(found);
+        }
+        match orders {
+            Ok(Some(orders)) if orders.stop => return false,
+            Ok(Some(orders)) => self.on_orders(orders),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(%error, "epoll failed");
+                std::thread::sleep(LOOK);
+            }
+        }
+        if self.has_deadlines() && self.looked.elapsed() >= LOOK {
+            self.look();
+        }
+        true
     }
 
     fn has_deadlines(&self) -> bool {
@@ -149,6 +194,9 @@ impl Worker {
         for (id, seat) in orders.joined {
             self.on_joined(id, seat);
         }
+        for guest in orders.adopted {
+            self.adopt(guest);
+        }
         for id in orders.resumed {
             self.on_resumed(id);
         }
@@ -157,6 +205,17 @@ impl Worker {
     /// A connection came in.
     fn welcome(&mut self, id: ChannelId, connection: Connection) {
         let process = connection.peer().and_then(Process::of);
+        let host = connection.host().map(Host::of);
+        let crowded = !self.house.bounds.connect(host);
+        if crowded {
+            if let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address)) {
+                tracing::warn!(
+                    ?host,
+                    before,
+                    "refused, since its host has as many connections as it may; it tries again"
+                );
+            }
+        }
         let is_far = connection.peer().is_none();
         let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };
         let packed = Features::PACKED.with(Features::PACKED_READS);
@@ -164,13 +223,23 @@ impl Worker {
         let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
+            self.house.bounds.part(host);
             return;
         }
         let mut out = Vec::new();
         let mut greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
         greeting.answers_for(self.house.vice.me().id);
         let guest = Guest {
-            link: Arc::new(Link::new(id, connection, Arc::clone(&self.poll), self.house.vice.partitions().clone())),
+            link: Arc::new(Link::new(
+                id,
+                connection,
+                Arc::clone(&self.poll),
+                self.house.vice.partitions().clone(),
+                self.porch.is_some().then(|| Arc::clone(&self.house.unread)),
+            )),
+            host,
+            crowded,
+            half_received: 0,
             inbox: Inbox::new(measure, STRANGER_LIMITS, false),
             process,
             stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
@@ -250,11 +319,62 @@ impl Worker {
         }
         if goes == Goes::Ends {
             self.clear_away(number);
+        } else if self.porch.is_some() {
+            self.hand_over(number);
+            self.count_half_received(number);
         }
+    }
+
+    /// A connection of the porch that is a user's goes to one of the workers for users.
+    fn hand_over(&mut self, number: u64) {
+        let Some(porch) = &mut self.porch else { return };
+        let is_users = |guest: &Guest| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
+        if !self.guests.get(&number).is_some_and(is_users) {
+            return;
+        }
+        let Some(mut guest) = self.guests.remove(&number) else { return };
+        porch.half_received -= std::mem::take(&mut guest.half_received);
+        porch.next += 1;
+        let to = Arc::clone(&porch.mains[porch.next % porch.mains.len()]);
+        self.poll.remove(&guest.link.connection);
+        guest.link.become_users(Arc::clone(&to));
+        to.order(|orders| orders.adopted.push(guest));
+    }
+
+    /// A connection comes from the porch.
+    fn adopt(&mut self, guest: Guest) {
+        let (id, link) = (guest.link.id, Arc::clone(&guest.link));
+        let added = self.poll.add(&link.connection, id.0);
+        self.guests.insert(id.0, guest);
+        if let Err(error) = added {
+            tracing::warn!(%error, "no room for a connection");
+            self.clear_away(id.0);
+            return;
+        }
+        link.set_paused(false);
+        link.refresh_interest();
+        self.on_resumed(id);
+        // What others queued while no epoll had it.
+        link.flush();
+    }
+
+    /// What is half received of strangers takes so much memory in all; past it the connection goes that takes most.
+    fn count_half_received(&mut self, number: u64) {
+        let Some(porch) = &mut self.porch else { return };
+        let Some(guest) = self.guests.get_mut(&number) else { return };
+        let now = guest.inbox.bytes();
+        porch.half_received = porch.half_received + now - std::mem::replace(&mut guest.half_received, now);
+        if porch.half_received <= self.house.bounds.limits.nobody_memory_mib << 20 {
+            return;
+        }
+        let most = self.guests.iter().max_by_key(|(_, guest)| guest.half_received).map(|(number, _)| *number);
+        bounds::count(&self.house.bounds.met.nobody_memory);
+        most.into_iter().for_each(|number| self.clear_away(number));
     }
 
     /// A connection whose requests waited may be read again.
     fn on_resumed(&mut self, id: ChannelId) {
+        self.hand_over(id.0);
         let Some(guest) = self.guests.get_mut(&id.0) else { return };
         let mut agenda = Agenda::default();
         let goes = guest.take_in(&self.house, &self.poll, &mut agenda);
@@ -286,6 +406,7 @@ impl Worker {
         guest.inbox.set_limits(LIMITS);
         guest.stage = Stage::Seated(seat);
         guest.link.set_paused(false);
+        guest.link.refresh_interest();
         self.on_resumed(id);
     }
 
@@ -300,6 +421,10 @@ impl Worker {
     fn clear_away_seated(&mut self, number: u64) {
         let Some(guest) = self.guests.remove(&number) else { return };
         self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
+        self.house.bounds.part(guest.host);
+        if let Some(porch) = &mut self.porch {
+            porch.half_received -= guest.half_received;
+        }
         self.poll.remove(&guest.link.connection);
         guest.link.flush();
         guest.link.cut();
@@ -365,12 +490,18 @@ impl Worker {
         }
         self.house.tally.turned_away.fetch_add(over.len() as u64, Ordering::Relaxed);
         over.into_iter().for_each(|number| self.clear_away(number));
+        let patience = if self.porch.is_some() { self.slow_reader / 5 } else { self.slow_reader };
         for guest in self.guests.values() {
-            if guest.link.blocked_since().is_some_and(|since| since.elapsed() > self.slow_reader) {
-                tracing::warn!(link = guest.link.id.0, "the client takes nothing; cut off");
+            if guest.link.blocked_since().is_some_and(|since| since.elapsed() > patience) {
+                let host = guest.host.map(Host::address);
+                if let Some(before) = self.house.bounds.may_say("slow", host) {
+                    tracing::warn!(link = guest.link.id.0, ?host, before, "the client takes nothing; cut off");
+                }
                 self.house.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
                 guest.link.cut();
             }
+            // It may wait for what others of nobody have not read.
+            guest.link.go_on();
         }
         let needless = |seat: &Seat| seat.is_connected() || self.house.seat(seat.id).is_none();
         let back: Vec<u64> =
@@ -417,7 +548,10 @@ impl Guest {
                 Ok(false) => return Goes::On,
                 Err(why) => {
                     house.tally.malformed.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(link = self.link.id.0, why, "connection refused");
+                    let host = self.host.map(Host::address);
+                    if let Some(before) = house.bounds.may_say("connection", host) {
+                        tracing::info!(link = self.link.id.0, ?host, why, before, "connection refused");
+                    }
                     return Goes::Ends;
                 }
             }
@@ -490,12 +624,16 @@ impl Guest {
                 (Some(_), tls) => {
                     if tls.is_some() && !house.clear {
                         house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
-                        house.porter.tell("door.clear", None, "clear text is not heard");
+                        let host = self.host.map(Host::address);
+                        house.porter.tell("door.clear", host, "clear text is not heard");
                         arrival.greeting.refuse(Refusal::NeedsTls);
                     }
                     Entry::In
                 }
             };
+        }
+        if self.crowded && matches!(arrival.entry, Entry::In) && self.link.security() == Security::Clear {
+            arrival.greeting.refuse(Refusal::Crowded);
         }
         while let Entry::Securing(handshake) = &mut arrival.entry {
             let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else { return Ok(false) };
@@ -515,6 +653,9 @@ impl Guest {
                     secured.sealer,
                     Security::Tls { server: secured.server, peer_is_server: secured.peer_is_server },
                 );
+                if self.crowded && !secured.peer_is_server {
+                    arrival.greeting.refuse(Refusal::Crowded);
+                }
             }
         }
         Ok(true)

@@ -47,6 +47,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod together;
 mod tree;
 mod trunk;
 mod update;

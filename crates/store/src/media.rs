@@ -10,8 +10,8 @@
 //! The engine writes tables anew before it drops old ones, so its own work may take us to the last step for a while: a batch waits for
 //! that. What is removed leaves the engine's tables only then; where room was refused, `reclaim` sees to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -39,6 +39,8 @@ pub(crate) struct Media {
     applied: AtomicU64,
     synced: AtomicU64,
     failed: AtomicBool,
+    /// Why.
+    why_failed: OnceLock<String>,
     /// Whether a leader is at work.
     leading: Mutex<bool>,
     led: Condvar,
@@ -75,6 +77,7 @@ impl Media {
             applied: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            why_failed: OnceLock::new(),
             leading: Mutex::new(false),
             led: Condvar::new(),
             verifier: AtomicU64::new(0),
@@ -103,9 +106,16 @@ impl Media {
         Ok(())
     }
 
+    /// Why it takes no more changes (DU-3), if it does not.
+    pub(crate) fn why_failed(&self) -> Option<String> {
+        let failed = self.failed.load(Ordering::SeqCst);
+        failed.then(|| self.why_failed.get().cloned().unwrap_or_default())
+    }
+
     /// Nothing is known of the disk any more.
     pub(crate) fn fail(&self, error: &StoreError) {
         if !self.failed.swap(true, Ordering::SeqCst) {
+            let _ = self.why_failed.set(error.to_string());
             tracing::error!(%error, "DU-3: the partition takes no more changes");
             self.disk.note_sync_failed();
             self.verifier.fetch_add(1, Ordering::SeqCst);

@@ -22,6 +22,7 @@ use crate::removal::Removals;
 use crate::resident::Residents;
 use crate::sessions::Counter;
 use crate::stream::Incoming;
+use crate::together::Together;
 use crate::volume::Result;
 use crate::{Compression, MemMachine, OpenError, StoreError, format, record, settle};
 
@@ -89,6 +90,7 @@ pub(crate) struct Inner {
     pub(crate) incomings: Mutex<HashMap<VolumeId, Arc<Incoming>>>,
     pub(crate) rng: Mutex<StdRng>,
     pub(crate) sessions: Mutex<Counter>,
+    syncing: Together,
     /// Held while the partition is open.
     _lock: Option<fs::File>,
 }
@@ -182,12 +184,17 @@ impl Partition {
         self.0.media.sync()
     }
 
-    /// As `sync`, and every body too: commit of a volume, and the server's background thread.
+    /// As `sync`, and every body too: commit of a volume, and the server's background thread. Those who ask while one is under way share the next.
     ///
     /// # Errors
     /// As `sync`.
     pub fn sync_all(&self) -> Result<()> {
-        settle::sync_all(&self.0.media, &|id| self.writer(id))
+        self.0.syncing.run(|| settle::sync_all(&self.0.media, &|id| self.writer(id)))
+    }
+
+    /// Why it takes no more changes until it is opened again (DU-3); `None`: it takes them.
+    pub fn stopped(&self) -> Option<String> {
+        self.0.media.why_failed()
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
@@ -284,6 +291,7 @@ fn start(
         incomings: Mutex::default(),
         rng: Mutex::new(rng(options)),
         sessions: Mutex::default(),
+        syncing: Together::default(),
         _lock: lock,
     }));
     let upgraded = if old { partition.upgrade() } else { Ok(()) };

@@ -1,9 +1,11 @@
 //! Sessions as a partition keeps them over a restart: their numbers, records and last replies, and clients' incarnations.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use types::{ClientId, SessionId};
 
-use crate::engine::Batch;
+use crate::engine::{Batch, Engine, prefix_end};
 use crate::key::{self, kind};
 use crate::partition::which;
 use crate::volume::Result;
@@ -123,12 +125,30 @@ impl Partition {
         Ok(replies)
     }
 
-    /// The highest incarnation of a client that was ever recorded.
+    /// Removes the replies of sessions that are not `known`: those of sessions without a record, which ended with the process.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn forget_replies(&self, known: &dyn Fn(SessionId) -> bool) -> Result<()> {
+        let mut stray = std::collections::BTreeSet::new();
+        self.each(&[kind::REPLY], &mut |key, _| {
+            let session = SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("reply", key))?);
+            if !known(session) {
+                stray.insert(session);
+            }
+            Ok(())
+        })?;
+        stray.into_iter().try_for_each(|session| self.remove_session(session))
+    }
+
+    /// The highest incarnation of a client that was recorded, unless it has been forgotten.
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
     pub fn incarnation(&self, client: ClientId) -> Result<Option<u64>> {
-        self.number(&key::client(client))
+        let key = key::client(client);
+        let value = self.0.media.engine.get(&key)?;
+        Ok(value.map(|value| decode_client(&key, &value)).transpose()?.map(|(incarnation, _)| incarnation))
     }
 
     /// Records a client's incarnation (unstable until the next sync).
@@ -141,4 +161,61 @@ impl Partition {
         batch.put(&key, &record::encode_numbers(&key, &[incarnation]));
         self.0.media.apply(&batch).map(drop)
     }
+
+    /// Goes through clients' records behind `after`, at most `count` of them: whoever is not here and was away on `day - kept` already is forgotten, and of who
+    /// is away the day is noted. How many were forgotten, and where to go on; `None`: those were all. Whoever calls makes sure that no client comes meanwhile.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn forget_clients(
+        &self,
+        after: Option<ClientId>,
+        count: usize,
+        (day, kept): (u64, u64),
+        is_here: &dyn Fn(ClientId) -> bool,
+    ) -> Result<(usize, Option<ClientId>)> {
+        let from = after.map(key::client);
+        let (mut found, mut more) = (Vec::new(), false);
+        let first = from.as_ref().map_or(&[kind::CLIENT][..], |key| &key[..]);
+        self.0.media.engine.scan(first, &prefix_end(&[kind::CLIENT]), &mut |key, value| {
+            if from.as_ref().is_some_and(|from| from[..] == *key) {
+                return ControlFlow::Continue(());
+            }
+            more = found.len() == count;
+            if more {
+                return ControlFlow::Break(());
+            }
+            found.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        let (mut batch, mut forgotten, mut last) = (Batch::default(), 0, None);
+        for (key, value) in &found {
+            let (incarnation, away) = decode_client(key, value)?;
+            let client = client_of(key).ok_or_else(|| record::damaged("client", key))?;
+            last = Some(client);
+            match away {
+                _ if is_here(client) => {}
+                None => batch.put(key, &record::encode_numbers(key, &[incarnation, day])),
+                Some(since) if since.saturating_add(kept) <= day => {
+                    batch.delete(key);
+                    forgotten += 1;
+                }
+                Some(_) => {}
+            }
+        }
+        self.0.media.apply(&batch)?;
+        Ok((forgotten, last.filter(|_| more)))
+    }
+}
+
+/// Incarnation, and since which day the client is known to be away.
+fn decode_client(key: &[u8], value: &[u8]) -> Result<(u64, Option<u64>)> {
+    match record::decode_numbers::<2>(key, value) {
+        Ok([incarnation, day]) => Ok((incarnation, Some(day))),
+        Err(_) => record::decode_numbers::<1>(key, value).map(|[incarnation]| (incarnation, None)),
+    }
+}
+
+fn client_of(key: &[u8]) -> Option<ClientId> {
+    Some(ClientId(u128::from(key::number_at(key, 0)?) << 64 | u128::from(key::number_at(key, 1)?)))
 }

@@ -6,7 +6,7 @@ use store::{
     MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, Place, Quota, SessionRecord, StoreError,
     Update, Usage, Vnode, Volume,
 };
-use types::{AllocateMode, ClientId, Fid, Kind, Name, Origin, SeekWhat, Timestamp, VnodeNo};
+use types::{AllocateMode, ClientId, Fid, Kind, Name, Origin, SeekWhat, SessionId, Timestamp, VnodeNo};
 
 const BLOCK: u64 = store::BLOCK_BYTES;
 
@@ -252,6 +252,49 @@ fn sessions_and_replies_survive() {
         assert!(partition.allocate_session().unwrap() > session);
         partition.remove_session(session).unwrap();
         assert!(partition.sessions().unwrap().is_empty() && partition.replies(session).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn clients_that_are_long_away_are_forgotten() {
+    on_both(|partition, _| {
+        let all: Vec<ClientId> = (0..10).map(|number| ClientId(number << 100 | 5)).collect();
+        all.iter().for_each(|client| partition.put_incarnation(*client, 3).unwrap());
+        let pass = |day: u64, here: &[ClientId]| {
+            let (mut after, mut forgotten) = (None, 0);
+            loop {
+                let is_here = |client| here.contains(&client);
+                let (some, next) = partition.forget_clients(after, 3, (day, 30), &is_here).unwrap();
+                forgotten += some;
+                after = next;
+                if after.is_none() {
+                    return forgotten;
+                }
+            }
+        };
+        assert_eq!(pass(100, &all[..2]), 0, "it is noted that they are away");
+        assert_eq!(pass(129, &all[..2]), 0);
+        // One came back meanwhile.
+        partition.put_incarnation(all[4], 7).unwrap();
+        assert_eq!(pass(130, &all[..2]), 7);
+        let left: Vec<_> = all.iter().map(|client| partition.incarnation(*client).unwrap()).collect();
+        let (three, seven) = (Some(3), Some(7));
+        assert_eq!(left, [three, three, None, None, seven, None, None, None, None, None]);
+    });
+}
+
+#[test]
+fn replies_of_sessions_without_a_record_are_removed() {
+    on_both(|partition, _| {
+        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        for session in [5, 6, 7].map(SessionId) {
+            let mut update = Update::new();
+            update.reply(Origin { session, slot: 2, request: 9 }, Bytes::from("done"));
+            volume.commit(update).unwrap();
+        }
+        partition.forget_replies(&|session| session == SessionId(6)).unwrap();
+        let left = [5, 6, 7].map(|session| partition.replies(SessionId(session)).unwrap().len());
+        assert_eq!(left, [0, 1, 0]);
     });
 }
 

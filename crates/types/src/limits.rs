@@ -64,6 +64,59 @@ pub const HOLD_FIDS_MAX: usize = 4096;
 /// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside them.
 pub const SLOTS_MAX: u32 = 128;
 
+/// Promises of all users' sessions of a server: 450 MB of tables, ten thousand cached files for each of 400 clients.
+pub const PROMISES_MAX: usize = 4 << 20;
+/// Promises of one user's session: a quarter of all, so that one client cannot break those of the others.
+pub const PROMISES_PER_SESSION_MAX: usize = PROMISES_MAX / 4;
+/// Locks and waiting lock requests of one user's session: a database with a lock for each row of a large query.
+pub const LOCKS_PER_SESSION_MAX: usize = 1 << 16;
+/// Locks and waiting lock requests of all sessions: 100 MB of tables.
+pub const LOCKS_MAX: usize = 1 << 20;
+/// Files that one user's session holds open: what Linux lets a machine have open (`fs.nr_open`).
+pub const HOLDS_PER_SESSION_MAX: usize = 1 << 20;
+/// Holds of all sessions: 400 MB of tables.
+pub const HOLDS_MAX: usize = 4 << 20;
+
+// What *nobody* may have: a session through which no user has called, who is proved by a token or believed for the connection's sake.
+// All of it together (times NOBODY_SESSIONS_MAX) is at most a quarter of what there is.
+
+/// Sessions of nobody on a server. The next one ends the oldest of the host that has most of them.
+pub const NOBODY_SESSIONS_MAX: usize = 1024;
+/// Sessions of nobody from one host (IPv6: one /64): logins of a large machine or a small network behind one address, all at once.
+pub const NOBODY_SESSIONS_PER_HOST_MAX: usize = 64;
+/// Requests that a session of nobody may have in progress: enough to read ahead with, and to log in beside it.
+pub const NOBODY_CREDITS: u32 = 8;
+/// Promises of a session of nobody: a large directory's worth. It is told of changes, and no change waits for it.
+pub const NOBODY_PROMISES_MAX: usize = 1024;
+/// Locks and waiting lock requests of a session of nobody.
+pub const NOBODY_LOCKS_MAX: usize = 16;
+/// Files that a session of nobody holds open.
+pub const NOBODY_HOLDS_MAX: usize = 64;
+/// MiB that messages of nobody may take that are half received, and as much again for replies that nobody has read. Past it the connection that has
+/// most is closed, or the next requests wait.
+pub const NOBODY_MEMORY_MIB: usize = 64;
+/// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth: 25 ms and 19 MiB each.
+pub const PASSWORDS_WAITING_MAX: usize = 64;
+/// Of these, those of one host.
+pub const PASSWORDS_PER_HOST_MAX: usize = 8;
+/// Days that files of the audit log are kept.
+pub const AUDIT_DAYS: u64 = 400;
+/// MiB of the audit log: a year's at some 2.5 MiB a day. The oldest files go first.
+pub const AUDIT_MIB_MAX: u64 = 1024;
+/// MiB of a daemon's log before it goes on in a new file; one old file is kept beside it.
+pub const LOG_MIB_MAX: u64 = 64;
+/// Sessions of users on a server: 16 times what a site of a thousand machines has.
+pub const SESSIONS_MAX: usize = 16_384;
+/// Sessions of users from one host: a machine of many containers, or a building behind one address.
+pub const SESSIONS_PER_HOST_MAX: usize = 1024;
+/// Connections from one host: two of each of its sessions.
+pub const CONNECTIONS_PER_HOST_MAX: usize = 2 * (SESSIONS_PER_HOST_MAX + NOBODY_SESSIONS_PER_HOST_MAX);
+/// How many days after it was last here the newest incarnation of a client is forgotten. An older life of it that comes back later is let in (EO-2): all that it
+/// and the newer one had is over for long. Longer than holidays.
+pub const CLIENT_KEPT_DAYS: u64 = 60;
+/// Descriptors that connections leave to the store, or a quarter of all if that is less: RocksDB cannot go on without one for its next log.
+pub const DESCRIPTORS_KEPT: u64 = 4096;
+
 /// A promise is good until its session's lease ends, counted on the client from when it *sent* the last renewal.
 pub const LEASE: Duration = Duration::from_secs(15);
 /// How often a quiet client renews.
@@ -71,6 +124,9 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Added by the server before it gives up on a client: covers clocks that run 1 % apart, with room.
 pub const LEASE_GRACE: Duration = Duration::from_secs(1);
 
+const _: () = assert!(NOBODY_SESSIONS_MAX * NOBODY_PROMISES_MAX <= PROMISES_MAX / 4);
+const _: () = assert!(NOBODY_SESSIONS_MAX * NOBODY_LOCKS_MAX <= LOCKS_MAX / 4);
+const _: () = assert!(NOBODY_SESSIONS_MAX * NOBODY_HOLDS_MAX <= HOLDS_MAX / 4);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);

@@ -20,6 +20,7 @@ mod rules;
 mod service;
 mod settle;
 mod slots;
+mod strangers;
 mod stripes;
 mod volumes;
 mod waiting;

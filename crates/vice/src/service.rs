@@ -83,7 +83,7 @@ pub struct Vice {
     pub(crate) ruled: Ruled,
     pub(crate) witness: OnceLock<Arc<dyn Witness>>,
     pub(crate) refusals: Refusals,
-    attaching: Mutex<()>,
+    pub(crate) attaching: Mutex<()>,
     pub(crate) marking: Mutex<()>,
 }
 
@@ -183,6 +183,10 @@ impl Vice {
                 incarnation: record.incarnation,
                 delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
             });
+        }
+        let is_known = |session| known.iter().any(|one: &KnownSession| one.session == session);
+        for partition in partitions.iter() {
+            partition.forget_replies(&is_known)?;
         }
         let mut blanks = Blanks::default();
         for (no, partition) in partitions.numbered() {
@@ -323,7 +327,12 @@ impl Vice {
     }
 
     /// The number is used up on all partitions before anyone hears it, and the record is there before it is needed.
-    fn record_session(&self, session: SessionId, client: ClientId, incarnation: u64) -> Result<(), StoreError> {
+    pub(crate) fn record_session(
+        &self,
+        session: SessionId,
+        client: ClientId,
+        incarnation: u64,
+    ) -> Result<(), StoreError> {
         let home = self.partitions.home();
         home.put_incarnation(client, incarnation)?;
         home.put_session(&SessionRecord { session, client, incarnation, extra: bytes::Bytes::new() })?;
@@ -349,7 +358,7 @@ impl Vice {
         Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
     }
 
-    fn attached(&self, session: SessionId, reclaim: bool) -> Attached {
+    pub(crate) fn attached(&self, session: SessionId, reclaim: bool) -> Attached {
         let recorded = self.core.lock().slots.recorded(session);
         let verifier = self.partitions.boot_verifier();
         Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }

@@ -8,6 +8,7 @@ use types::{Call, Caller, Fault, Fid, Level, Origin, PrincipalId, Timestamp, Whi
 use words::about;
 
 use crate::Vice;
+use crate::service::Ask;
 
 mod words;
 
@@ -16,7 +17,7 @@ pub trait Witness: Send + Sync {
     /// Something that is written down in any case. Does not wait.
     fn saw(&self, event: AuditEvent);
 
-    /// A refusal at a file: of many like it within a while, one is written down, and the rest counted. Does not wait.
+    /// A refusal at a file, or of anything that nobody asked for: of many like it within a while, one is written down, and the rest counted. Does not wait.
     fn saw_refusal(&self, dir: Fid, event: AuditEvent);
 }
 
@@ -69,7 +70,11 @@ impl Vice {
             Some(kind) => {
                 event.kind = kind.to_owned();
                 event.name = self.name_of(caller);
-                witness.saw(event);
+                // Anybody can have as much refused as he likes.
+                match refused.is_some() && caller.who.level == Level::Nobody {
+                    true => witness.saw_refusal(Fid::CURRENT, event),
+                    false => witness.saw(event),
+                }
             }
             None => {
                 event.kind = "denied".to_owned();
@@ -77,6 +82,20 @@ impl Vice {
                 witness.saw_refusal(dir, event);
             }
         }
+    }
+
+    /// Somebody guesses at this user's password.
+    pub(crate) fn tell_of_guesses(&self, ask: &Ask<'_>, name: &str) {
+        let Some(witness) = self.witness.get() else { return };
+        let call = Call::ServerReport;
+        let event = event(ask.wall, ask.caller, ask.origin, &call, None);
+        witness.saw(AuditEvent {
+            kind: "alarm".to_owned(),
+            request: "auth.password".to_owned(),
+            about: name.to_owned(),
+            result: "many wrong passwords in a row from hosts that the user never logged in from".to_owned(),
+            ..event
+        });
     }
 
     /// Where it is known here without asking another server for long.

@@ -16,8 +16,10 @@ use crate::message::{Attach, Attached, Bind, Message, cut};
 use crate::showing::{self, Hash};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
-/// How soon to ask again for a renewal that was withheld because a break is overdue.
-const WITHHELD_TIME: Duration = Duration::from_millis(500);
+/// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has called through the session yet: soon after
+/// an attach, when a user is about to, and then twice as late each time up to the last.
+const WITHHELD_FIRST: Duration = Duration::from_millis(25);
+const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +99,8 @@ pub struct ClientSession {
     breaks: BTreeMap<BreakId, ChannelId>,
     renewal: Pulse,
     probe: Pulse,
+    /// The last pause before asking again for a renewal that was withheld.
+    withheld: Duration,
     pub(super) pause: Duration,
     wake_at: Time,
     closed: bool,
@@ -118,6 +122,7 @@ impl ClientSession {
             breaks: BTreeMap::new(),
             renewal: Pulse::new(),
             probe: Pulse::new(),
+            withheld: WITHHELD_LAST,
             pause: RECONNECT_FIRST,
             wake_at: Time::NEVER,
             closed: false,
@@ -384,8 +389,9 @@ impl ClientSession {
         out.push(ClientOutput::Established { session: attached.session, resumed, restarted, boot_verifier });
         self.renewal.set_due(match attached.renewed {
             true => sent_at + self.period(),
-            false => now + WITHHELD_TIME,
+            false => now + WITHHELD_FIRST,
         });
+        self.withheld = WITHHELD_FIRST;
         if attached.renewed {
             out.push(ClientOutput::Renewed { sent_at, lease: attached.lease });
         }
@@ -476,7 +482,10 @@ impl ClientSession {
                 self.renewal.set_due(asked.at + self.period());
                 out.push(ClientOutput::Renewed { sent_at: asked.at, lease });
             }
-            false => self.renewal.set_due(now + WITHHELD_TIME),
+            false => {
+                self.withheld = (self.withheld * 2).min(WITHHELD_LAST);
+                self.renewal.set_due(now + self.withheld);
+            }
         }
         Ok(())
     }

@@ -77,6 +77,14 @@ impl ServerSession {
         }
     }
 
+    /// The session begins with so many credits; [`ServerInput::Grant`] gives it more. Said before anybody attaches.
+    #[must_use]
+    pub fn with_credits(mut self, credits: u32) -> ServerSession {
+        let credits = credits.clamp(CREDITS_MIN, self.granted);
+        (self.granted, self.enforced) = (credits, credits);
+        self
+    }
+
     /// Its number.
     pub fn id(&self) -> SessionId {
         self.setup.session

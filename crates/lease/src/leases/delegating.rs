@@ -27,10 +27,12 @@ impl Leases {
     ///
     /// # Errors
     /// [`Fault::Expired`] without the session. [`Fault::Busy`] where others use the directory or did a moment ago, where it is wanted back,
-    /// during grace, or when there are too many. Others who are promised the directory are then told to forget it: who
+    /// during grace, when there are too many, or to a session of nobody. Others who are promised the directory are then told to forget it: who
     /// asks again a little later finds out whether they came back.
     pub fn delegate(&mut self, now: Time, session: SessionId, dir: Fid, out: &mut Vec<Output>) -> Result<(), Fault> {
-        self.sessions.get(session).ok_or(Fault::Expired)?;
+        if self.sessions.get(session).ok_or(Fault::Expired)?.stranger {
+            return Err(Fault::Busy);
+        }
         let taken = self.delegations.cover(dir).is_some_and(|(other, _)| other != session);
         let full = self.delegations.len() + self.delegations.children() >= self.config.delegated_max;
         if self.grace.is_some() || taken || full || self.delegations.is_recalled(dir) {

@@ -54,6 +54,12 @@ impl Vice {
 
     /// Sizes of tables and counts of calls, as JSON.
     pub(super) fn report(&self, ask: &Ask<'_>) -> Result<String, Fault> {
+        let Caller { uid, gid, who, groups } = ask.caller;
+        let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
+        if who.level == types::Level::Nobody {
+            // Nobody is told more, so nothing more is looked for.
+            return Ok(json!({ "you": you }).to_string());
+        }
         let core = self.core.lock();
         let counts = core.leases.counts();
         let (queued, pending, grace) = (core.queue.len(), core.pending.len(), !core.leases.may_change());
@@ -67,13 +73,22 @@ impl Vice {
         let volumes: Vec<_> = listed.iter().flatten().take(VOLUMES_REPORTED_MAX).map(volume_report).collect();
         let calls: serde_json::Map<_, _> =
             self.counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
-        let Caller { uid, gid, who, groups } = ask.caller;
+        let partitions: Vec<_> = self.partitions.by_name().map(partition_report).collect();
         let mut report = json!({
-            "you": { "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() },
+            "you": you,
+            "partitions": partitions,
             "sessions": counts.sessions,
             "promises": counts.promises,
             "promised_files": counts.promised_files,
             "held_files": counts.held_files,
+            "holds": counts.holds,
+            "nobody_sessions": counts.strangers,
+            "bounds_met": {
+                "promises": counts.pressed.all,
+                "promises_per_session": counts.pressed.sessions,
+                "locks": counts.pressed.locks,
+                "holds": counts.pressed.holds,
+            },
             "locks": counts.locks,
             "lock_waits": counts.lock_waits,
             "changes_waiting_for_breaks": pending,
@@ -109,6 +124,11 @@ impl Vice {
         };
         sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()
     }
+}
+
+/// A partition that takes no more changes says why.
+fn partition_report((name, partition): (&str, &store::Partition)) -> serde_json::Value {
+    json!({ "name": name, "stopped": partition.stopped() })
 }
 
 fn user_report(caller: &Caller) -> serde_json::Value {

@@ -74,8 +74,18 @@ impl Vice {
         let is_right = |who: Option<&Principal>, name: &str, password: &Secret| -> Result<bool, Fault> {
             let kept = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
-            let right = desk.passwords.is_right(ask.now, (name, host), kept.as_deref(), password);
-            right.map_err(|error| {
+            let tried = desk.passwords.is_right(ask.now, (name, host), kept.as_deref(), password);
+            if tried.is_ok_and(|tried| tried.alarm) {
+                tracing::warn!(
+                    name,
+                    ?host,
+                    cause = "many wrong passwords in a row, from hosts that the user never logged in from",
+                    consequence = "attempts from such hosts wait",
+                    "somebody guesses a password"
+                );
+                self.tell_of_guesses(ask, name);
+            }
+            tried.map(|tried| tried.right).map_err(|error| {
                 tracing::info!(name, ?host, %error, "a password is not looked at");
                 Fault::Busy
             })

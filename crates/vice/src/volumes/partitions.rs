@@ -43,6 +43,11 @@ impl Partitions {
         self.0.iter().map(|named| &named.partition)
     }
 
+    /// All of them, with what administrators call them.
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&str, &Partition)> {
+        self.0.iter().map(|named| (&*named.name, &named.partition))
+    }
+
     /// All of them, with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (PartitionNo, &Partition)> {
         (0..).map(PartitionNo).zip(self.iter())

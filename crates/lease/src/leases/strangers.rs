@@ -1,0 +1,87 @@
+//! Sessions of nobody: no user has called through them yet.
+//!
+//! Anybody may have such a session, so no change waits for it. It has no lease: its renewals are withheld, and its client, which trusts its cache only
+//! while it has a lease (CB-4), answers nothing from there (CB-1). Its promises are registered all the same, within narrow bounds of its own, and it is
+//! told when they end: its client forgets what is old, and what it does not forget is good.
+//!
+//! With the first call of a user the session becomes a user's ([`Leases::prove`]). From then on changes wait for it as for any other. The lease
+//! begins when the breaks from before are acknowledged: what the client still has then, no change since has made untrue. So it needs to forget nothing.
+
+use types::{ClientId, SessionId, Time};
+
+use super::Leases;
+use crate::output::{EndReason, Output};
+use crate::session::{AttachError, Session};
+
+impl Session {
+    /// Whether its client may trust nothing yet.
+    pub fn is_without_lease(&mut self) -> bool {
+        if self.unsettled.is_some_and(|last| self.pending.range(..=last).next().is_none()) {
+            self.unsettled = None;
+        }
+        self.stranger || self.unsettled.is_some()
+    }
+}
+
+impl Leases {
+    /// A new session of nobody. Older ones of nobody with this client's name end now, and no user's: a name is no proof.
+    ///
+    /// # Errors
+    /// [`AttachError::OldIncarnation`] if a later life of the client has been seen.
+    pub fn attach_stranger(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        incarnation: u64,
+        out: &mut Vec<Output>,
+    ) -> Result<SessionId, AttachError> {
+        for older in self.sessions.older(client, incarnation)? {
+            if self.is_stranger(older) {
+                self.end(now, older, EndReason::Replaced, out);
+            }
+        }
+        Ok(self.sessions.add_stranger(client, incarnation, now + self.config.give_up()))
+    }
+
+    /// A user has called through the session. Sessions of earlier incarnations of its client end now (EO-2).
+    ///
+    /// # Errors
+    /// [`AttachError`]: the session has ended, or ends now because a later life of its client was a user's before.
+    pub fn prove(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) -> Result<(), AttachError> {
+        let known = self.sessions.get(session).ok_or(AttachError::Gone(session))?;
+        if !known.stranger {
+            return Ok(());
+        }
+        let (client, incarnation) = (known.client, known.incarnation);
+        match self.sessions.older(client, incarnation) {
+            Ok(older) => older.into_iter().for_each(|older| self.end(now, older, EndReason::Replaced, out)),
+            Err(error) => {
+                self.end(now, session, EndReason::Replaced, out);
+                return Err(error);
+            }
+        }
+        self.sessions.settle_stranger(session);
+        Ok(())
+    }
+
+    /// Whether no user has called through the session.
+    pub fn is_stranger(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|known| known.stranger)
+    }
+
+    /// Whether the client has a session.
+    pub fn has_client(&self, client: ClientId) -> bool {
+        self.sessions.has_client(client)
+    }
+
+    /// Whether the session may hold one more file; counts if it may not.
+    pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
+        let of_one = match self.is_stranger(session) {
+            true => self.config.stranger.holds_max,
+            false => self.config.holds_per_session_max,
+        };
+        let has = self.holds.count(session) < of_one && self.holds.len() < self.config.holds_max;
+        self.pressed.holds += u64::from(!has);
+        has
+    }
+}

@@ -1,0 +1,268 @@
+//! Sessions of nobody: no change waits for them, and none of their clients answers from its cache what is not so any more.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use lease::{
+    AttachError, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, Renewal, Snapshot, StrangerConfig,
+};
+use types::{
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, Origin,
+    SessionId, Time,
+};
+
+fn at(millis: u64) -> Time {
+    Time::from_start(Duration::from_millis(millis))
+}
+
+fn leases(config: LeaseConfig) -> Leases {
+    Leases::new(config, None, SessionId(1), at(0))
+}
+
+fn changed(fid: Fid) -> [BreakItem; 1] {
+    [BreakItem { fid, reason: BreakReason::Data, name: None }]
+}
+
+fn fid(number: u64) -> Fid {
+    Fid::new(1, 2 * number, 1)
+}
+
+fn breaks_to(session: SessionId, out: &[Output]) -> Vec<(BreakId, Vec<BreakItem>)> {
+    let to = |output: &Output| match output {
+        Output::Break { to, id, items } if *to == session => Some((*id, items.clone())),
+        _ => None,
+    };
+    out.iter().filter_map(to).collect()
+}
+
+#[test]
+fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
+    let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
+    let nobody = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    let user = leases.attach(at(0), ClientId(2), 1, &mut out).unwrap();
+    assert_eq!(leases.renew(at(1), nobody), Renewal::Withheld, "it has no lease");
+    leases.promise(at(1), nobody, fid(1), &mut out);
+    assert_eq!(leases.break_promises(at(2), &changed(fid(1)), user, &mut out), None, "nothing to wait for");
+    let told = breaks_to(nobody, &out);
+    assert_eq!(told.len(), 1, "it is told all the same");
+
+    leases.prove(at(3), nobody, &mut out).unwrap();
+    assert_eq!(leases.renew(at(4), nobody), Renewal::Withheld, "its client may not have heard of the change");
+    leases.promise(at(4), nobody, fid(2), &mut out);
+    assert!(leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(), "it is a user's now");
+    leases.ack(at(6), nobody, told[0].0, &[], &mut out);
+    assert_eq!(leases.renew(at(7), nobody), Renewal::Renewed, "what it has is good");
+    assert_eq!(leases.counts().strangers, 0);
+}
+
+#[test]
+fn a_session_of_nobody_lives_as_long_as_it_is_heard_of() {
+    let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
+    let nobody = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    for second in 1..100 {
+        leases.renew(at(second * 1000), nobody);
+        leases.tick(at(second * 1000), &mut out);
+    }
+    assert!(leases.is_session(nobody));
+    leases.tick(at(99_000 + 16_001), &mut out);
+    assert!(!leases.is_session(nobody));
+}
+
+#[test]
+fn who_never_acknowledges_what_came_before_the_proof_is_given_up() {
+    let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
+    let session = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    leases.promise(at(0), session, fid(1), &mut out);
+    leases.break_promises(at(1), &changed(fid(1)), SessionId(0), &mut out);
+    leases.prove(at(2), session, &mut out).unwrap();
+    for second in 1..40 {
+        leases.renew(at(second * 1000), session);
+        leases.tick(at(second * 1000), &mut out);
+    }
+    assert!(!leases.is_session(session));
+}
+
+#[test]
+fn nobody_ends_no_session_of_a_user_with_a_name_alone() {
+    let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
+    let user = leases.attach(at(0), ClientId(1), 5, &mut out).unwrap();
+    let thief = leases.attach_stranger(at(1), ClientId(1), 9, &mut out).unwrap();
+    assert!(leases.is_session(user));
+    let again = leases.attach(at(2), ClientId(1), 5, &mut out).unwrap();
+    assert!(leases.is_session(again), "nor is its next attach refused");
+    let late = leases.attach_stranger(at(3), ClientId(1), 4, &mut out);
+    assert_eq!(late, Err(AttachError::OldIncarnation { client: ClientId(1), newest: 5 }), "EO-2");
+    // The same client's next life, with a token.
+    leases.prove(at(4), thief, &mut out).unwrap();
+    assert!(!leases.is_session(user) && !leases.is_session(again), "EO-2");
+}
+
+#[test]
+fn an_older_life_that_is_proved_late_is_refused() {
+    let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
+    let older = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
+    leases.attach(at(1), ClientId(1), 2, &mut out).unwrap();
+    assert!(leases.prove(at(2), older, &mut out).is_err(), "EO-2");
+    assert!(!leases.is_session(older));
+}
+
+#[test]
+fn what_one_session_has_too_much_of_it_loses_itself() {
+    let stranger = StrangerConfig { promises_max: 20, locks_max: 3, holds_max: 4 };
+    let config = LeaseConfig { stranger, promises_per_session_max: 100, ..LeaseConfig::default() };
+    let (mut leases, mut out) = (leases(config), Vec::new());
+    let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
+    let nobody = leases.attach_stranger(at(0), ClientId(2), 1, &mut out).unwrap();
+    let other = leases.attach(at(0), ClientId(3), 1, &mut out).unwrap();
+    for (session, count) in [(other, 50), (nobody, 1000), (user, 1000)] {
+        for number in 0..count {
+            leases.promise(at(1), session, fid(number), &mut out);
+        }
+    }
+    assert!((0..50).all(|number| leases.is_promised(other, fid(number))), "others keep what they have");
+    let has = |session| (0..1000).filter(|number| leases.is_promised(session, fid(*number))).count();
+    assert!(has(nobody) <= 20 && has(user) <= 100 && has(user) > 80, "{} {}", has(nobody), has(user));
+    assert!(leases.is_promised(nobody, fid(999)) && leases.is_promised(user, fid(999)), "the oldest go");
+    assert!(leases.counts().pressed.sessions > 0);
+
+    for number in 0..4 {
+        leases.hold(nobody, fid(number)).unwrap();
+    }
+    assert_eq!(leases.hold(nobody, fid(9)), Err(Fault::Busy));
+    assert_eq!(leases.hold(user, fid(9)), Ok(()));
+    let lock = |leases: &mut Leases, session: SessionId, number: u64| {
+        let range = ByteRange { start: 0, end: 0 };
+        let (owner, family, mode) = (LockOwner(number), LockFamily::Posix, LockMode::Shared);
+        let request = LockRequest { fid: fid(1), session, owner, pid: 1, family, range, mode };
+        let origin = Origin { session, slot: 0, request: number };
+        leases.lock(origin, &request, true, false, &mut Vec::new())
+    };
+    for number in 0..3 {
+        assert_eq!(lock(&mut leases, nobody, number), LockOutcome::Granted);
+    }
+    assert_eq!(lock(&mut leases, nobody, 9), LockOutcome::Refused(Fault::Busy));
+    assert_eq!(lock(&mut leases, user, 9), LockOutcome::Granted);
+    assert_eq!(leases.delegate(at(3), nobody, Fid::new(1, 9, 1), &mut out), Err(Fault::Busy));
+    assert_eq!((leases.counts().pressed.holds, leases.counts().pressed.locks), (1, 1));
+}
+
+/// Numbers that look random (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// One client, whose messages travel, and the server. `changes` are made by others.
+struct World {
+    leases: Leases,
+    holder: Holder,
+    session: SessionId,
+    versions: HashMap<Fid, u64>,
+    cache: HashMap<Fid, u64>,
+    /// On their way: breaks; answers; acknowledgements.
+    breaks: VecDeque<(BreakId, Vec<BreakItem>)>,
+    answers: VecDeque<(Fid, u64, Snapshot)>,
+    acks: VecDeque<BreakId>,
+    now: u64,
+}
+
+impl World {
+    fn carry(&mut self, out: Vec<Output>) {
+        self.breaks.extend(breaks_to(self.session, &out));
+    }
+
+    fn step(&mut self, random: &mut Dice) {
+        self.now += random.below(3);
+        let now = at(self.now);
+        let mut out = Vec::new();
+        let file = fid(random.below(4));
+        match random.below(100) {
+            0..30 => {
+                let snapshot = self.holder.begin();
+                self.leases.promise(now, self.session, file, &mut out);
+                self.answers.push_back((file, self.versions.get(&file).copied().unwrap_or(0), snapshot));
+            }
+            30..55 => {
+                *self.versions.entry(file).or_default() += 1;
+                if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some() {
+                    // The change is not acknowledged before this client has heard of it: as if it were not there yet.
+                    self.carry(std::mem::take(&mut out));
+                    while self.hear() {}
+                    self.settle_acks();
+                }
+            }
+            55..70 => {
+                if let Some((file, version, snapshot)) = self.answers.pop_front()
+                    && self.holder.promised(file, snapshot)
+                {
+                    self.cache.insert(file, version);
+                }
+            }
+            70..80 => {
+                self.hear();
+            }
+            80..90 => self.settle_acks(),
+            90..97 => {
+                if self.leases.renew(now, self.session) == Renewal::Renewed {
+                    self.holder.on_renewed(now);
+                }
+            }
+            _ => self.leases.prove(now, self.session, &mut out).unwrap(),
+        }
+        self.carry(out);
+        if self.holder.trusted(now) {
+            for (file, version) in &self.cache {
+                let is = self.versions.get(file).copied().unwrap_or(0);
+                assert_eq!(*version, is, "CB-1: {file} is shown as it was, by a client with a lease");
+            }
+        }
+    }
+
+    fn hear(&mut self) -> bool {
+        let Some((id, items)) = self.breaks.pop_front() else { return false };
+        self.holder.on_break(&items);
+        for item in &items {
+            self.cache.remove(&item.fid);
+        }
+        self.acks.push_back(id);
+        true
+    }
+
+    fn settle_acks(&mut self) {
+        let mut out = Vec::new();
+        while let Some(id) = self.acks.pop_front() {
+            self.leases.ack(at(self.now), self.session, id, &[], &mut out);
+        }
+        self.carry(out);
+    }
+}
+
+#[test]
+fn cb1_a_client_that_becomes_a_users_shows_nothing_old() {
+    for seed in 0..3000 {
+        let mut random = Dice(seed + 1);
+        let stranger = StrangerConfig { promises_max: 3, ..StrangerConfig::default() };
+        let mut leases = leases(LeaseConfig { stranger, ..LeaseConfig::default() });
+        let session = leases.attach_stranger(at(0), ClientId(1), 1, &mut Vec::new()).unwrap();
+        let mut world = World {
+            leases,
+            holder: Holder::default(),
+            session,
+            versions: HashMap::new(),
+            cache: HashMap::new(),
+            breaks: VecDeque::new(),
+            answers: VecDeque::new(),
+            acks: VecDeque::new(),
+            now: 0,
+        };
+        (0..200).for_each(|_| world.step(&mut random));
+    }
+}

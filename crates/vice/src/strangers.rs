@@ -1,0 +1,101 @@
+//! Sessions of nobody (`lease/leases/strangers.rs`): nothing of them is kept on disk before a user calls through them.
+//!
+//! So whoever can reach the server makes it sync nothing by attaching, and leaves no record behind: a restart ends these sessions, and waits for none of
+//! them (CB-5). Their changes, where the rules allow nobody any, are made once as all others (EO-1) while the session lives; a client whose
+//! session ended with the server's process hears that it did, and not what became of what it had asked for last.
+
+use types::limits::CLIENT_KEPT_DAYS;
+use types::{ClientId, Fault, SessionId, Time, Timestamp};
+
+use crate::{Attached, Effect, Vice};
+
+impl Vice {
+    /// A new session of nobody; see the head of the file. It becomes a user's by [`Vice::prove`].
+    ///
+    /// # Errors
+    /// As [`Vice::attach`].
+    pub fn attach_stranger(
+        &self,
+        now: Time,
+        client: ClientId,
+        incarnation: u64,
+        out: &mut Vec<Effect>,
+    ) -> Result<Attached, Fault> {
+        let _one_at_a_time = self.attaching.lock();
+        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+            return Err(Fault::Expired);
+        }
+        let mut events = Vec::new();
+        let mut core = self.core.lock();
+        let attached = core.leases.attach_stranger(now, client, incarnation, &mut events);
+        let session = attached.map_err(|_| Fault::Expired)?;
+        core.slots.add_session(session);
+        drop(core);
+        // Replies name it: no other session may ever have the number. A sync in 64 attaches.
+        let used_up = self.partitions.use_up_session(session);
+        if used_up.is_err() {
+            self.core.lock().leases.detach(now, session, &mut events);
+        }
+        self.settle(now, events, out);
+        used_up?;
+        Ok(self.attached(session, false))
+    }
+
+    /// A user, proved or believed, calls through the session: it is a user's from now on, and recorded as such. Syncs the home the first time.
+    ///
+    /// # Errors
+    /// `Expired` if the session is over, also because a later life of its client was a user's before (EO-2); `Medium` if it cannot be recorded.
+    pub fn prove(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> Result<(), Fault> {
+        let _one_at_a_time = self.attaching.lock();
+        let core = self.core.lock();
+        let (client, incarnation) = core.leases.owner(session).ok_or(Fault::Expired)?;
+        if !core.leases.is_stranger(session) {
+            return Ok(());
+        }
+        drop(core);
+        let mut events = Vec::new();
+        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+            self.core.lock().leases.detach(now, session, &mut events);
+            self.settle(now, events, out);
+            return Err(Fault::Expired);
+        }
+        self.record_session(session, client, incarnation)?;
+        let proved = self.core.lock().leases.prove(now, session, &mut events);
+        self.settle(now, events, out);
+        proved.map_err(|_| Fault::Expired)
+    }
+
+    /// Whether no user has called through the session yet.
+    pub fn is_stranger(&self, session: SessionId) -> bool {
+        self.core.lock().leases.is_stranger(session)
+    }
+
+    /// Slots that a user's session may use.
+    pub fn slots_max(&self) -> u32 {
+        self.config.slots_max
+    }
+
+    /// Forgets the incarnations of clients that have been away for [`CLIENT_KEPT_DAYS`]. Call it now and then; `wall` is today. How many.
+    ///
+    /// # Errors
+    /// `Medium`, `Damaged`.
+    pub fn forget_clients(&self, wall: Timestamp) -> Result<usize, Fault> {
+        let day = u64::try_from(wall.secs / 86_400).unwrap_or(0);
+        let (mut after, mut forgotten) = (None, 0);
+        loop {
+            // Nobody attaches between the look and the removal; and nobody waits for more than a few records.
+            let _one_at_a_time = self.attaching.lock();
+            let is_here = |client| self.core.lock().leases.has_client(client);
+            let (some, next) =
+                self.partitions.home().forget_clients(after, CLIENTS_AT_ONCE, (day, CLIENT_KEPT_DAYS), &is_here)?;
+            forgotten += some;
+            after = next;
+            if after.is_none() {
+                return Ok(forgotten);
+            }
+        }
+    }
+}
+
+/// Records between two looks at who attaches.
+const CLIENTS_AT_ONCE: usize = 256;

@@ -1,0 +1,99 @@
+//! Sessions of nobody: nothing of them is kept, no change waits for them, and a user's first call makes one of them his.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod common;
+
+use common::{Ground, Rig, name, remove, write};
+use types::{Answer, Call, Caller, ClientId, CreateHow, Fault, Level, NewKind, Timestamp, Who};
+
+fn nobody() -> Caller {
+    Caller { uid: 65534, gid: 65534, groups: Some(Box::default()), who: Who { level: Level::Nobody, ..Who::NOBODY } }
+}
+
+/// Makes client `who` of the rig one of nobody.
+fn as_stranger(rig: &mut Rig, who: usize) {
+    rig.detach(who);
+    let mut out = Vec::new();
+    let id = ClientId(1000 + who as u128);
+    let attached = rig.vice().attach_stranger(rig.now, id, 1, &mut out).unwrap();
+    let client = &mut rig.clients[who];
+    (client.id, client.session, client.requests, client.ended) = (id, attached.session, 0, false);
+    rig.deliver(out);
+}
+
+fn prove(rig: &mut Rig, who: usize) -> Result<(), Fault> {
+    let mut out = Vec::new();
+    let proved = rig.vice().prove(rig.now, rig.clients[who].session, &mut out);
+    rig.deliver(out);
+    proved
+}
+
+#[test]
+fn no_change_waits_for_nobody() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let root = rig.root();
+    let file = rig.file(root, "file");
+    as_stranger(&mut rig, 1);
+    rig.clients[1].prompt = false;
+    assert!(rig.call(1, &nobody(), Call::GetStatus { fid: file }).is_ok());
+    let answered = rig.call(0, &Caller::ROOT, write(file, Some(0), b"x"));
+    assert!(answered.is_ok(), "at once: {answered:?}");
+    assert_eq!(rig.clients[1].broken.len(), 1, "it hears of it");
+    assert!(!rig.renew(1), "and trusts nothing");
+    // With a user's first call it is a user's, when it has caught up.
+    prove(&mut rig, 1).unwrap();
+    assert!(!rig.renew(1));
+    rig.acknowledge(1);
+    assert!(rig.renew(1));
+    assert!(rig.call(1, &Caller::ROOT, Call::GetStatus { fid: file }).is_ok());
+    let origin = rig.start(0, &Caller::ROOT, write(file, Some(0), b"y"));
+    assert_eq!(rig.reply(origin), None, "CB-1");
+    rig.acknowledge(1);
+    assert!(rig.reply(origin).is_some());
+}
+
+#[test]
+fn a_restart_waits_for_no_session_of_nobody_and_keeps_nothing_of_it() {
+    let mut rig = Rig::new(Ground::memory(), 2);
+    let root = rig.root();
+    as_stranger(&mut rig, 1);
+    let make = Call::Make { dir: root, name: name("its"), kind: NewKind::File, mode: 0o666, how: CreateHow::Guarded };
+    assert!(matches!(rig.call(1, &nobody(), make), Ok(Answer::Made { .. })));
+    let session = rig.clients[1].session;
+    let home = || rig.vice().partition().clone();
+    assert_eq!((home().sessions().unwrap().len(), home().replies(session).unwrap().len()), (1, 1));
+    assert_eq!(home().incarnation(rig.clients[1].id).unwrap(), None);
+    rig.detach(0);
+    rig.restart();
+    assert!(matches!(rig.resume(1), Err(Fault::Expired)));
+    assert_eq!(rig.vice().partition().replies(session).unwrap().len(), 0);
+    // No grace: a change is answered at once.
+    let who = rig.attach();
+    assert!(rig.call(who, &Caller::ROOT, remove(root, "its")).is_ok());
+    assert!(rig.clients[who].session > session, "EO-1: its number is used up");
+}
+
+#[test]
+fn eo2_an_older_life_is_refused_until_its_client_is_forgotten() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let (id, now) = (ClientId(7), rig.now);
+    let attach = |rig: &Rig, incarnation| {
+        let mut out = Vec::new();
+        let attached = rig.vice().attach_stranger(now, id, incarnation, &mut out).map(|attached| attached.session);
+        let proved = attached.and_then(|session| rig.vice().prove(now, session, &mut out).map(|()| session));
+        (proved, out)
+    };
+    let (newer, _) = attach(&rig, 5);
+    assert_eq!(attach(&rig, 4).0, Err(Fault::Expired));
+    let day = |day: i64| Timestamp::new(day * 86_400, 0);
+    assert_eq!(rig.vice().forget_clients(day(100)), Ok(0));
+    assert_eq!(rig.vice().forget_clients(day(1000)), Ok(0), "it is here");
+    rig.vice().detach(now, newer.unwrap(), &mut Vec::new());
+    rig.restart();
+    assert_eq!(rig.vice().forget_clients(day(1000)), Ok(0), "it is noted that it is away");
+    assert_eq!(attach(&rig, 4).0, Err(Fault::Expired));
+    assert_eq!(rig.vice().forget_clients(day(1059)), Ok(0));
+    assert_eq!(rig.vice().forget_clients(day(1060)), Ok(1));
+    assert!(attach(&rig, 4).0.is_ok());
+}
