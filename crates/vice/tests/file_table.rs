@@ -1,0 +1,456 @@
+//! Every call on files, made by every kind of caller, on a file that is closed to others and on one that is open to all,
+//! in both access models: who may is written down here a second time, call by call (AC-4).
+//!
+//! "May" is: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a world of its own.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::{Ground, Rig, VOLUME, name};
+use dafs::Procedure;
+use guard::{Acl, Cps, Rights};
+use types::{
+    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, Level, LockFamily, LockMode,
+    LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, Who,
+    XattrMode,
+};
+
+const OWNER: u32 = 10;
+const OTHER: u32 = 11;
+const CHIEF: u32 = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Model {
+    ModeBits,
+    Lists,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Without proof, whatever number it gives.
+    Unknown(u32),
+    /// With a token, or as whom the kernel says.
+    User(Level),
+    Owner,
+    /// In `system:administrators`.
+    Administrator,
+    /// A user of a host that is believed.
+    UserOfBelievedHost,
+    OwnerOnBelievedHost,
+    /// At the server's own socket, or a server.
+    Superuser(Level),
+    Expired,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::Unknown(65534),
+    Kind::Unknown(0),
+    Kind::Unknown(OWNER),
+    Kind::User(Level::Password),
+    Kind::User(Level::Attested),
+    Kind::Owner,
+    Kind::Administrator,
+    Kind::UserOfBelievedHost,
+    Kind::OwnerOnBelievedHost,
+    Kind::Superuser(Level::Named),
+    Kind::Superuser(Level::Server),
+    Kind::Expired,
+];
+
+/// What a call wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Want {
+    /// Nothing.
+    Nothing,
+    /// To have shown who one is.
+    Proof,
+    /// To know the file: with mode bits its fid says that.
+    See,
+    /// A bit, or a right, that is asked for at each call of everybody.
+    Name,
+    /// To read or write data, which believed hosts ask about themselves.
+    Data,
+    /// To be the owner.
+    Own,
+    /// To administer the list.
+    Administer,
+    /// To be the superuser.
+    Rule,
+    /// There is no such thing in this model.
+    Unsupported,
+}
+
+fn caller(kind: Kind) -> Caller {
+    let with = |uid: u32, level| {
+        let who = Who { level, principal: PrincipalId(uid as i32), ..Who::NOBODY };
+        Caller { uid, gid: uid, groups: Some(Box::default()), who }
+    };
+    match kind {
+        Kind::Unknown(uid) => Caller { who: Who::NOBODY, ..with(uid, Level::Nobody) },
+        Kind::User(level) => with(OTHER, level),
+        Kind::Owner => with(OWNER, Level::Kerberos),
+        Kind::Administrator => with(CHIEF, Level::Password),
+        Kind::UserOfBelievedHost => with(OTHER, Level::Named),
+        Kind::OwnerOnBelievedHost => with(OWNER, Level::Named),
+        Kind::Superuser(level) => Caller { who: Who { level, ..Who::NAMED }, ..Caller::ROOT },
+        Kind::Expired => {
+            let owner = with(OWNER, Level::Password);
+            Caller { who: Who { ends: Some(Timestamp::new(1, 0)), ..owner.who }, ..owner }
+        }
+    }
+}
+
+struct ByUid;
+
+impl vice::Principals for ByUid {
+    fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
+        let level = caller.who.level;
+        let principal = if level == Level::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let groups = (caller.uid == CHIEF && level != Level::Nobody).then_some(PrincipalId::ADMINISTRATORS);
+        Ok(Cps::new(principal, level, groups))
+    }
+}
+
+/// Whether a caller may, of what is its owner's alone.
+fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
+    let superuser = matches!(kind, Kind::Superuser(_));
+    let owner = superuser || matches!(kind, Kind::Owner | Kind::OwnerOnBelievedHost);
+    let believed = owner || kind == Kind::UserOfBelievedHost;
+    let administrator = owner || kind == Kind::Administrator;
+    match (model, want) {
+        (_, Want::Nothing | Want::Unsupported) => true,
+        (_, Want::Proof) => !matches!(kind, Kind::Unknown(_)),
+        (_, Want::Rule) => superuser,
+        (_, Want::Own | Want::Name) => owner,
+        (Model::ModeBits, Want::See) => true,
+        (Model::ModeBits, Want::Data) => believed,
+        (Model::Lists, Want::Data) => owner,
+        (Model::Lists, Want::See) | (_, Want::Administer) => administrator,
+    }
+}
+
+/// Whether a caller may, of what is open to all and the superuser's.
+fn may_open(want: Want, kind: Kind) -> bool {
+    match want {
+        Want::Own | Want::Rule => matches!(kind, Kind::Superuser(_)),
+        Want::Proof => !matches!(kind, Kind::Unknown(_)),
+        _ => true,
+    }
+}
+
+/// A directory with a file and a symbolic link.
+#[derive(Clone, Copy)]
+struct Place {
+    dir: Fid,
+    file: Fid,
+    link: Fid,
+}
+
+struct World {
+    rig: Rig,
+    closed: Place,
+    open: Place,
+}
+
+impl World {
+    fn new(model: Model) -> World {
+        let mut rig = Rig::new(Ground::memory(), 2);
+        rig.vice().set_principals(Arc::new(ByUid));
+        let root = rig.root();
+        if model == Model::Lists {
+            set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
+        }
+        let closed = place(&mut rig, root, "closed", OWNER, [0o700, 0o600]);
+        let open = place(&mut rig, root, "open", 0, [0o777, 0o666]);
+        if model == Model::Lists {
+            set_list(&mut rig, closed.dir, &[(PrincipalId(OWNER as i32), Rights::ALL)]);
+            set_list(&mut rig, open.dir, &[(PrincipalId::ANYBODY, Rights::ALL)]);
+        }
+        World { rig, closed, open }
+    }
+}
+
+fn set_list(rig: &mut Rig, fid: Fid, given: &[(PrincipalId, Rights)]) {
+    let mut list = Acl::new();
+    given.iter().for_each(|(who, rights)| assert!(list.set(*who, *rights, false)));
+    let call = Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None };
+    rig.call(0, &Caller::ROOT, call).unwrap();
+}
+
+fn place(rig: &mut Rig, root: Fid, called: &str, uid: u32, [dir_mode, file_mode]: [u16; 2]) -> Place {
+    let mut make = |dir, called: &str, kind: NewKind, mode| {
+        let how = CreateHow::Guarded;
+        let made = rig.call(0, &Caller::ROOT, Call::Make { dir, name: name(called.as_bytes()), kind, mode, how });
+        let Ok(Answer::Made { status, .. }) = made else { panic!("{made:?}") };
+        let change = StatusChange { uid: Some(uid), gid: Some(uid), ..StatusChange::default() };
+        rig.call(0, &Caller::ROOT, Call::SetStatus { fid: status.fid, change }).unwrap();
+        status.fid
+    };
+    let dir = make(root, called, NewKind::Directory, dir_mode);
+    let file = make(dir, "file", NewKind::File, file_mode);
+    let link = make(dir, "link", NewKind::Symlink(Bytes::from_static(b"target")), 0o777);
+    let data = Bytes::from_static(&[7; 1000]);
+    let write = Call::Write { fid: file, offset: Some(0), data, stable: false, kill_privileges: false };
+    rig.call(0, &Caller::ROOT, write).unwrap();
+    for attribute in [&b"user.a"[..], b"trusted.a"] {
+        let (name, value, mode) = (Bytes::from_static(attribute), Bytes::from_static(b"v"), XattrMode::Either);
+        rig.call(0, &Caller::ROOT, Call::XattrSet { fid: file, name, value, mode }).unwrap();
+    }
+    Place { dir, file, link }
+}
+
+/// Every call on files, with what it wants.
+fn rows(model: Model, Place { dir, file: fid, link }: Place) -> Vec<(Want, Call)> {
+    let lists = model == Model::Lists;
+    let (listed, administered) =
+        if lists { (Want::See, Want::Administer) } else { (Want::Unsupported, Want::Unsupported) };
+    let delegated = if lists { Want::Name } else { Want::Data };
+    let how = CreateHow::Guarded;
+    let named = |text: &str| name(text.as_bytes());
+    let set = |change| Call::SetStatus { fid, change };
+    let none = StatusChange::default();
+    let user = Bytes::from_static(b"user.a");
+    let trusted = Bytes::from_static(b"trusted.a");
+    let value = Bytes::from_static(b"w");
+    let (owner, range, pid) = (LockOwner(1), ByteRange::ALL, 1);
+    let lock = |family, mode| Call::Lock { fid, owner, pid, family, range, mode, wait: false, reclaim: false };
+    let write = Call::Write { fid, offset: Some(0), data: value.clone(), stable: false, kill_privileges: false };
+    vec![
+        (Want::Nothing, Call::Root { volume: name(VOLUME) }),
+        (Want::Name, Call::Lookup { dir, name: named("file") }),
+        (Want::Name, Call::ReadDir { dir, cookie: 0, bytes_max: 1000, plus: true }),
+        (Want::Name, Call::Make { dir, name: named("new"), kind: NewKind::File, mode: 0o600, how }),
+        (Want::Name, Call::Make { dir, name: named("d"), kind: NewKind::Directory, mode: 0o700, how }),
+        (Want::Name, Call::MakeUnnamed { dir, mode: 0o600 }),
+        (Want::Name, Call::Link { fid, dir, name: named("hard") }),
+        (Want::Name, Call::Remove { dir, name: named("file"), what: RemoveWhat::File, hold: true }),
+        (
+            Want::Name,
+            Call::Rename {
+                from_dir: dir,
+                from: named("file"),
+                to_dir: dir,
+                to: named("to"),
+                mode: RenameMode::Replace,
+                hold: false,
+            },
+        ),
+        (Want::See, Call::ReadLink { fid: link }),
+        (Want::See, Call::GetStatus { fid }),
+        (Want::See, set(none)),
+        (Want::Own, set(StatusChange { mode: Some(0o777), ..none })),
+        (Want::Own, set(StatusChange { modified: Some(SetTime::To(Timestamp::new(5, 0))), ..none })),
+        (Want::Rule, set(StatusChange { uid: Some(OTHER), ..none })),
+        (Want::Name, set(StatusChange { size: Some(0), ..none })),
+        (Want::Name, set(StatusChange { modified: Some(SetTime::Now), ..none })),
+        (Want::Data, set(StatusChange { size: Some(0), through_handle: true, ..none })),
+        (Want::Data, set(StatusChange { kill_privileges: true, ..none })),
+        (Want::Name, Call::XattrGet { fid, name: user.clone() }),
+        (Want::See, Call::XattrGet { fid, name: trusted.clone() }),
+        (Want::See, Call::XattrList { fid }),
+        (Want::Name, Call::XattrSet { fid, name: user.clone(), value: value.clone(), mode: XattrMode::Either }),
+        (Want::Rule, Call::XattrSet { fid, name: trusted.clone(), value, mode: XattrMode::Either }),
+        (Want::Name, Call::XattrRemove { fid, name: user }),
+        (Want::Rule, Call::XattrRemove { fid, name: trusted }),
+        (Want::Nothing, Call::VolumeStatus { fid }),
+        (listed, Call::GetAcl { fid }),
+        (administered, Call::SetAcl { fid, list: Some(Acl::new().encode().into()), instead_of: None }),
+        (if lists { Want::Nothing } else { Want::Unsupported }, Call::Rights { fid }),
+        (Want::Data, Call::Read { fid, offset: 0, length: 10 }),
+        (Want::Data, Call::ReadPacked { fid, offset: 0, length: 10 }),
+        (Want::Data, Call::Seek { fid, offset: 0, what: SeekWhat::Data }),
+        (Want::Data, Call::ReadSums { fid, first: 0, count: 1 }),
+        (Want::Data, Call::OpenBody { fid }),
+        (Want::Data, write.clone()),
+        (Want::Data, Call::Allocate { fid, offset: 0, length: 10, mode: AllocateMode::Extend }),
+        (Want::Data, Call::LendBody { fid, how: Lending::Read }),
+        (Want::Data, Call::LendBody { fid, how: Lending::Write }),
+        (Want::Data, Call::LendBody { fid, how: Lending::Join }),
+        (Want::Data, Call::SettleBody { fid, back: true }),
+        (Want::Data, Call::AdoptBody { fid, blank: 1 }),
+        (Want::Proof, Call::LendBlank { fid }),
+        (Want::Nothing, Call::Commit { fid }),
+        (Want::Nothing, Call::CommitVolume { fid }),
+        (Want::Data, lock(LockFamily::Posix, LockMode::Shared)),
+        (Want::Data, lock(LockFamily::Posix, LockMode::Exclusive)),
+        (Want::Data, lock(LockFamily::Flock, LockMode::Exclusive)),
+        (Want::See, Call::TestLock { fid, owner, family: LockFamily::Posix, range, mode: LockMode::Exclusive }),
+        // What a session itself has.
+        (Want::Nothing, Call::Unlock { fid, owner, family: LockFamily::Posix, range }),
+        (Want::Nothing, Call::Hold { fids: vec![fid] }),
+        (Want::Nothing, Call::Unhold { fids: vec![fid] }),
+        (Want::Nothing, Call::ReclaimDone),
+        (Want::Nothing, Call::Return { fids: vec![dir] }),
+        (delegated, Call::Delegate { fid: dir }),
+        // Nothing is delegated to the session, whatever the caller may.
+        (Want::Nothing, Call::Delegated { at: Timestamp::new(5, 0), slot: 0, call: Box::new(write) }),
+    ]
+}
+
+/// Calls of these have tables of their own: `table.rs`.
+fn is_elsewhere(procedure: Procedure) -> bool {
+    let text = format!("{procedure:?}");
+    let services =
+        ["Volume", "Cell", "Pts", "Auth", "Guard", "Partitions", "Tasks", "ServerReport", "Scrub", "SetQuota"];
+    services.iter().any(|service| text.starts_with(service)) && procedure != Procedure::VolumeStatus
+}
+
+#[test]
+fn ac4_each_call_on_files_asks_what_the_table_says() {
+    let mut checked = 0;
+    for model in [Model::ModeBits, Model::Lists] {
+        let count = rows(model, World::new(model).closed).len();
+        for (row, kind) in (0..count).flat_map(|row| KINDS.map(|kind| (row, kind))) {
+            for closed in [true, false] {
+                let mut world = World::new(model);
+                let place = if closed { world.closed } else { world.open };
+                let (want, call) = rows(model, place).swap_remove(row);
+                let what = format!("{model:?} {kind:?} {} {want:?} {call:?}", if closed { "closed" } else { "open" });
+                let origin = world.rig.start(1, &caller(kind), call);
+                let result = world.rig.reply(origin).unwrap_or_else(|| panic!("no answer: {what}"));
+                checked += 1;
+                if kind == Kind::Expired {
+                    assert_eq!(result, Err(Fault::TokenExpired), "{what}");
+                    continue;
+                }
+                let may = if closed { may_closed(model, want, kind) } else { may_open(want, kind) };
+                let refused = matches!(result, Err(Fault::AccessDenied | Fault::NotPermitted));
+                assert_eq!(may, !refused, "{what}: {result:?}");
+                assert_eq!(
+                    want == Want::Unsupported,
+                    result == Err(Fault::Unsupported) && lacks_lists(&what),
+                    "{what}"
+                );
+            }
+        }
+    }
+    assert!(checked > 2000, "{checked}");
+}
+
+/// Bodies cannot always be handed out, and that is said in the same way.
+fn lacks_lists(what: &str) -> bool {
+    ["GetAcl", "SetAcl", "Rights"].iter().any(|call| what.contains(call))
+}
+
+#[test]
+fn ac4_every_call_on_files_is_in_the_table() {
+    let place = World::new(Model::ModeBits).closed;
+    let listed: BTreeSet<Procedure> =
+        rows(Model::ModeBits, place).iter().map(|(_, call)| Procedure::of(call)).collect();
+    for procedure in Procedure::ALL.iter().filter(|procedure| !is_elsewhere(**procedure)) {
+        assert!(listed.contains(procedure), "{procedure:?} has no row");
+    }
+}
+
+/// Data that a file allowed at the open goes on being read and written, by the session that had it open and no other.
+#[test]
+fn ac8_an_open_file_goes_on_after_a_chmod() {
+    let World { mut rig, open, .. } = World::new(Model::ModeBits);
+    let (other, fid) = (caller(Kind::User(Level::Password)), open.file);
+    let read = Call::Read { fid, offset: 0, length: 10 };
+    // Two clients look at the file; one of them has it open.
+    let late = rig.attach();
+    for who in [1, late] {
+        rig.call(who, &other, Call::GetStatus { fid }).unwrap();
+    }
+    rig.clients[1].open.insert(fid);
+    let close = StatusChange { mode: Some(0o600), ..StatusChange::default() };
+    rig.call(0, &Caller::ROOT, Call::SetStatus { fid, change: close }).unwrap();
+    assert!(rig.call(1, &other, read.clone()).is_ok(), "it has it open");
+    let write =
+        Call::Write { fid, offset: None, data: Bytes::from_static(b"x"), stable: false, kill_privileges: false };
+    assert!(rig.call(1, &other, write).is_ok());
+    assert_eq!(rig.call(late, &other, read.clone()), Err(Fault::AccessDenied), "it had it not");
+    assert_eq!(rig.call(1, &caller(Kind::Unknown(0)), Call::Delegate { fid: open.dir }).is_ok(), true);
+    rig.call(1, &other, Call::Return { fids: vec![open.dir] }).unwrap();
+    rig.call(1, &other, Call::Unhold { fids: vec![fid] }).unwrap();
+    assert_eq!(rig.call(1, &other, read), Err(Fault::AccessDenied), "it was closed");
+}
+
+/// A session that changes the mode itself says that others have the file open there.
+#[test]
+fn ac8_an_open_file_goes_on_after_a_chmod_through_the_same_session() {
+    for hold in [true, false] {
+        let World { mut rig, open, .. } = World::new(Model::ModeBits);
+        let (other, fid) = (caller(Kind::User(Level::Password)), open.file);
+        let close = StatusChange { mode: Some(0o600), hold, ..StatusChange::default() };
+        rig.call(1, &Caller::ROOT, Call::SetStatus { fid, change: close }).unwrap();
+        let result = rig.call(1, &other, Call::Read { fid, offset: 0, length: 10 });
+        assert_eq!(result.is_ok(), hold, "{result:?}");
+    }
+}
+
+/// A directory that may be listed and not searched shows names, and nothing that reaches the files.
+#[test]
+fn ac9_a_listing_without_search_shows_no_fids() {
+    let World { mut rig, open, .. } = World::new(Model::ModeBits);
+    let change = StatusChange { mode: Some(0o744), ..StatusChange::default() };
+    rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
+    let list = Call::ReadDir { dir: open.dir, cookie: 0, bytes_max: 9000, plus: true };
+    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(Level::Password)), list.clone()) else {
+        panic!("it may be listed")
+    };
+    assert_eq!(entries.len(), 2);
+    assert!(entries.iter().all(|entry| entry.fid.is_masked() && entry.status.is_none()), "{entries:?}");
+    let masked = Call::Read { fid: entries[0].fid, offset: 0, length: 10 };
+    assert_eq!(rig.call(1, &caller(Kind::User(Level::Password)), masked), Err(Fault::Stale));
+    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &Caller::ROOT, list) else { panic!("it may be listed") };
+    assert!(entries.iter().all(|entry| !entry.fid.is_masked()));
+}
+
+/// A file that loses its last name is not brought into another directory by a caller that might not read it where it was.
+#[test]
+fn ac9_a_removed_file_is_not_taken_elsewhere() {
+    for model in [Model::ModeBits, Model::Lists] {
+        let World { mut rig, closed, open } = World::new(model);
+        let other = caller(Kind::User(Level::Password));
+        let hold = Call::Hold { fids: vec![closed.file] };
+        assert_eq!(rig.call(1, &other, hold), Ok(Answer::Done));
+        let what = RemoveWhat::File;
+        let remove = Call::Remove { dir: closed.dir, name: name(b"file"), what, hold: true };
+        rig.call(0, &Caller::ROOT, remove).unwrap();
+        let link = Call::Link { fid: closed.file, dir: open.dir, name: name(b"mine") };
+        assert_eq!(rig.call(1, &other, link.clone()), Err(Fault::AccessDenied), "{model:?}");
+        // The session that removed it holds it still; the one that claimed it without a right never did.
+        rig.call(0, &Caller::ROOT, Call::Unhold { fids: vec![closed.file] }).unwrap();
+        assert_eq!(rig.call(1, &other, link), Err(Fault::Stale), "{model:?}");
+    }
+}
+
+/// A session is told which entry changed for as long as its right to list has been checked.
+#[test]
+fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
+    for (model, mode, shown) in [(Model::ModeBits, 0o755, true), (Model::ModeBits, 0o711, false)] {
+        let World { mut rig, open, .. } = World::new(model);
+        let change = StatusChange { mode: Some(mode), ..StatusChange::default() };
+        rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
+        let lookup = Call::Lookup { dir: open.dir, name: name(b"file") };
+        rig.call(1, &caller(Kind::User(Level::Password)), lookup).unwrap();
+        let made = named_in_break(&mut rig, open.dir, "secret");
+        assert_eq!(made, Some(shown), "{mode:o}");
+    }
+    // Where lists decide, a right that went is not asked about again before the break.
+    let World { mut rig, open, .. } = World::new(Model::Lists);
+    let lookup = Call::Lookup { dir: open.dir, name: name(b"file") };
+    rig.call(1, &caller(Kind::User(Level::Password)), lookup.clone()).unwrap();
+    assert_eq!(named_in_break(&mut rig, open.dir, "first"), Some(true));
+    rig.call(1, &caller(Kind::User(Level::Password)), lookup).unwrap();
+    set_list(&mut rig, open.dir, &[(PrincipalId(OWNER as i32), Rights::ALL)]);
+    assert_ne!(named_in_break(&mut rig, open.dir, "second"), Some(true));
+}
+
+/// Makes an entry; whether the other client's break names it, if there was one.
+fn named_in_break(rig: &mut Rig, dir: Fid, called: &str) -> Option<bool> {
+    rig.clients[1].broken.clear();
+    let (kind, how) = (NewKind::File, CreateHow::Guarded);
+    let made = rig.call(0, &Caller::ROOT, Call::Make { dir, name: name(called.as_bytes()), kind, mode: 0o600, how });
+    made.unwrap();
+    let item = rig.clients[1].broken.iter().find(|item| item.fid == dir)?;
+    Some(item.name.is_some())
+}
