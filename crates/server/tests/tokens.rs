@@ -269,3 +269,44 @@ fn what_ends_a_token_ends_it_for_running_sessions() {
     ask(&house.own, Call::Pts { on_behalf: None, call: Box::new(call) });
     assert_eq!(house.makes(&session, 4711, "d"), Err(Some(Fault::TokenRefused)));
 }
+
+/// A client of its own making, which asks no kernel for leave: over TLS, without a login, and with another user's token.
+#[test]
+fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
+    let house = House::new();
+    let make = |dir, called: &str, kind, mode| {
+        let how = CreateHow::Guarded;
+        status(&ask(&house.own, Call::Make { dir, name: name(called), kind, mode, how })).fid
+    };
+    let closed = make(house.root, "closed", NewKind::Directory, 0o700);
+    let (inside, shown) = (make(closed, "f", NewKind::File, 0o644), make(house.root, "g", NewKind::File, 0o600));
+    for fid in [inside, shown] {
+        let data = Bytes::from_static(b"secret");
+        ask(&house.own, Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
+    }
+    let stranger = Session::connect(house.config(None, true)).unwrap();
+    let joe = house.session(Purse::with(&house, 4711));
+    for (session, caller) in [(&stranger, Caller::ROOT), (&joe, user_caller(4711))] {
+        let mut ask = |call| session.call(&caller, call, None).map(|reply| reply.answer).unwrap_err().fault();
+        // The numbers count up from the root; what tells files of one number apart does not.
+        for slot in 0..64u64 {
+            for vnode in [2 * slot, 2 * slot + 1].into_iter().filter(|vnode| *vnode > 1) {
+                for unique in [slot + 1, vnode, 1, 0] {
+                    let fid = Fid::new(house.root.volume.0, vnode, unique);
+                    assert_eq!(ask(Call::GetStatus { fid }), Some(Fault::Stale));
+                }
+            }
+        }
+        let denied = Some(Fault::AccessDenied);
+        let (length, offset) = (100, 0);
+        let data = Bytes::from_static(b"mine");
+        assert_eq!(ask(Call::Lookup { dir: closed, name: name("f") }), denied);
+        assert_eq!(ask(Call::Read { fid: shown, offset, length }), denied);
+        assert_eq!(ask(Call::ReadSums { fid: shown, first: 0, count: 1 }), denied);
+        let write = Call::Write { fid: shown, offset: Some(0), data, stable: false, kill_privileges: false };
+        assert_eq!(ask(write), denied);
+        let cut = StatusChange { size: Some(0), through_handle: true, ..StatusChange::default() };
+        assert_eq!(ask(Call::SetStatus { fid: shown, change: cut }), denied);
+    }
+    assert_eq!(read(&house.own, shown, 0, 100), "secret");
+}
