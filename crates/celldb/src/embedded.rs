@@ -9,8 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use guard::Rules;
 use parking_lot::{Mutex, RwLock};
-use rocksdb::{DB, DBCompressionType, Direction, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions};
+use rocksdb::{
+    ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Direction, IteratorMode, LogLevel,
+    Options, WriteBatch, WriteOptions,
+};
 use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
+use waldb::Synced;
 
 use crate::listeners::Listeners;
 use crate::record::{self, Counters};
@@ -33,6 +37,8 @@ const MANIFEST_BYTES: usize = 64 << 10;
 /// See the head of the file.
 pub struct Embedded {
     db: DB,
+    /// What a start must find.
+    synced: Synced,
     path: PathBuf,
     /// Held while a change is made.
     counters: Mutex<Counters>,
@@ -74,8 +80,16 @@ impl Embedded {
         if let Some(diary) = &diary {
             options.set_db_log_dir(diary.path());
         }
-        let db = DB::open(&options, path)
-            .map_err(|error| CellError::Medium(format!("{}: {error} (is another server using it?)", path.display())))?;
+        let families = || {
+            let mut family = Options::default();
+            family.set_compression_type(DBCompressionType::Lz4);
+            family.set_write_buffer_size(MEMTABLE_BYTES);
+            vec![ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, family)]
+        };
+        let (db, synced) = waldb::open(&mut options, path, families).map_err(|error| match error {
+            waldb::OpenError::Lost { .. } => CellError::Damaged(format!("{}: {error}", path.display())),
+            _ => CellError::Medium(format!("{}: {error} (is another server using it?)", path.display())),
+        })?;
         let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
         let counters = match stored {
             Some(value) => record::decode_counters(key::COUNTERS, &value)?,
@@ -83,6 +97,7 @@ impl Embedded {
         };
         let embedded = Embedded {
             db,
+            synced,
             path: path.to_owned(),
             counters: Mutex::new(counters),
             latest: AtomicU64::new(counters.revision),
@@ -154,6 +169,8 @@ impl Embedded {
         let mut options = WriteOptions::default();
         options.set_sync(true);
         self.db.write_opt(batch, &options).map_err(|error| medium(&error))?;
+        // No other batch comes between: the caller holds the counters.
+        self.synced.note(self.db.latest_sequence_number());
         *counters = next;
         self.latest.store(next.revision, Ordering::Release);
         Ok(())

@@ -26,6 +26,8 @@ struct Delegated {
     session: SessionId,
     children: HashSet<Fid>,
     recalled: bool,
+    /// Since when the session answers for it; of a directory that was made in one, since when for that.
+    given: Time,
 }
 
 /// What one session has.
@@ -85,14 +87,20 @@ impl Delegations {
         self.children.get(&fid) == Some(&dir)
     }
 
+    /// Since when its session answers for the file alone; none: nobody does.
+    pub fn given(&self, fid: Fid) -> Option<Time> {
+        let (_, dir) = self.cover(fid)?;
+        self.dirs.get(&dir).map(|delegated| delegated.given)
+    }
+
     /// Delegates a directory that nobody else has. One that was a child is none any more.
-    pub fn grant(&mut self, session: SessionId, dir: Fid) {
+    pub fn grant(&mut self, given: Time, session: SessionId, dir: Fid) {
         assert!(self.cover(dir).is_none_or(|(other, _)| other == session), "DE-1: {dir} is another session's");
         if self.dirs.contains_key(&dir) {
             return;
         }
         self.orphan(dir);
-        self.dirs.insert(dir, Delegated { session, children: HashSet::new(), recalled: false });
+        self.dirs.insert(dir, Delegated { session, children: HashSet::new(), recalled: false, given });
         let had = self.sessions.entry(session).or_default();
         had.dirs.insert(dir);
         *had.volumes.entry(dir.volume).or_insert(0) += 1;

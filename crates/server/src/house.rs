@@ -62,7 +62,7 @@ pub(crate) struct House {
     /// How connections to other servers are made.
     pub options: Options,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
-    /// Changes executed; the background sync compares.
+    /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
 }
 

@@ -457,8 +457,9 @@ fn sweep(partition: &Partition, stop: &Stop) {
 
 /// Makes the changes of a partition stable in the background.
 fn sync(house: &House, partition: &Partition, stop: &Stop) {
-    let mut seen = 0;
-    let mut bodies_seen = 0;
+    // What a call changes counts when it is executed, which may be long after it began: it waits for a
+    // delegation, a hold, or the end of grace.
+    let mut bodies_seen = (0, 0);
     let mut bodies_synced = Instant::now();
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -467,9 +468,8 @@ fn sync(house: &House, partition: &Partition, stop: &Stop) {
             return;
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            let changes = house.changes.load(Ordering::Relaxed);
-            if changes != seen {
-                seen = changes;
+            let changes = (partition.applied(), house.changes.load(Ordering::Relaxed));
+            if !partition.is_stable() {
                 report_failure("sync of the log", partition.sync());
             }
             if changes != bodies_seen && bodies_synced.elapsed() >= BODY_SYNC {

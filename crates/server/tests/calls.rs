@@ -320,3 +320,21 @@ fn find_files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
         if path.is_dir() { find_files(&path, found) } else { found.push(path) }
     }
 }
+
+#[test]
+fn what_is_executed_late_is_made_stable_in_the_background_too() {
+    let cell = Cell::new();
+    let partition = cell.server.as_ref().unwrap().vice().partition().clone();
+    let dir = root(&connect(cell.unix()));
+    // As a call that waited for something and is executed by whoever ended that: no request begins.
+    let vice = cell.server.as_ref().unwrap().vice();
+    let mut effects = Vec::new();
+    let attached = vice.attach(client::clock::now(), types::ClientId(77), 1, &mut effects).unwrap();
+    let before = partition.applied();
+    let origin = types::Origin { session: attached.session, slot: 0, request: 1 };
+    let change = types::StatusChange { mode: Some(0o700), ..types::StatusChange::default() };
+    let call = Call::SetStatus { fid: dir, change };
+    vice.perform(client::clock::now(), types::Timestamp::new(5, 0), &Caller::ROOT, origin, call, &mut effects);
+    assert!(partition.applied() > before);
+    wait_for("what was executed late is synced", || partition.is_stable());
+}

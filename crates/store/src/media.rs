@@ -155,6 +155,11 @@ impl Media {
         })
     }
 
+    /// The number of the last batch that was applied.
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_synced(&self, number: u64) -> bool {
         self.synced.load(Ordering::SeqCst) >= number
     }

@@ -184,6 +184,17 @@ impl Partition {
         self.0.media.sync()
     }
 
+    /// How many batches were applied since it was opened: whoever remembers the number before a sync
+    /// knows whether there is anything to sync again.
+    pub fn applied(&self) -> u64 {
+        self.0.media.applied()
+    }
+
+    /// Whether every batch that was applied is on disk.
+    pub fn is_stable(&self) -> bool {
+        self.0.media.is_synced(self.0.media.applied())
+    }
+
     /// As `sync`, and every body too: commit of a volume, and the server's background thread. Those who ask while one is under way share the next.
     ///
     /// # Errors
@@ -256,9 +267,13 @@ fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result:
     RocksEngine::open(&path.join("meta"), options.cache_bytes, disk_bytes, create).map_err(|error| {
         let path = path.display().to_string();
         let why = format!("metadata engine: {error}");
-        match error.kind() {
-            rocksdb::ErrorKind::Corruption | rocksdb::ErrorKind::InvalidArgument => OpenError::Damaged { path, why },
-            _ => OpenError::Medium { path, why },
+        use rocksdb::ErrorKind::{Corruption, InvalidArgument};
+        match error {
+            waldb::OpenError::Engine(error) if matches!(error.kind(), Corruption | InvalidArgument) => {
+                OpenError::Damaged { path, why }
+            }
+            waldb::OpenError::Lost { .. } => OpenError::Damaged { path, why },
+            waldb::OpenError::Engine(_) | waldb::OpenError::Note { .. } => OpenError::Medium { path, why },
         }
     })
 }

@@ -43,7 +43,7 @@ fn at(secs: i64) -> Timestamp {
 }
 
 fn delegated(slot: u64, call: Call) -> Call {
-    Call::Delegated { at: at(900), slot, call: Box::new(call) }
+    Call::Delegated { at: at(950), slot, call: Box::new(call) }
 }
 
 fn plain_make(dir: Fid, called: &str, kind: NewKind) -> Call {
@@ -98,10 +98,27 @@ fn a_delegated_change_has_its_own_time_and_the_file_its_slot() {
     let call = delegated(slot, plain_make(own.dir, "f", NewKind::File));
     let Ok(Answer::Made { status, dir, existed: false }) = rig.call(0, &ROOT, call) else { panic!() };
     assert_eq!(status.fid, own.slots.fid(own.dir.volume, slot, false));
-    assert_eq!((status.created, status.changed, dir.modified), (at(900), at(900), at(900)));
+    assert_eq!((status.created, status.changed, dir.modified), (at(950), at(950), at(950)));
     let late = Call::Delegated { at: at(rig.wall + 3600), slot: 0, call: Box::new(write(status.fid, Some(0), b"x")) };
     let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, late) else { panic!() };
     assert_eq!(status.modified, rig.clock(), "nobody writes in an hour from now");
+}
+
+#[test]
+fn a_delegated_change_is_not_older_than_the_delegation() {
+    let (mut rig, mut own) = alone();
+    let file = make(&mut rig, &mut own, None, "f", NewKind::File);
+    let sub = make(&mut rig, &mut own, None, "sub", NewKind::Directory);
+    let inner = make(&mut rig, &mut own, Some(sub), "inner", NewKind::File);
+    let long_ago = at(rig.wall - 500);
+    let as_of = |call| Call::Delegated { at: long_ago, slot: 0, call: Box::new(call) };
+    for fid in [file, inner] {
+        let Ok(Answer::Written { status, .. }) = rig.call(0, &ROOT, as_of(write(fid, Some(0), b"x"))) else { panic!() };
+        assert_eq!((status.changed, status.modified), (rig.clock(), rig.clock()), "a backup by ctime sees the change");
+        let change = StatusChange { mode: Some(0o640), ..StatusChange::default() };
+        let status = status_of(Some(rig.call(0, &ROOT, as_of(Call::SetStatus { fid, change }))));
+        assert_eq!(status.changed, rig.clock());
+    }
 }
 
 #[test]

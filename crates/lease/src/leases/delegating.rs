@@ -48,7 +48,7 @@ impl Leases {
             self.break_promises(now, &[item], session, out);
             return Err(Fault::Busy);
         }
-        self.delegations.grant(session, dir);
+        self.delegations.grant(now, session, dir);
         self.promise(now, session, dir, out);
         Ok(())
     }
@@ -60,7 +60,9 @@ impl Leases {
             return;
         }
         if at_once {
-            self.delegations.grant(session, fid);
+            // The session changed things in it before this was heard of.
+            let given = self.delegations.given(dir).unwrap_or(now);
+            self.delegations.grant(given, session, fid);
         } else {
             self.delegations.adopt(dir, fid);
         }
@@ -107,6 +109,11 @@ impl Leases {
     /// Whether the session has the file to itself.
     pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
         self.delegations.cover(fid).is_some_and(|(owner, _)| owner == session)
+    }
+
+    /// Since when the session that has the file to itself answers for it; none: nobody does.
+    pub fn delegated_since(&self, fid: Fid) -> Option<Time> {
+        self.delegations.given(fid)
     }
 
     /// Whether the directory itself is delegated to the session.

@@ -14,6 +14,7 @@ use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
     Direction, IteratorMode, LogLevel, MergeOperands, Options, ReadOptions, WriteBatch,
 };
+use waldb::Synced;
 
 use super::{Batch, Change, Engine, Visit, add_numbers};
 use crate::StoreError;
@@ -34,6 +35,7 @@ const OPEN_TABLES_MAX: i32 = 512;
 
 pub(crate) struct RocksEngine {
     db: DB,
+    synced: Synced,
 }
 
 impl RocksEngine {
@@ -43,7 +45,7 @@ impl RocksEngine {
         cache_bytes: usize,
         disk_bytes: u64,
         create: bool,
-    ) -> Result<RocksEngine, rocksdb::Error> {
+    ) -> Result<RocksEngine, waldb::OpenError> {
         let cache = Cache::new_lru_cache(cache_bytes)?;
         let memtable = (disk_bytes / MEMTABLE_DISK_PART).clamp(1 << 20, MEMTABLE_BYTES_MAX);
         let mut options = Options::default();
@@ -61,10 +63,13 @@ impl RocksEngine {
             options.set_log_level(LogLevel::Error);
             options.set_db_log_dir(diary.path());
         }
-        let families = [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
-            .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache, memtable as usize)));
-        let db = DB::open_cf_descriptors(&options, path, families)?;
-        Ok(RocksEngine { db })
+        let families = || {
+            [rocksdb::DEFAULT_COLUMN_FAMILY_NAME, INLINE]
+                .map(|name| ColumnFamilyDescriptor::new(name, family_options(&cache, memtable as usize)))
+                .into()
+        };
+        let (db, synced) = waldb::open(&mut options, path, families)?;
+        Ok(RocksEngine { db, synced })
     }
 
     fn family(&self, key: &[u8]) -> &ColumnFamily {
@@ -172,7 +177,10 @@ impl Engine for RocksEngine {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.db.flush_wal(true).map_err(|e| sorted(&e))
+        let covered = self.db.latest_sequence_number();
+        self.db.flush_wal(true).map_err(|e| sorted(&e))?;
+        self.synced.note(covered);
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), StoreError> {

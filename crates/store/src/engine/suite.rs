@@ -179,6 +179,31 @@ fn rocks_finds_everything_again() {
 }
 
 #[test]
+fn du1_a_damaged_log_of_synced_batches_does_not_open() {
+    let (dir, engine) = on_disk();
+    for number in 0..100_u8 {
+        let mut batch = Batch::default();
+        batch.put(&[b'v', number], &[number; 50]);
+        engine.apply(&batch).unwrap();
+    }
+    engine.sync().unwrap();
+    drop(engine);
+    let path = dir.path().join("meta");
+    let logs = || std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let log = logs().filter(|path| path.extension().is_some_and(|end| end == "log")).max().unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let refused = RocksEngine::open(&path, 1 << 20, 1 << 40, false).map(drop);
+    assert!(matches!(refused, Err(waldb::OpenError::Lost { .. })), "{refused:?}");
+    bytes[middle] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let engine = RocksEngine::open(&path, 1 << 20, 1 << 40, false).unwrap();
+    assert!(engine.get(&[b'v', 99]).unwrap().is_some(), "it was left as it is");
+}
+
+#[test]
 fn memory_keeps_a_prefix_of_whole_batches() {
     let machine = MemMachine::new();
     let engine = MemEngine(machine.0.clone());

@@ -13,8 +13,10 @@ use crate::volumes::ViceVolume;
 
 /// Runs of slots that a session may have of one volume.
 const RUNS_MAX: usize = 4096;
-/// How far ahead of ours a client's clock may be: the time of a change is cut to that.
-const AHEAD_MAX: Duration = Duration::from_secs(60);
+/// How far a client's clock may be from ours: the time of a change that was made later than now, or
+/// before the client had what it changed to itself, by more than that is ours instead. Otherwise a
+/// client could give a file a `ctime` at will, and backups by `ctime` would miss the change.
+const APART_MAX: Duration = Duration::from_secs(60);
 
 impl Vice {
     pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<Outcome, Fault> {
@@ -105,8 +107,19 @@ impl Vice {
         if !all && !core.leases.reclaims_delegations(session) {
             return Err(Fault::NotDelegated);
         }
+        let file = match call {
+            Call::SetStatus { fid, .. }
+            | Call::Write { fid, .. }
+            | Call::XattrSet { fid, .. }
+            | Call::XattrRemove { fid, .. } => Some(*fid),
+            _ => None,
+        };
+        // What was made before a restart of the server, which has forgotten when it gave what, has none.
+        let given = dirs.into_iter().flatten().chain(file).filter_map(|fid| core.leases.delegated_since(fid)).max();
         drop(core);
-        if at <= ask.wall.later(AHEAD_MAX) {
+        let ago = given.map(|given| ask.now.since(given).saturating_add(APART_MAX));
+        let is_past = ago.is_some_and(|ago| at.later(ago) < ask.wall);
+        if at <= ask.wall.later(APART_MAX) && !is_past {
             ask.wall = at;
         }
         ask.delegated = Some(slot);

@@ -1,0 +1,229 @@
+//! Opens RocksDB so that what was synced is there, or says that it is not.
+//!
+//! By default RocksDB ends the replay of its log at the first damaged record and opens with what came
+//! before it. That is right for the tail that a loss of power tore, which was never called stable. But
+//! a bit that flips in the middle of the log takes all later batches with it, synced ones too, without
+//! a word. So the sequence number that the last sync covered is kept in a small file beside the tables
+//! ([`Synced`]), and a database that comes back with a lower one is refused.
+//!
+//! The file is written without a sync of its own: it is a lower bound. It is exact after the death of
+//! the process, and may be older after a loss of power.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rocksdb::{ColumnFamilyDescriptor, DB, DBRecoveryMode, ErrorKind, Options};
+
+/// What the file is called. RocksDB leaves files alone whose names it does not know.
+const NOTE: &str = "SYNCED";
+
+/// Why a database is not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// As RocksDB says.
+    #[error("{0}")]
+    Engine(#[from] rocksdb::Error),
+    /// Its log is damaged before the end of what was synced.
+    #[error(
+        "the log is damaged: batches up to {synced} were stable, and only those up to {found} can be read; \
+         nothing was changed. Restore it from a copy; or, to go on without what is lost, remove {}",
+        note.display()
+    )]
+    Lost {
+        /// The number of the last change that was stable.
+        synced: u64,
+        /// The last that is there.
+        found: u64,
+        /// What knows the first number.
+        note: PathBuf,
+    },
+    /// The file with the number of the last stable change.
+    #[error("{}: {error}", path.display())]
+    Note {
+        /// Where it is.
+        path: PathBuf,
+        /// Why it cannot be used.
+        error: io::Error,
+    },
+}
+
+/// Remembers what was synced.
+#[derive(Debug)]
+pub struct Synced(File);
+
+impl Synced {
+    /// Everything up to this sequence number is stable. Nobody needs to wait for it: if it cannot be
+    /// written, the file goes on naming an earlier one.
+    pub fn note(&self, sequence: u64) {
+        let number = sequence.to_le_bytes();
+        let bytes = [&number[..], &crc32c::crc32c(&number).to_le_bytes()].concat();
+        if let Err(error) = self.0.write_all_at(&bytes, 0) {
+            tracing::debug!(%error, "what was synced is not noted");
+        }
+    }
+}
+
+/// The number in the file; none if there is no file, or if its write was torn.
+fn noted(path: &Path) -> io::Result<Option<u64>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some((number, sum)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
+    let is_whole = sum == crc32c::crc32c(number).to_le_bytes();
+    if !is_whole {
+        tracing::warn!(path = %path.display(), "it is not known what of the log was synced, so damage of it may not be seen");
+    }
+    Ok(is_whole.then(|| u64::from_le_bytes(*number)))
+}
+
+/// Opens the database in `path`. A torn tail of its log that was not synced is cut off.
+///
+/// # Errors
+/// `Lost`: synced batches cannot be read; the database is left as it is.
+pub fn open(
+    options: &mut Options,
+    path: &Path,
+    families: impl Fn() -> Vec<ColumnFamilyDescriptor>,
+) -> Result<(DB, Synced), OpenError> {
+    let note = path.join(NOTE);
+    let of_note = |error| OpenError::Note { path: note.clone(), error };
+    let synced = noted(&note).map_err(of_note)?.unwrap_or(0);
+    let check = |db: &DB| match db.latest_sequence_number() {
+        found if found < synced => Err(OpenError::Lost { synced, found, note: note.clone() }),
+        _ => Ok(()),
+    };
+    // Any damage is an error at first, since whoever opens with less throws the rest of the log away.
+    options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
+    let db = match DB::open_cf_descriptors(options, path, families()) {
+        Ok(db) => db,
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+            check(&DB::open_cf_descriptors_read_only(options, path, families(), false)?)?;
+            tracing::warn!(path = %path.display(), %error, "the end of the log is torn behind what was synced, and is cut off");
+            DB::open_cf_descriptors(options, path, families())?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    check(&db)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&note).map_err(of_note)?;
+    let synced = Synced(file);
+    // The bytes have their place on the disk from now on, so that a full one does not matter.
+    synced.note(db.latest_sequence_number().min(noted(&note).map_err(of_note)?.unwrap_or(0)));
+    Ok((db, synced))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const BATCHES: u64 = 300;
+
+    fn families() -> Vec<ColumnFamilyDescriptor> {
+        vec![ColumnFamilyDescriptor::new(rocksdb::DEFAULT_COLUMN_FAMILY_NAME, Options::default())]
+    }
+
+    fn opened(path: &Path) -> Result<(DB, Synced), OpenError> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        open(&mut options, path, families)
+    }
+
+    fn put(db: &DB, number: u64) {
+        db.put(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+
+    fn has(db: &DB, number: u64) -> bool {
+        db.get(number.to_be_bytes()).unwrap().is_some()
+    }
+
+    fn log(path: &Path) -> PathBuf {
+        let all = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.extension().is_some_and(|end| end == "log")).max().unwrap()
+    }
+
+    /// Half of the batches are synced; returns how long the log was then.
+    fn filled(path: &Path) -> u64 {
+        let (db, synced) = opened(path).unwrap();
+        (0..BATCHES / 2).for_each(|number| put(&db, number));
+        let covered = db.latest_sequence_number();
+        db.flush_wal(true).unwrap();
+        synced.note(covered);
+        let length = std::fs::metadata(log(path)).unwrap().len();
+        (BATCHES / 2..BATCHES).for_each(|number| put(&db, number));
+        length
+    }
+
+    fn flip(path: &Path, at: u64) {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[at as usize] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn du1_a_flipped_bit_in_synced_batches_is_an_error() {
+        for part in [0, 3, 7, 10] {
+            let dir = tempfile::tempdir().unwrap();
+            let length = filled(dir.path());
+            flip(&log(dir.path()), (length - 60) * part / 10);
+            for attempt in 0..3 {
+                let refused = opened(dir.path()).map(drop);
+                assert!(matches!(refused, Err(OpenError::Lost { .. })), "{part}, attempt {attempt}: {refused:?}");
+            }
+            // What RocksDB does by itself, and the remedy that the message names.
+            std::fs::remove_file(dir.path().join(NOTE)).unwrap();
+            let (db, _) = opened(dir.path()).unwrap();
+            assert!(!has(&db, BATCHES / 2 - 1), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_that_was_not_synced_is_cut_off() {
+        let spoil: [fn(&Path, u64); 3] = [
+            |log, length| flip(log, length + 1000),
+            |log, length| OpenOptions::new().write(true).open(log).unwrap().set_len(length + 33).unwrap(),
+            |log, length| {
+                let zeros = OpenOptions::new().write(true).open(log).unwrap();
+                zeros.write_all_at(&[0; 700], length + 500).unwrap();
+            },
+        ];
+        for (number, spoil) in spoil.into_iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            let length = filled(dir.path());
+            spoil(&log(dir.path()), length);
+            let (db, synced) = opened(dir.path()).unwrap();
+            assert!((0..BATCHES / 2).all(|number| has(&db, number)), "{number}");
+            assert!(!has(&db, BATCHES - 1), "{number}");
+            // It goes on, and what is synced then counts.
+            put(&db, BATCHES);
+            db.flush_wal(true).unwrap();
+            synced.note(db.latest_sequence_number());
+            drop((db, synced));
+            assert!(has(&opened(dir.path()).unwrap().0, BATCHES), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_gone_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        std::fs::remove_file(log(dir.path())).unwrap();
+        assert!(matches!(opened(dir.path()).map(drop), Err(OpenError::Lost { .. })));
+    }
+
+    #[test]
+    fn a_torn_note_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        let note = dir.path().join(NOTE);
+        assert!(noted(&note).unwrap().is_some());
+        flip(&note, 3);
+        assert_eq!(noted(&note).unwrap(), None);
+        assert!(opened(dir.path()).is_ok());
+    }
+}
