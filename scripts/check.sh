@@ -56,6 +56,7 @@ part sim "$target/release/sim" --kind sessions --seeds $seeds
 part volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
 part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
+[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- --check
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'
