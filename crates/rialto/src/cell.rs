@@ -350,6 +350,7 @@ impl CellDir {
             certificate: None,
             kerberos: None,
             at_rest: None,
+            limits: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
