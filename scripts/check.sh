@@ -69,6 +69,7 @@ part new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_se
 part new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
 part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
+[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- --check
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

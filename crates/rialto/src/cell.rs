@@ -150,6 +150,9 @@ pub struct CellConfig {
     /// Where keys of encrypted volumes come from, instead of `keys/at-rest`.
     #[serde(default, rename = "at-rest", skip_serializing_if = "Option::is_none")]
     pub at_rest: Option<KeyServer>,
+    /// How much each session, each host and all together may have, where it is not what is usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<server::Limits>,
 }
 
 /// A key server.
@@ -240,6 +243,7 @@ impl CellConfig {
         if config.at_rest.as_ref().is_some_and(|server| server.command.is_empty()) {
             return Err("[at-rest]: command is empty".to_owned());
         }
+        config.limits.map_or(Ok(()), |limits| limits.check())?;
         Ok(config)
     }
 
@@ -309,7 +313,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, cell_away_max, certificate, kerberos and at-rest")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, cell_away_max, certificate, kerberos, at-rest and limits")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -357,6 +361,7 @@ impl CellDir {
             certificate: None,
             kerberos: None,
             at_rest: None,
+            limits: None,
         };
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\

@@ -1,6 +1,10 @@
 //! What daemons say of themselves, on standard error: for a daemon that is its log file.
 
-use std::io::IsTerminal;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::DumpableBehavior;
 use tracing_subscriber::EnvFilter;
@@ -24,4 +28,68 @@ pub fn start() {
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     // Only a second start could fail, and then the first one logs.
     let _ = subscriber.with_ansi(std::io::stderr().is_terminal()).try_init();
+}
+
+/// How often the size of the log is looked at.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Where standard error is a file, it is kept below some bytes: what was said before is then in one older file beside it.
+///
+/// # Errors
+/// No thread.
+pub fn bound(bytes_max: u64) -> io::Result<()> {
+    let Some(path) = log_file() else { return Ok(()) };
+    let watch = move || {
+        loop {
+            std::thread::sleep(LOOK);
+            if let Err(error) = shorten(&path, bytes_max) {
+                tracing::warn!(%error, log = %path.display(), "the log cannot be kept short");
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("log".to_owned()).spawn(watch).map(drop)
+}
+
+fn log_file() -> Option<PathBuf> {
+    let path = fs::read_link("/proc/self/fd/2").ok()?;
+    let file = File::from(io::stderr().as_fd().try_clone_to_owned().ok()?);
+    (file.metadata().ok()?.is_file() && path.is_file()).then_some(path)
+}
+
+/// Copied and emptied: whoever else writes to it, the daemon's children too, writes on at its beginning, since all append.
+fn shorten(path: &Path, bytes_max: u64) -> io::Result<()> {
+    if fs::metadata(path)?.len() <= bytes_max {
+        return Ok(());
+    }
+    let old = path.with_extension("old");
+    let draft = path.with_extension("new");
+    fs::copy(path, &draft)?;
+    fs::rename(draft, old)?;
+    File::options().write(true).open(path)?.set_len(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_long_log_goes_on_from_nothing_and_the_last_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.log");
+        let mut log = File::options().create(true).append(true).open(&path).unwrap();
+        for life in 0..3 {
+            log.write_all(&vec![b'a' + life; 100]).unwrap();
+            shorten(&path, 100).unwrap();
+            assert_eq!(fs::read(&path).unwrap().len(), 100, "not yet");
+            log.write_all(b"!").unwrap();
+            shorten(&path, 100).unwrap();
+            assert_eq!(fs::read(&path).unwrap().len(), 0);
+            assert_eq!(fs::read(dir.path().join("server.old")).unwrap()[0], b'a' + life);
+        }
+        log.write_all(b"goes on").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"goes on");
+    }
 }

@@ -108,7 +108,7 @@ impl Audit {
                 match wrote {
                     Ok(Ok(())) => return,
                     Ok(Err(error)) => {
-                        tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again")
+                        tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again");
                     }
                     Err(_) => tracing::error!(
                         cause = "a broken assertion, which the line before this one names",

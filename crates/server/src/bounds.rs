@@ -88,6 +88,9 @@ impl State {
     }
 }
 
+/// Of each kind of line and host: when it was logged last, and how often it was not since.
+type Quiet = HashMap<(&'static str, Option<Host>), (Instant, u64)>;
+
 /// See the head of the file.
 pub(crate) struct Bounds {
     pub limits: Limits,
@@ -95,7 +98,7 @@ pub(crate) struct Bounds {
     /// Connections in all; what descriptors allow.
     pub connections_max: u64,
     state: Mutex<State>,
-    quiet: Mutex<HashMap<(&'static str, Option<Host>), (Instant, u64)>>,
+    quiet: Mutex<Quiet>,
 }
 
 /// What is used now.

@@ -8,8 +8,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use client::{Options, clock};
 use dafs::{ServerInput, ServerOutput};
@@ -64,6 +64,9 @@ pub(crate) struct House {
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
+    broken: AtomicBool,
+    /// What ends the service ([`crate::Server::on_broken`]).
+    pub end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
@@ -162,6 +165,8 @@ impl House {
             options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+            end: OnceLock::new(),
         }
     }
 
@@ -174,6 +179,22 @@ impl House {
             remedy,
             "{thread} panicked"
         );
+        self.end_if_broken();
+    }
+
+    /// After a panic in the midst of the tables that all sessions share the server goes on with nothing: it ends in order, and says why.
+    pub fn end_if_broken(&self) {
+        if self.vice.is_broken() && !self.broken.swap(true, Ordering::SeqCst) {
+            tracing::error!(
+                cause = "a panic while the tables of sessions and promises were being changed",
+                consequence = "service ends, since what they say may be wrong; what is on disk is not touched by it",
+                remedy = "start the server again; clients go on where they were. Report the lines before this one",
+                "the server ends"
+            );
+            if let Some(end) = self.end.get() {
+                end();
+            }
+        }
     }
 
     /// Runs what a thread of the server does all its life; after a panic again from its beginning.
@@ -482,6 +503,7 @@ impl House {
         if performed.is_err() {
             self.tally.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(?origin, "a request panicked");
+            self.end_if_broken();
             effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
         }
         if for_report {

@@ -11,7 +11,7 @@ type Task = Box<dyn FnOnce() + Send>;
 /// Tasks that wait for a thread; past it the worker does them itself, which holds back its clients.
 const TASKS_MAX: usize = 1024;
 /// How much later than others the threads get a processor that work for nobody (`nice`).
-pub(crate) const NICE: i32 = 10;
+pub(crate) const NICE: i32 = 19;
 
 pub(crate) struct Pool {
     queue: Arc<Queue>,

@@ -38,6 +38,8 @@ const TICK_MAX: Duration = Duration::from_millis(250);
 const LOG_SYNC: Duration = Duration::from_secs(1);
 /// All bodies are synced so often while there are changes: as the kernel does by itself, so that a commit finds little to do.
 const BODY_SYNC: Duration = Duration::from_secs(5);
+/// How often clients are looked for that are away for long.
+const FORGET_CLIENTS: Duration = Duration::from_secs(6 * 3600);
 /// Body files removed at a time, between looks at the time to stop.
 const SWEEP_FILES: usize = 256;
 /// New sessions are recorded one after the other; a second thread lets those pass that come back.
@@ -218,6 +220,14 @@ impl Server {
     /// Where it listens, with the port that the system chose.
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
+    }
+
+    /// What is to be done when the server can answer nothing any more ([`Vice::is_broken`]): it should be stopped. Said once.
+    pub fn on_broken(&self, end: impl Fn() + Send + Sync + 'static) {
+        if let Some(house) = &self.house {
+            // A second one is not asked for.
+            let _ = house.end.set(Box::new(end));
+        }
     }
 
     /// The service, for a caller in the same process.
@@ -432,7 +442,11 @@ fn tick(house: &Arc<House>, stop: &Stop) {
                 next
             }));
             ticked.unwrap_or_else(|_| {
-                house.tally.panics.fetch_add(1, Ordering::Relaxed);
+                house.panicked(
+                    "the thread of leases",
+                    "what was due waits for the next tick",
+                    "report the lines before this one",
+                );
                 clock::now() + TICK_MAX
             })
         });
@@ -483,6 +497,7 @@ fn sync(house: &House, partition: &Partition, stop: &Stop) {
 
 /// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the next sync.
 fn tend(house: &Arc<House>, stop: &Stop) {
+    let mut forgot = None;
     let mut stopping = stop.stopping.lock();
     while !*stopping {
         stop.changed.wait_for(&mut stopping, LOG_SYNC);
@@ -496,7 +511,19 @@ fn tend(house: &Arc<House>, stop: &Stop) {
             }
             house.settle_and_send(&mut agenda);
             ask_about_moves(house);
+            if forgot.is_none_or(|when: Instant| when.elapsed() >= FORGET_CLIENTS) {
+                forgot = Some(Instant::now());
+                forget_clients(house);
+            }
         });
+    }
+}
+
+fn forget_clients(house: &House) {
+    match house.vice.forget_clients(wall()) {
+        Ok(0) => {}
+        Ok(clients) => tracing::info!(clients, "records of clients that are away for long are removed"),
+        Err(fault) => tracing::warn!(%fault, "records of clients that are away for long stay"),
     }
 }
 

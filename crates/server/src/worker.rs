@@ -207,14 +207,8 @@ impl Worker {
         let process = connection.peer().and_then(Process::of);
         let host = connection.host().map(Host::of);
         let crowded = !self.house.bounds.connect(host);
-        if crowded {
-            if let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address)) {
-                tracing::warn!(
-                    ?host,
-                    before,
-                    "refused, since its host has as many connections as it may; it tries again"
-                );
-            }
+        if crowded && let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address)) {
+            tracing::warn!(?host, before, "refused, since its host has as many connections as it may; it tries again");
         }
         let is_far = connection.peer().is_none();
         let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };

@@ -9,7 +9,13 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::wait_for;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use client::{Endpoint, Session};
+use common::{Cell, ask, connect, root, wait_for};
+use dafs::{Features, Hello, HelloAnswer, Refusal};
+use types::{Answer, Call};
 
 #[test]
 #[ignore = "run by other tests as a process of its own"]
@@ -46,4 +52,65 @@ fn a_user_goes_on_working_among_strangers_and_the_server_stays_small() {
     assert_eq!(report["delegations"].as_u64(), Some(0), "no directory is a stranger's alone");
     user.stat();
     served.user().create();
+}
+
+fn met(session: &Session, what: &str) -> u64 {
+    let Answer::Report(report) = ask(session, Call::ServerReport) else { panic!("a report") };
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    report["server"]["met"][what].as_u64().unwrap()
+}
+
+#[test]
+fn a_host_with_too_many_connections_hears_so_and_gets_in_later() {
+    // A session has two.
+    let cell = Cell::with(|config| config.limits.connections_per_host = 2);
+    let own = connect(cell.unix());
+    let first = connect(cell.tcp());
+    ask(&first, Call::GetStatus { fid: root(&first) });
+    let Endpoint::Tcp(address) = cell.tcp() else { panic!("TCP") };
+    let hello = Hello::full(Features::NONE);
+    wait_for("Crowded", || {
+        let mut third = TcpStream::connect(&address).unwrap();
+        third.write_all(&hello.to_bytes()).unwrap();
+        let mut answer = [0; HelloAnswer::BYTES];
+        third.read_exact(&mut answer).unwrap();
+        // Its second connection may not be there yet.
+        HelloAnswer::parse(&answer, &hello) == Ok(HelloAnswer::Refused(Refusal::Crowded))
+    });
+    let (there, before) = (cell.tcp(), met(&own, "connections-per-host"));
+    let later = std::thread::spawn(move || connect(there));
+    wait_for("a refusal", || met(&own, "connections-per-host") > before);
+    drop(first);
+    let later = later.join().unwrap();
+    ask(&later, Call::GetStatus { fid: root(&later) });
+    // The server's own socket is no host.
+    let more: Vec<Session> = (0..5).map(|_| connect(cell.unix())).collect();
+    assert!(more.iter().all(|session| root(session) == root(&own)));
+}
+
+#[test]
+fn a_host_with_too_many_sessions_gets_in_when_one_ends() {
+    let cell = Cell::with(|config| config.limits.sessions_per_host = 1);
+    let own = connect(cell.unix());
+    let first = connect(cell.tcp());
+    ask(&first, Call::GetStatus { fid: root(&first) });
+    let there = cell.tcp();
+    let later = std::thread::spawn(move || connect(there));
+    wait_for("a refusal", || met(&own, "sessions-per-host") > 0);
+    drop(first);
+    let later = later.join().unwrap();
+    ask(&later, Call::GetStatus { fid: root(&later) });
+}
+
+#[test]
+fn of_too_many_sessions_of_nobody_the_oldest_ends_and_the_server_serves_on() {
+    let cell = Cell::with(|config| {
+        config.trusted.clear();
+        config.limits.nobody_sessions = 3;
+    });
+    let own = connect(cell.unix());
+    let strangers: Vec<Session> = (0..8).map(|_| connect(cell.tcp())).collect();
+    assert!(met(&own, "nobody-sessions") >= 5);
+    let last = &strangers[7];
+    assert!(root(last) == root(&own), "nobody may look at the root");
 }

@@ -94,7 +94,7 @@ pub const NOBODY_LOCKS_MAX: usize = 16;
 pub const NOBODY_HOLDS_MAX: usize = 64;
 /// MiB that messages of nobody may take that are half received, and as much again for replies that nobody has read. Past it the connection that has
 /// most is closed, or the next requests wait.
-pub const NOBODY_MEMORY_MIB: usize = 64;
+pub const NOBODY_MEMORY_MIB: usize = 32;
 /// Password hashes that wait for one of two threads; one more is answered `Busy`. A second's worth: 25 ms and 19 MiB each.
 pub const PASSWORDS_WAITING_MAX: usize = 64;
 /// Of these, those of one host.

@@ -12,6 +12,7 @@ mod config;
 mod effect;
 mod gate;
 mod growth;
+mod guarded;
 mod lookups;
 mod opened;
 mod parked;

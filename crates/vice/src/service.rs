@@ -26,6 +26,7 @@ use types::{
 use crate::access::{Asker, Principals};
 use crate::calls::auth::Desk;
 use crate::calls::{Blanks, Counters, Lends};
+use crate::guarded::Guarded;
 use crate::lookups::LookupHook;
 use crate::opened::Opened;
 use crate::parked::ParkedCalls;
@@ -64,7 +65,7 @@ pub struct Vice {
     pub(crate) lookups: OnceLock<LookupHook>,
     pub(crate) partitions: Partitions,
     pub(crate) stripes: Stripes,
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Guarded<Core>,
     pub(crate) counters: Counters,
     pub(crate) scrub: Mutex<Option<ScrubHook>>,
     pub(crate) volumes: Known,
@@ -203,7 +204,7 @@ impl Vice {
         let last = partitions.allocate_session()?;
         let vice = Vice {
             stripes: Stripes::new(),
-            core: Mutex::new(Core {
+            core: Guarded::new(Core {
                 leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
                 slots,
                 queue: Queue::new(config.waiting_calls_max, config.waiting_bytes_max),

@@ -70,6 +70,11 @@ impl Vice {
         self.core.lock().leases.is_stranger(session)
     }
 
+    /// Whether a panic left the tables of sessions and promises half changed: nothing is answered any more, and the server is to be started again.
+    pub fn is_broken(&self) -> bool {
+        self.core.is_broken()
+    }
+
     /// Slots that a user's session may use.
     pub fn slots_max(&self) -> u32 {
         self.config.slots_max

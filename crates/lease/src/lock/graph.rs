@@ -21,7 +21,7 @@ impl Locks {
         let at = at.unwrap_or(table.waits.len());
         // One process with the file open twice has two `flock` owners, and must not wait for itself.
         let flock = wanted.owner.family == LockFamilyOrd::Flock;
-        if flock && table.held.iter().any(|held| wanted.is_same_process(held)) {
+        if flock && table.of_session(wanted.owner.session).any(|held| wanted.is_same_process(held)) {
             return false;
         }
         table.ahead(wanted, at).any(|earlier| !self.reaches(vec![earlier.owner], wanted.owner, true))

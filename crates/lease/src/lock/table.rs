@@ -1,11 +1,12 @@
 //! The locks of one family of one file, and who waits for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use types::{ByteRange, LockFamily, LockMode, Origin, SessionId};
+use types::{ByteRange, LockFamily, LockMode, LockOwner, Origin, SessionId};
 
+use super::intervals::Intervals;
 use super::ranges;
-use super::{LockRequest, Owner};
+use super::{LockFamilyOrd, LockRequest, Owner};
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,19 +51,29 @@ impl Wait {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    pub held: Vec<Held>,
+    /// Of each owner: disjoint, in order, and neighbours have different modes.
+    owners: BTreeMap<Owner, Vec<Held>>,
+    exclusive: Intervals,
+    shared: Intervals,
     /// Oldest first.
     pub waits: VecDeque<Wait>,
 }
 
 impl Table {
-    /// The locks in the way.
+    /// The locks in the way. Those of others that are not are not looked at.
     pub fn blockers<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a Held> + 'a {
-        self.held.iter().filter(|held| wanted.conflicts(held.owner, held.range, held.mode))
+        let excludes = (wanted.mode == LockMode::Exclusive).then(|| self.shared.overlapping(wanted.range));
+        let all = self.exclusive.overlapping(wanted.range).chain(excludes.into_iter().flatten());
+        all.filter(|held| wanted.conflicts(held.owner, held.range, held.mode))
     }
 
     pub fn is_blocked(&self, wanted: &Wait) -> bool {
         self.blockers(wanted).next().is_some()
+    }
+
+    /// Whether nobody holds anything here.
+    pub fn is_free(&self) -> bool {
+        self.owners.is_empty()
     }
 
     /// The requests before place `at` that conflict with `wanted`.
@@ -72,25 +83,67 @@ impl Table {
 
     /// Whether granting `wanted` makes bytes shared that its owner has exclusively.
     pub fn is_downgrade(&self, wanted: &Wait) -> bool {
-        let exclusive = |held: &&Held| held.owner == wanted.owner && held.mode == LockMode::Exclusive;
+        let mine = self.owners.get(&wanted.owner).into_iter().flatten();
         wanted.mode == LockMode::Shared
-            && self.held.iter().filter(exclusive).any(|held| held.range.overlaps(wanted.range))
+            && mine.filter(|held| held.mode == LockMode::Exclusive).any(|held| held.range.overlaps(wanted.range))
+    }
+
+    /// What a session holds here.
+    pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = &Held> {
+        let (first, last) = (LockOwner(0), LockOwner(u64::MAX));
+        let (posix, flock) = (LockFamilyOrd::Posix, LockFamilyOrd::Flock);
+        let from = Owner { session, owner: first, family: posix };
+        let owners = self.owners.range(from..=Owner { session, owner: last, family: flock });
+        owners.flat_map(|(_, held)| held)
     }
 
     /// Whether a session holds or wants anything here.
     pub fn has(&self, session: SessionId) -> bool {
-        self.held.iter().any(|held| held.owner.session == session)
-            || self.waits.iter().any(|wait| wait.owner.session == session)
+        self.of_session(session).next().is_some() || self.waits.iter().any(|wait| wait.owner.session == session)
+    }
+
+    /// Takes away all that a session holds here; how many locks those were.
+    pub fn drop_session(&mut self, session: SessionId) -> usize {
+        let held: Vec<Held> = self.of_session(session).copied().collect();
+        for held in &held {
+            self.of_mode(held.mode).remove(held);
+            self.owners.remove(&held.owner);
+        }
+        held.len()
     }
 
     /// Gives an owner's bytes a mode, or none. How many locks the owner had, and has.
     pub fn set(&mut self, owner: Owner, pid: u32, range: ByteRange, mode: Option<LockMode>) -> (usize, usize) {
-        let (mine, others): (Vec<Held>, Vec<Held>) = self.held.iter().partition(|held| held.owner == owner);
-        let before = mine.len();
-        let mine = ranges::set(mine, Held { owner, pid, range, mode: LockMode::Shared }, mode);
-        let after = mine.len();
-        self.held = others;
-        self.held.extend(mine);
-        (before, after)
+        let before = self.owners.remove(&owner).unwrap_or_default();
+        let count = before.len();
+        let after = ranges::set(before.clone(), Held { owner, pid, range, mode: LockMode::Shared }, mode);
+        // Most stay as they are.
+        let unchanged = |one: &Held, all: &[Held]| {
+            all.binary_search_by_key(&one.range.start, |held| held.range.start).is_ok_and(|at| all[at] == *one)
+        };
+        for held in before.iter().filter(|held| !unchanged(held, &after)) {
+            self.of_mode(held.mode).remove(held);
+        }
+        for held in after.iter().filter(|held| !unchanged(held, &before)) {
+            self.of_mode(held.mode).insert(*held);
+        }
+        let has = after.len();
+        if has > 0 {
+            self.owners.insert(owner, after);
+        }
+        (count, has)
+    }
+
+    fn of_mode(&mut self, mode: LockMode) -> &mut Intervals {
+        match mode {
+            LockMode::Exclusive => &mut self.exclusive,
+            LockMode::Shared => &mut self.shared,
+        }
+    }
+
+    /// Entries that were looked at so far.
+    #[cfg(test)]
+    pub fn looked(&self) -> usize {
+        self.exclusive.looked() + self.shared.looked()
     }
 }

@@ -16,7 +16,7 @@ mod pagsh;
 mod pts;
 mod rules;
 mod server;
-mod status;
+pub(crate) mod status;
 mod typed;
 mod umount;
 mod up;

@@ -65,6 +65,8 @@ impl Server {
         }
         logging::start();
         logging::keep_to_itself();
+        let log_mib = cell.config.limits.unwrap_or_default().log_mib;
+        logging::bound(log_mib << 20).doing(|| "watching the size of the log".to_owned())?;
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
@@ -75,19 +77,31 @@ impl Server {
         }
         // Before anybody can find the server, and ask it to stop.
         let (stop, stops) = mpsc::channel();
+        let broken = stop.clone();
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
         let mut config = config(cell, at_rest.clone());
         let renewal = security::secure_server(cell, &mut config)?;
         config.mint = Some(security::mint(cell)?);
         config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
+        serving.on_broken(move || {
+            // Nobody listens any more: it is ending already.
+            let _ = broken.send(());
+        });
         Keeping::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
         // An error: the thread that waits for signals is gone, and nobody could ever stop us in order.
         let _ = stops.recv();
+        let is_broken = serving.vice().is_broken();
         serving.stop().doing(|| "bringing everything to disk".to_owned())?;
+        if is_broken {
+            let why = "a panic left its tables of sessions half changed; everything is on disk";
+            return Err(
+                Failure::new("serving", why).mend("start it again with 'rialto up'; the log says where it panicked")
+            );
+        }
         tracing::info!("stopped");
         drop(pid_file);
         Ok(())
@@ -125,6 +139,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper);
+    config.limits = cell.config.limits.unwrap_or_default();
     let place = cell.database();
     if matches!(place, CellPlace::Here(_)) {
         config.enters = vec![Name::new(VOLUME.as_bytes()).expect("a constant that is a name")];

@@ -162,6 +162,10 @@ fn print(
             counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
         );
         println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
+        bounds(report).iter().for_each(|line| println!("{line}"));
+        for partition in stopped(report) {
+            println!("STOPPED   {partition}");
+        }
         if report["grace"] == true {
             println!(
                 "grace     changes wait until the clients of the earlier server are back, or their leases are over"
@@ -205,6 +209,46 @@ fn print(
     }
 }
 
+/// What there may be, and is; and which bounds were met.
+fn bounds(report: &Value) -> Vec<String> {
+    let (limits, used) = (&report["server"]["limits"], &report["server"]["used"]);
+    let of = |what: &str, used: &Value, most: &Value| Some(format!("{} of {} {what}", used.as_u64()?, most.as_u64()?));
+    let all = [
+        of("sessions", &used["sessions"], &limits["sessions"]),
+        of("sessions of nobody", &used["nobody-sessions"], &limits["nobody-sessions"]),
+        of("connections", &used["connections"], &used["connections-possible"]),
+        of("promises", &report["promises"], &limits["promises"]),
+        of("locks", &report["locks"], &limits["locks"]),
+        of("holds", &report["holds"], &limits["holds"]),
+    ];
+    let line: Vec<String> = all.into_iter().flatten().collect();
+    let mut lines = Vec::new();
+    if !line.is_empty() {
+        lines.push(format!("limits    {}", line.join(", ")));
+    }
+    let met = [&report["server"]["met"], &report["bounds_met"]].into_iter().filter_map(Value::as_object).flatten();
+    let met: Vec<String> = met
+        .filter_map(|(name, count)| Some((name, count.as_u64().filter(|count| *count > 0)?)))
+        .map(|(name, count)| format!("{count} times {}", name.replace(['-', '_'], " ")))
+        .collect();
+    if !met.is_empty() {
+        lines.push(format!("met       {}", met.join(", ")));
+    }
+    lines
+}
+
+/// Partitions that take no more changes, and why.
+pub fn stopped(report: &Value) -> Vec<String> {
+    let of = |partition: &Value| {
+        let why = partition["stopped"].as_str()?;
+        Some(format!(
+            "partition {} takes no more changes until the server is started again: {why}",
+            plain(&partition["name"])
+        ))
+    };
+    report["partitions"].as_array().into_iter().flatten().filter_map(of).collect()
+}
+
 fn usage_line(usage: &VolumeStatus) -> String {
     let quota = |used: String, limit: String, none: bool| if none { used } else { format!("{used} of {limit}") };
     let bytes = quota(show::bytes(usage.used_bytes), show::bytes(usage.quota_bytes), usage.quota_bytes == 0);
@@ -243,6 +287,28 @@ fn objects(rows: &[Value]) -> comfy_table::Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_and_a_partition_that_stopped_are_shown() {
+        let report = json!({
+            "promises": 5, "holds": 1, "bounds_met": { "promises": 0, "locks": 3 },
+            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb", "stopped": "EIO" }],
+            "server": {
+                "limits": { "promises": 100, "holds": 9, "sessions": 7, "nobody-sessions": 4 },
+                "used": { "sessions": 2, "nobody-sessions": 4 }, "met": { "passwords": 2 }
+            },
+        });
+        assert_eq!(
+            bounds(&report),
+            [
+                "limits    2 of 7 sessions, 4 of 4 sessions of nobody, 5 of 100 promises, 1 of 9 holds",
+                "met       2 times passwords, 3 times locks"
+            ]
+        );
+        let stopped = stopped(&report);
+        assert!(stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"), "{stopped:?}");
+        assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
+    }
 
     #[test]
     fn counts_and_times_are_shown_as_people_say_them() {

@@ -128,7 +128,17 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     const CHECK: &str = "server";
     if let Some(process) = server {
         return match Asking::connect(Endpoint::Unix(cell.socket())).and_then(|asking| asking.report()) {
-            Ok(_) => Finding::ok(CHECK, format!("process {} answers", process.pid)),
+            Ok(report) => match crate::commands::status::stopped(&report) {
+                stopped if stopped.is_empty() => Finding::ok(CHECK, format!("process {} answers", process.pid)),
+                stopped => Finding::fail(
+                    CHECK,
+                    stopped.join("; "),
+                    format!(
+                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it anew, and clients send again what was lost",
+                        cell.server_log().display()
+                    ),
+                ),
+            },
             Err(failure) => Finding::fail(
                 CHECK,
                 format!("process {} does not answer: {failure}", process.pid),

@@ -163,7 +163,9 @@ impl Served {
         };
         let file = make("file", 0o644);
         let large = make("large", 0o666);
-        (0..FILES).for_each(|number| drop(make(&format!("f{number}"), 0o644)));
+        (0..FILES).for_each(|number| {
+            make(&format!("f{number}"), 0o644);
+        });
         for (fid, bytes) in [(file, 4096), (large, 1 << 20)] {
             let data = Bytes::from(vec![7; bytes]);
             ask(Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
@@ -333,6 +335,13 @@ impl Storm {
     }
 }
 
+/// Each in turn, or the one that `STORM_KIND` names, to see what it costs alone.
+fn kind_of(number: usize) -> Kind {
+    let only = std::env::var("STORM_KIND").ok();
+    let named = |kind: &&Kind| only.as_ref().is_some_and(|only| format!("{kind:?}") == *only);
+    KINDS.iter().find(named).copied().unwrap_or(KINDS[number % KINDS.len()])
+}
+
 struct Stranger<'a> {
     storm: &'a Storm,
     kind: Kind,
@@ -378,7 +387,7 @@ impl<'a> Stranger<'a> {
         let HelloAnswer::Welcome(terms) = HelloAnswer::parse(&answer, &hello).map_err(other)? else {
             return Err(other("refused"));
         };
-        let kind = KINDS[number % KINDS.len()];
+        let kind = kind_of(number);
         let (session, requests, next) = (SessionId(0), 0, rand::random::<u32>().into());
         let mut stranger = Stranger { storm, kind, stream, session, terms, requests, root, file, large, next };
         let attach =

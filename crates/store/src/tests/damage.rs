@@ -210,12 +210,14 @@ fn after_a_failed_sync_changes_are_refused_and_the_verifier_differs() {
     world.machine.fail_syncs(true);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))));
     assert_ne!(world.partition.boot_verifier(), verifier);
+    assert!(world.partition.stopped().is_some(), "it says so");
     world.machine.fail_syncs(false);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))), "DU-3");
     assert!(matches!(write(&world), Err(StoreError::Medium(_))), "DU-3");
     assert_eq!(world.volume.read(&file(&world, 0), 0, 1).unwrap(), [1][..]);
     world.reopen(world.machine.clone());
     assert_ne!(world.partition.boot_verifier(), verifier);
+    assert_eq!(world.partition.stopped(), None);
     write(&world).unwrap();
     world.partition.sync().unwrap();
 }
