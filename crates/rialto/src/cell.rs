@@ -18,10 +18,10 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use server::CellPlace;
 
 use crate::failure::{Doing, Failure};
+use crate::privacy::{self, DIR_MODE};
 
 /// What a cell is called unless told otherwise.
 pub const NAME_DEFAULT: &str = "localcell";
@@ -323,9 +324,12 @@ impl CellDir {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
             made.doing(|| format!("making {}", path.display()))
         };
-        make(dir, 0o755)?;
+        if let Some(parent) = dir.parent() {
+            make(parent, 0o755)?;
+        }
+        make(dir, privacy::CELL_DIR_MODE)?;
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
-        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700), ("mnt", 0o755)] {
+        for (below, mode) in [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)] {
             make(&dir.join(below), mode)?;
         }
         let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
@@ -363,7 +367,12 @@ impl CellDir {
         );
         let draft = dir.join("cell.toml.new");
         let file = dir.join("cell.toml");
-        fs::write(&draft, text)
+        // A draft that a crash left may have another mode.
+        let _ = fs::remove_file(&draft);
+        let mut options = fs::OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&draft);
+        opened
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&draft, &file))
             .doing(|| format!("writing {}", file.display()))?;
         Ok(CellDir { dir, config })
@@ -468,9 +477,10 @@ impl MountRecords {
 
     /// Makes the directories.
     pub fn prepare(&self) -> Result<(), Failure> {
-        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700)] {
+        for below in ["logs", "mounts", "cache"] {
             let path = self.dir.join(below);
-            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&path);
+            fs::create_dir_all(&self.dir).doing(|| format!("making {}", self.dir.display()))?;
+            let made = fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(&path);
             made.doing(|| format!("making {}", path.display()))?;
         }
         Ok(())

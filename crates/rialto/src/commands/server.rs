@@ -16,7 +16,7 @@ use crate::cell::{CellDir, Compress, VOLUME, Where};
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
 use crate::keeping::Keeping;
-use crate::{logging, security, stopping};
+use crate::{logging, privacy, security, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -60,12 +60,15 @@ impl Server {
     }
 
     fn serve(&self, cell: &CellDir) -> Result<(), Failure> {
+        // No thread runs yet.
+        privacy::close_new_files();
         if self.detached {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         logging::start();
         logging::keep_to_itself();
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
+        privacy::repair(cell);
         let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
