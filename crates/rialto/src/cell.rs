@@ -135,9 +135,13 @@ pub struct CellConfig {
     /// Whether the server speaks clear text too, with clients that ask for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
-    /// Other machines that may say who asks, as networks (`10.1.0.0/16`): who has such an address is believed. Users of all others log in.
+    /// Other machines that may say who asks, as networks (`10.1.0.0/16`). Believed is what connects from such an address from a reserved port (below 1024), or with a
+    /// host certificate. Users of all others log in.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub trusted: Vec<Network>,
+    /// Whether the superuser of such a machine is the superuser of the cell's files; otherwise that one is nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted_root: bool,
     /// Instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Given>,
@@ -179,7 +183,7 @@ pub struct Given {
     pub chain: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Whose certificates other servers of the cell have.
+    /// Who made it. Another certificate of this authority is a host certificate, and makes no server.
     pub authority: PathBuf,
 }
 
@@ -204,6 +208,8 @@ pub struct NewCell {
     pub encrypt: bool,
     /// Machines that may say who asks.
     pub trusted: Vec<Network>,
+    /// Their superusers too.
+    pub trusted_root: bool,
 }
 
 /// Networks as text.
@@ -279,6 +285,8 @@ pub struct Joins {
     pub server: String,
     /// Machines that may say who asks.
     pub trusted: Vec<Network>,
+    /// Their superusers too.
+    pub trusted_root: bool,
 }
 
 /// A cell's directory that exists, and what its `cell.toml` says.
@@ -300,7 +308,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, certificate, kerberos and at-rest")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, trusted_root, certificate, kerberos and at-rest")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -314,7 +322,8 @@ impl CellDir {
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
     pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
-        let new = NewCell { listen: Some(listen), trusted: joins.trusted.clone(), ..NewCell::default() };
+        let trusted = joins.trusted.clone();
+        let new = NewCell { listen: Some(listen), trusted, trusted_root: joins.trusted_root, ..NewCell::default() };
         Self::make(dir, name, new, Some(joins))
     }
 
@@ -347,6 +356,7 @@ impl CellDir {
             encrypt: new.encrypt,
             clear: new.clear,
             trusted: new.trusted,
+            trusted_root: new.trusted_root,
             certificate: None,
             kerberos: None,
             at_rest: None,
@@ -354,7 +364,8 @@ impl CellDir {
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
-             # trusted = [\"10.1.0.0/16\"] believes such machines who asks there; users of all others log in.\n\
+             # trusted = [\"10.1.0.0/16\"] believes who asks there, if the connection comes from a port below 1024 or shows a host certificate; users of all\n\
+             # others log in. trusted_root = true takes root of such machines for root of the cell's files; without it that is nobody.\n\
              # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\

@@ -17,13 +17,13 @@ use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
+use types::{Answer, AuthCall, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
 use crate::door::Porter;
-use crate::link::Link;
+use crate::link::{Link, Security};
 use crate::loopback::wall;
 use crate::pool::Pool;
 use crate::report::{self, Tally};
@@ -95,6 +95,12 @@ fn looks_into_body(call: &Call) -> bool {
     matches!(call, Call::Read { .. } | Call::ReadPacked { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
 }
 
+/// Whether a password is in it, which nobody may send over a network where others read along.
+fn has_password(call: &Call) -> bool {
+    let Call::Auth { call, .. } = call else { return false };
+    matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. })
+}
+
 /// Whether the call may need the cell's database, which may be another server's.
 fn asks_elsewhere(call: &Call) -> bool {
     match call {
@@ -123,7 +129,13 @@ impl House {
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter: Arc::new(Porter { mint: config.mint.clone(), audit, trusted: config.trusted.clone() }),
+            porter: Arc::new(Porter {
+                mint: config.mint.clone(),
+                audit,
+                trusted: config.trusted.clone(),
+                trusted_root: config.trusted_root,
+                owners: config.owners.clone(),
+            }),
             options: config.options.clone(),
             seats: RwLock::default(),
             changes: AtomicU64::new(0),
@@ -212,6 +224,12 @@ impl House {
             ServerOutput::Execute { origin, caller, call, chained, .. } => {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
+                }
+                if link.is_some_and(|link| link.security() == Security::Clear) && has_password(&call) {
+                    tracing::warn!(host = ?caller.who.host, "a password in clear text is refused: others may have read it, so change it");
+                    self.porter.tell("door.password", caller.who.host, "password in clear text");
+                    agenda.effects.push(Effect::Reply { origin, result: Err(Fault::NotPermitted), body: None });
+                    return;
                 }
                 self.execute(origin, caller, call, chained, agenda);
             }

@@ -101,7 +101,7 @@ fn sit(
     });
     let now = clock::now();
     let renewed = house.vice.renew(now, attached.session, &mut agenda.effects);
-    let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.host()));
+    let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.address()));
     let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
     let outcome = seat.join(now, link, process, input);
     agenda.take(&seat, outcome);

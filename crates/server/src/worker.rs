@@ -511,10 +511,7 @@ impl Guest {
                 let secured = handshake.finish().map_err(|error| error.to_string())?;
                 house.tally.secured.fetch_add(1, Ordering::Relaxed);
                 self.inbox.secure(secured.opener);
-                self.link.secure(
-                    secured.sealer,
-                    Security::Tls { server: secured.server, peer_is_server: secured.peer_is_server },
-                );
+                self.link.secure(secured.sealer, Security::Tls { server: secured.server, shown: secured.shown });
             }
         }
         Ok(true)

@@ -120,6 +120,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
     config.trusted = cell.config.trusted.clone();
+    config.trusted_root = cell.config.trusted_root;
     config.audit = Some(cell.dir().join("audit"));
     config.rules = Some(cell.dir().join("rules"));
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
