@@ -37,9 +37,9 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 
-rialto up --no-mount --dir "$one" --cell move.bench --listen 127.0.0.1:0 --trust 127.0.0.0/8 > /dev/null 2>&1
+rialto up --no-mount --dir "$one" --cell move.bench --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root > /dev/null 2>&1
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$one/cell.toml")
-rialto up --dir "$two" --join "$address" --keys "$one/keys" --server two --trust 127.0.0.0/8 > /dev/null
+rialto up --dir "$two" --join "$address" --keys "$one/keys" --server two --trust 127.0.0.0/8 --trust-root > /dev/null
 rialto vos --dir "$one" create -name bench -server localhost > /dev/null
 [ $far = yes ] && server=$address || server=unix:$one/server.sock
 rialto mount --daemon --dir "$one" --volume bench "$server" "$tree"

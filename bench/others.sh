@@ -85,7 +85,7 @@ for phase in (read, read, stat):
     print(json.dumps([int(os.read(ends, 64)), asked]))
 PYTHON
 
-rialto up --dir "$work/cell" --listen 127.0.0.1:0 --trust 127.0.0.0/8 --no-mount > /dev/null
+rialto up --dir "$work/cell" --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root --no-mount > /dev/null
 rialto vos create tree --dir "$work/cell" > /dev/null
 mounted() {
     rm -rf "$work/client"

@@ -67,7 +67,7 @@ mkdir -p "$work/mnt"
 printf '%-8s %12s %12s %12s %8s %8s\n' loss 'bare MB/s' 'read MB/s' 'write MB/s' read write
 for loss in "${losses[@]}"; do
     start_link "$loss"
-    a "$bin/rialto" up --no-mount --dir "$work/cell" --listen 10.77.0.1:7620 --trust 10.77.0.0/24 > "$work/up.log" 2>&1 || { cat "$work/up.log"; exit 1; }
+    a "$bin/rialto" up --no-mount --dir "$work/cell" --listen 10.77.0.1:7620 --trust 10.77.0.0/24 --trust-root > "$work/up.log" 2>&1 || { cat "$work/up.log"; exit 1; }
     : > "$work/bare"; : > "$work/read"; : > "$work/write"
     for _ in $(seq "$runs"); do
         bare >> "$work/bare"

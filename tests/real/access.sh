@@ -11,6 +11,31 @@ pts() { within 30 "$WORK/access/pts" "$@" -dir "$cell"; }
 # Where a command answers many lines: they are these.
 lines() { local wanted=$1; shift; [ "$("$@")" = "$wanted" ]; }
 
+# Another user of the server's machine. In a directory that everybody may pass, so that only the cell's own modes keep him out.
+if [ "$(id -u)" = 0 ]; then
+    other() { setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; }
+    closed() {
+        echo "a secret of the tree" > "$at/secret" && sync "$at/secret" || return 1
+        other test -x "$cell" || { echo "another user cannot even pass $cell, so this shows nothing"; return 1; }
+        refused other ls "$cell" || return 1
+        local file bad=0
+        while IFS= read -r file; do
+            other test -r "$file" || other test -w "$file" && { echo "another user can use $file ($(stat -c %A "$file"))"; bad=1; }
+            [ -d "$file" ] && other ls "$file" > /dev/null 2>&1 && { echo "another user can list $file"; bad=1; }
+        done < <(find "$cell" -mindepth 1 -path "$cell/mnt" -prune -o -print)
+        [ -e "$cell/celldb/CURRENT" ] && [ -e "$cell/vicep/meta/CURRENT" ] && [ $bad = 0 ]
+    }
+    check "another user of the machine reads nothing of the server's files" closed
+    widen() { find "$cell/vicep/meta" "$cell/celldb" -type f -exec chmod 644 {} + && chmod 755 "$cell" "$cell/vicep" "$cell/vicep/meta" "$cell/celldb" "$cell/logs"; }
+    check "files with other modes, as earlier servers made them" widen
+    check "are found by the doctor" says "other users of this machine can use" 0 "$RIALTO" doctor --dir "$cell"
+    check "the server goes down" within 60 "$RIALTO" down --dir "$cell"
+    check "and up" within 90 "$RIALTO" up --dir "$cell" --at "$at"
+    check "which closes them" closed
+    check "and says so in its log" grep -q "other users of this machine could use it" "$cell/logs/server.log"
+    check "the doctor is content" says "can read nothing of the server's files" 0 "$RIALTO" doctor --dir "$cell"
+fi
+
 check "a user gets the first number" says "User joe has id 1" 0 pts createuser joe -uid 4711
 check "several users, with numbers" says "User jim has id 502" 0 pts createuser -name jane jim -id 501 502
 check "a name that is taken is refused" says "entry exists" 1 pts createuser joe

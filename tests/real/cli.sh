@@ -5,12 +5,12 @@ needs_cell
 cell=$WORK/cli/cell at=$WORK/cli/tree
 trap 'within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 
-up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --trust 127.0.0.0/8 --listen 127.0.0.1:0 --listen 127.0.0.1:0; }
+up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --trust 127.0.0.0/8 --trust-root --listen 127.0.0.1:0 --listen 127.0.0.1:0; }
 pid_of_server() { head -n 1 "$cell/server.pid"; }
 pid_of_mount() { "$RIALTO" status --dir "$cell" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["mounts"][0]["pid"])'; }
 
 check "status without a cell ends with 3" says "holds none" 3 within 90 "$RIALTO" status --dir "$cell"
-check "up makes a cell" says "the tree of cli.test is there" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --trust 127.0.0.0/8 --listen 127.0.0.1:0
+check "up makes a cell" says "the tree of cli.test is there" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell cli.test --trust 127.0.0.0/8 --trust-root --listen 127.0.0.1:0
 echo kept > "$at/file"
 server=$(pid_of_server)
 check "up again finds it" says "was there already" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at"

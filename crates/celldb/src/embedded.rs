@@ -3,6 +3,7 @@
 //! RocksDB because the store has it already: one engine to know. Changes are rare and small here; a batch holds the record, the pointers to it by name and
 //! numbers, what its revision changed, and the counters, so that after a crash all of it is there or nothing.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +81,9 @@ impl Embedded {
         if let Some(diary) = &diary {
             options.set_db_log_dir(diary.path());
         }
+        // It has hashes of passwords; RocksDB would make it readable by every user of the machine.
+        let closed = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        closed.map_err(|error| CellError::Medium(format!("{}: {error}", path.display())))?;
         let families = || {
             let mut family = Options::default();
             family.set_compression_type(DBCompressionType::Lz4);

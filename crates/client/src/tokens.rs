@@ -25,6 +25,8 @@ const NOBODY_ID: u32 = 65534;
 pub struct Tokens {
     /// What this machine says of who asks counts for nothing in the cell.
     doubted: AtomicBool,
+    /// What it says of its users counts, and its superuser is nobody.
+    squashed: AtomicBool,
     kept: RwLock<HashMap<u32, Kept>>,
     /// Keys of users who are about to show Kerberos tickets for them.
     coming: Mutex<HashMap<u32, Arc<Signer>>>,
@@ -150,6 +152,11 @@ impl Tokens {
         self.doubted.store(doubted, Ordering::SeqCst);
     }
 
+    /// Whether the superuser of this machine is nobody in the cell, though its users are who they are here.
+    pub fn set_squashed(&self, squashed: bool) {
+        self.squashed.store(squashed, Ordering::SeqCst);
+    }
+
     /// Whether it counts for nothing.
     pub fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::SeqCst)
@@ -174,7 +181,7 @@ impl Tokens {
         let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
         match self.kept.read().get(&uid) {
             Some(kept) => Some(kept.ids.clone().unwrap_or_else(nobody)),
-            None => self.is_doubted().then(nobody),
+            None => (self.is_doubted() || uid == 0 && self.squashed.load(Ordering::SeqCst)).then(nobody),
         }
     }
 
@@ -268,6 +275,9 @@ mod tests {
         assert_eq!(tokens.ids(7), nobody.clone(), "nobody has said who that is");
         assert!(tokens.set_ids(7, ids(4711, 100).unwrap()) && !tokens.set_ids(7, ids(4711, 100).unwrap()));
         assert_eq!((tokens.ids(7), tokens.ids(8), tokens.local(4711)), (ids(4711, 100), None, None));
+        tokens.set_squashed(true);
+        assert_eq!((tokens.ids(0), tokens.ids(8)), (nobody.clone(), None), "root alone");
+        tokens.set_squashed(false);
         tokens.set_doubted(true);
         assert_eq!((tokens.ids(8), tokens.local(4711)), (nobody.clone(), Some(7)));
         put(7, 1);

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, sockopt};
 
-use crate::Endpoint;
 use crate::tls::{self, ClientTls, Secured};
+use crate::{Endpoint, reserved};
 
 /// Bytes that a Unix socket takes from its sender (the kernel doubles it for its own overhead).
 const UNIX_BUFFER_BYTES: usize = 1280 << 10;
@@ -33,6 +33,8 @@ pub struct Options {
     pub unacknowledged_max: Duration,
     /// Bytes of the kernel's send and receive buffers; `None` leaves the system's choice.
     pub socket_buffer_bytes: Option<usize>,
+    /// TCP: from a port that only the superuser of this machine can have, if this process may: so a server that trusts this machine believes it.
+    pub reserved_port: bool,
     /// TCP: secured with this when we connect; `None`: in clear text.
     pub tls: Option<ClientTls>,
 }
@@ -44,6 +46,7 @@ impl Default for Options {
             congestion: None,
             unacknowledged_max: Duration::from_secs(10),
             socket_buffer_bytes: None,
+            reserved_port: false,
             tls: None,
         }
     }
@@ -98,8 +101,12 @@ impl Connection {
             Endpoint::Tcp(address) => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
                 for candidate in address.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&candidate, options.connect_within) {
-                        Ok(stream) => return Self::tcp(stream.into(), options),
+                    let connected = match options.reserved_port {
+                        true => reserved::connect(candidate, options.connect_within),
+                        false => TcpStream::connect_timeout(&candidate, options.connect_within).map(OwnedFd::from),
+                    };
+                    match connected {
+                        Ok(socket) => return Self::tcp(socket, options),
                         Err(error) => last = error,
                     }
                 }
@@ -177,8 +184,14 @@ impl Connection {
 
     /// The address of the other end; a Unix connection has none.
     pub fn host(&self) -> Option<IpAddr> {
+        self.address().map(|address| address.ip())
+    }
+
+    /// Address and port of the other end; a Unix connection has none.
+    pub fn address(&self) -> Option<SocketAddr> {
         let address = rustix::net::getpeername(&self.socket).ok()??;
-        SocketAddr::try_from(address).ok().map(|address| address.ip().to_canonical())
+        let address = SocketAddr::try_from(address).ok()?;
+        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 
     /// Whether a descriptor can travel beside a frame.

@@ -16,6 +16,7 @@ pub mod fuzzing;
 mod inbox;
 mod listener;
 mod outbox;
+mod reserved;
 pub mod tls;
 
 pub use connection::{Connection, Options, Peer, Ready, Want};
@@ -23,6 +24,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use inbox::{Extent, Filled, Frame, FrameError, Inbox, Limits, Measure};
 pub use listener::Listener;
 pub use outbox::{OutFrame, Outbox};
+pub use reserved::RESERVED_PORTS_END;
 
 /// Bytes of every frame's header.
 pub const HEADER_BYTES: usize = 64;

@@ -18,6 +18,10 @@ impl Cps {
         if level.is_proved() && principal != PrincipalId::ANONYMOUS {
             numbers.push(PrincipalId::PROVED);
         }
+        // A believed host may name whom it likes, so what it says makes no administrator.
+        if level == Level::Host {
+            numbers.retain(|number| *number != PrincipalId::ADMINISTRATORS);
+        }
         numbers.sort_unstable();
         numbers.dedup();
         Cps { numbers: numbers.into() }
@@ -58,5 +62,8 @@ mod tests {
         let joe = Cps::new(PrincipalId(7), Level::Password, [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300)]);
         assert!(joe.has(PrincipalId::PROVED) && joe.is_administrator());
         assert_eq!(joe.numbers().len(), 5);
+        let named_by_a_host = Cps::new(PrincipalId(7), Level::Host, [PrincipalId(-300), PrincipalId(-204)]);
+        assert!(named_by_a_host.has(PrincipalId::PROVED) && named_by_a_host.has(PrincipalId(-300)));
+        assert!(!named_by_a_host.is_administrator());
     }
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use types::limits::PRINCIPALS_MAX;
 use types::{
-    Answer, Changed, Fault, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
-    WhichPrincipal,
+    Answer, Changed, Fault, NewPrincipal, OWN_IDS, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy,
+    PtsCall, WhichPrincipal,
 };
 
 use crate::Cps;
@@ -245,6 +245,9 @@ fn need_free(book: &dyn Book, name: &str) -> Result<(), Fault> {
 
 fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Principal, Edit), Fault> {
     let me = asker.me()?;
+    if new.gid.is_some_and(|gid| gid >= OWN_IDS) {
+        return Err(Fault::Invalid);
+    }
     if new.kind != PrincipalKind::Group || new.id.is_some() || new.uid.is_some() {
         asker.need_administrator()?;
     }
@@ -298,7 +301,7 @@ fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Princip
 /// The one that was asked for, or the user's number if that is free.
 fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId) -> Result<Option<u32>, Fault> {
     match new.uid {
-        Some(0) => Err(Fault::Invalid),
+        Some(uid) if uid == 0 || uid >= OWN_IDS => Err(Fault::Invalid),
         Some(uid) if book.with_uid(uid)?.is_some() => Err(Fault::Exists),
         Some(uid) => Ok(Some(uid)),
         None => {
@@ -506,7 +509,9 @@ fn set_fields(book: &dyn Book, asker: &Asker, id: PrincipalId, change: &Principa
     // A group's gid is what its members are in, to mode bits.
     let has_gid = is_user || record.kind == PrincipalKind::Group && !is_system(id);
     let odd = !is_user && (uid.is_some() || tokens_after.is_some() || locked.is_some()) || !has_gid && gid.is_some();
-    if odd || uid == Some(0) {
+    // From there on they are of users whose records have none.
+    let taken = |id: Option<u32>| id.is_some_and(|id| (OWN_IDS..u32::MAX).contains(&id));
+    if odd || uid == Some(0) || taken(uid) || taken(gid) {
         return Err(Fault::Invalid);
     }
     let given = |number: u32| (number != u32::MAX).then_some(number);

@@ -1,12 +1,15 @@
 //! The keys that sign the cell's tokens: `DIR/keys/tokens/N.key` (`numbered.rs`), the same at every server of the cell.
 //!
 //! The highest number signs; all of them are believed. So a new key is given to all servers first, and an old one goes when the last token that it signed has ended.
+//! A key whose file is removed is believed no longer than [`LOOK_AGAIN`] after, by a running server too: so a stolen key is withdrawn by removing it at all servers.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use guard::{Public, Signer};
 use login::SigningKeys;
@@ -16,10 +19,23 @@ use crate::KeyError;
 use crate::files::{at, make_dir, write};
 use crate::numbered::Numbered;
 
+/// How long what is known of the directory counts.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// Signing keys in a directory.
 pub struct TokenKeys {
     keys: Numbered,
-    known: Mutex<HashMap<u32, Arc<Signer>>>,
+    known: Mutex<Known>,
+}
+
+/// What is known of the directory.
+#[derive(Default)]
+struct Known {
+    /// When it was looked at last.
+    looked: Option<Instant>,
+    /// The files that were there: number, inode, and when each was changed.
+    files: Vec<(u32, u64, i64, i64)>,
+    signers: HashMap<u32, Arc<Signer>>,
 }
 
 impl fmt::Debug for TokenKeys {
@@ -50,6 +66,15 @@ impl TokenKeys {
         self.keys.make()
     }
 
+    /// Withdraws a key: tokens that it signed are refused here within a second. The same is to be done at every other server of the cell.
+    ///
+    /// # Errors
+    /// The system's; `NotFound`: there is no such key.
+    pub fn remove(&self, number: u32) -> io::Result<()> {
+        std::fs::remove_file(self.keys.path(number))?;
+        std::fs::File::open(&self.keys.dir)?.sync_all()
+    }
+
     /// Brings the keys of another server of the cell here, from its directory `keys`. Those that are here stay.
     ///
     /// # Errors
@@ -67,9 +92,47 @@ impl TokenKeys {
         Ok(())
     }
 
+    /// The files that are there.
+    fn files(&self) -> io::Result<Vec<(u32, u64, i64, i64)>> {
+        let of = |number: u32| match std::fs::metadata(self.keys.path(number)) {
+            Ok(meta) => Ok(Some((number, meta.ino(), meta.ctime(), meta.ctime_nsec()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.numbers()?.into_iter().filter_map(|number| of(number).transpose()).collect()
+    }
+
+    /// Forgets keys whose files are gone, or are others.
+    fn look_again(&self, known: &mut Known) {
+        if known.looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return;
+        }
+        match self.files() {
+            Ok(files) => {
+                let Known { signers, .. } = known;
+                signers.retain(|number, _| {
+                    let stays = |of: &[(u32, u64, i64, i64)]| of.iter().find(|file| file.0 == *number).copied();
+                    let keeps = stays(&files).is_some() && stays(&files) == stays(&known.files);
+                    if !keeps {
+                        tracing::warn!(
+                            number,
+                            "the key that signs tokens was removed or replaced: what it signed is refused"
+                        );
+                    }
+                    keeps
+                });
+                known.files = files;
+                known.looked = Some(Instant::now());
+            }
+            // Without an answer nothing is known of a removal; keys that were read already go on.
+            Err(error) => tracing::error!(%error, "the keys that sign tokens cannot be listed"),
+        }
+    }
+
     fn signer(&self, number: u32) -> Option<Arc<Signer>> {
         let mut known = self.known.lock();
-        if let Some(signer) = known.get(&number) {
+        self.look_again(&mut known);
+        if let Some(signer) = known.signers.get(&number) {
             return Some(Arc::clone(signer));
         }
         if !self.keys.path(number).exists() {
@@ -78,7 +141,10 @@ impl TokenKeys {
         match self.keys.key(number) {
             Ok(seed) => {
                 let signer = Arc::new(Signer::new(&seed));
-                known.insert(number, Arc::clone(&signer));
+                // What is read now may be newer than the last look.
+                known.looked = None;
+                known.files = self.files().unwrap_or_default();
+                known.signers.insert(number, Arc::clone(&signer));
                 Some(signer)
             }
             Err(error) => {
@@ -120,5 +186,30 @@ mod tests {
         std::fs::write(dir.path().join("keys/tokens/9.key"), "damaged").unwrap();
         assert_eq!(keys.public(9), None);
         assert!(!format!("{keys:?}{second:?}").contains("key:"));
+    }
+
+    #[test]
+    fn ac_3_a_removed_or_replaced_key_is_believed_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = TokenKeys::of(dir.path());
+        keys.make().unwrap();
+        keys.make().unwrap();
+        let public = keys.public(1).unwrap();
+        let file = |number: u32| dir.path().join(format!("keys/tokens/{number}.key"));
+        let becomes = |what: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_secs(60);
+            while !what() {
+                assert!(Instant::now() < end, "it stays as it was");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        std::fs::rename(file(1), dir.path().join("aside")).unwrap();
+        becomes(&|| keys.public(1).is_none());
+        assert!(keys.public(2).is_some());
+        std::fs::rename(dir.path().join("aside"), file(1)).unwrap();
+        becomes(&|| keys.public(1) == Some(public));
+        std::fs::copy(file(2), dir.path().join("other")).unwrap();
+        std::fs::rename(dir.path().join("other"), file(1)).unwrap();
+        becomes(&|| keys.public(1).is_some() && keys.public(1) == keys.public(2));
     }
 }

@@ -23,7 +23,7 @@ const REMEMBERED_MAX: usize = 1 << 14;
 pub trait SigningKeys: fmt::Debug + Send + Sync {
     /// What new tokens are signed with; `None`: this server makes none.
     fn newest(&self) -> Option<(u32, Arc<Signer>)>;
-    /// What a key's signatures are verified with. May read a file, and does so seldom.
+    /// What a key's signatures are verified with; `None` within a second after the key was removed. Asked for at each request: it may read a file, and does so seldom.
     fn public(&self, number: u32) -> Option<Public>;
 }
 
@@ -32,7 +32,8 @@ pub trait SigningKeys: fmt::Debug + Send + Sync {
 pub struct Mint {
     cell: String,
     keys: Arc<dyn SigningKeys>,
-    verified: Mutex<HashMap<Vec<u8>, Token>>,
+    /// With the key that it was verified by.
+    verified: Mutex<HashMap<Vec<u8>, (Token, Public)>>,
 }
 
 /// Who a token is for.
@@ -104,21 +105,31 @@ impl Mint {
         if token.is_proved(bytes, binding, proof) { Ok(token) } else { Err(TokenError::Unproved) }
     }
 
+    /// Whether tokens that this key signed are believed now.
+    pub fn believes(&self, key: u32) -> bool {
+        self.keys.public(key).is_some()
+    }
+
     /// A token of this cell that is good now, whoever has it.
     ///
     /// # Errors
     /// Why not.
     pub fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {
         let known = self.verified.lock().get(bytes).cloned();
-        if let Some(token) = known {
+        if let Some((token, by)) = known {
+            if self.keys.public(token.key) != Some(by) {
+                self.verified.lock().remove(bytes);
+                return Err(TokenError::UnknownKey);
+            }
             return if now.secs < token.expires { Ok(token) } else { Err(TokenError::Expired) };
         }
         let token = Token::verify(bytes, &self.cell, |number| self.keys.public(number), now)?;
+        let by = self.keys.public(token.key).ok_or(TokenError::UnknownKey)?;
         let mut verified = self.verified.lock();
         if verified.len() >= REMEMBERED_MAX {
             verified.clear();
         }
-        verified.insert(bytes.to_vec(), token.clone());
+        verified.insert(bytes.to_vec(), (token.clone(), by));
         Ok(token)
     }
 }

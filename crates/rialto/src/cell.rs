@@ -18,10 +18,10 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use server::CellPlace;
 
 use crate::failure::{Doing, Failure};
+use crate::privacy::{self, DIR_MODE};
 
 /// What a cell is called unless told otherwise.
 pub const NAME_DEFAULT: &str = "localcell";
@@ -138,9 +139,13 @@ pub struct CellConfig {
     /// Whether the server speaks clear text too, with clients that ask for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
-    /// Other machines that may say who asks, as networks (`10.1.0.0/16`): who has such an address is believed. Users of all others log in.
+    /// Other machines that may say who asks, as networks (`10.1.0.0/16`). Believed is what connects from such an address from a reserved port (below 1024), or with a
+    /// host certificate. Users of all others log in.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub trusted: Vec<Network>,
+    /// Whether the superuser of such a machine is the superuser of the cell's files; otherwise that one is nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted_root: bool,
     /// Instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Given>,
@@ -185,7 +190,7 @@ pub struct Given {
     pub chain: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Whose certificates other servers of the cell have.
+    /// Who made it. Another certificate of this authority is a host certificate, and makes no server.
     pub authority: PathBuf,
 }
 
@@ -213,6 +218,8 @@ pub struct NewCell {
     pub encrypt: bool,
     /// Machines that may say who asks.
     pub trusted: Vec<Network>,
+    /// Their superusers too.
+    pub trusted_root: bool,
 }
 
 /// Networks as text.
@@ -292,6 +299,8 @@ pub struct Joins {
     pub server: String,
     /// Machines that may say who asks.
     pub trusted: Vec<Network>,
+    /// Their superusers too.
+    pub trusted_root: bool,
 }
 
 /// A cell's directory that exists, and what its `cell.toml` says.
@@ -313,7 +322,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, cell_away_max, certificate, kerberos, at-rest and limits")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, trusted_root, cell_away_max, certificate, kerberos, at-rest and limits")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -327,7 +336,8 @@ impl CellDir {
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
     pub fn join(dir: &Path, name: &str, listen: SocketAddr, joins: Joins) -> Result<CellDir, Failure> {
-        let new = NewCell { listen: Some(listen), trusted: joins.trusted.clone(), ..NewCell::default() };
+        let trusted = joins.trusted.clone();
+        let new = NewCell { listen: Some(listen), trusted, trusted_root: joins.trusted_root, ..NewCell::default() };
         Self::make(dir, name, new, Some(joins))
     }
 
@@ -337,9 +347,12 @@ impl CellDir {
             let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
             made.doing(|| format!("making {}", path.display()))
         };
-        make(dir, 0o755)?;
+        if let Some(parent) = dir.parent() {
+            make(parent, 0o755)?;
+        }
+        make(dir, privacy::CELL_DIR_MODE)?;
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
-        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700), ("mnt", 0o755)] {
+        for (below, mode) in [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)] {
             make(&dir.join(below), mode)?;
         }
         let choose = |listen: SocketAddr| if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) };
@@ -358,6 +371,7 @@ impl CellDir {
             encrypt: new.encrypt,
             clear: new.clear,
             trusted: new.trusted,
+            trusted_root: new.trusted_root,
             certificate: None,
             kerberos: None,
             at_rest: None,
@@ -366,7 +380,8 @@ impl CellDir {
         let text = format!(
             "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
-             # trusted = [\"10.1.0.0/16\"] believes such machines who asks there; users of all others log in.\n\
+             # trusted = [\"10.1.0.0/16\"] believes who asks there, if the connection comes from a port below 1024 or shows a host certificate; users of all\n\
+             # others log in. trusted_root = true takes root of such machines for root of the cell's files; without it that is nobody.\n\
              # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # cell_away_max = 600 is how many seconds users are served from memory while the server of the cell's database is silent.\n\
@@ -380,7 +395,12 @@ impl CellDir {
         );
         let draft = dir.join("cell.toml.new");
         let file = dir.join("cell.toml");
-        fs::write(&draft, text)
+        // A draft that a crash left may have another mode.
+        let _ = fs::remove_file(&draft);
+        let mut options = fs::OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&draft);
+        opened
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&draft, &file))
             .doing(|| format!("writing {}", file.display()))?;
         Ok(CellDir { dir, config })
@@ -485,9 +505,10 @@ impl MountRecords {
 
     /// Makes the directories.
     pub fn prepare(&self) -> Result<(), Failure> {
-        for (below, mode) in [("logs", 0o750), ("mounts", 0o755), ("cache", 0o700)] {
+        for below in ["logs", "mounts", "cache"] {
             let path = self.dir.join(below);
-            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&path);
+            fs::create_dir_all(&self.dir).doing(|| format!("making {}", self.dir.display()))?;
+            let made = fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(&path);
             made.doing(|| format!("making {}", path.display()))?;
         }
         Ok(())

@@ -5,8 +5,9 @@
 //! never taken for ours and never killed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +55,9 @@ impl Process {
     /// Writes the pid file, whole or not at all.
     pub fn record(&self, pid_file: &Path) -> io::Result<()> {
         let draft = pid_file.with_extension(format!("{}.new", self.pid));
-        fs::write(&draft, format!("{}\n{}\n", self.pid, self.start_ticks))?;
+        let _ = fs::remove_file(&draft);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(format!("{}\n{}\n", self.pid, self.start_ticks).as_bytes())?;
         fs::rename(draft, pid_file)
     }
 
@@ -159,7 +162,7 @@ pub fn spawn(arguments: &[&std::ffi::OsStr], log: &Path) -> io::Result<Child> {
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 /// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt does not end it.

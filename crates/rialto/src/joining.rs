@@ -22,6 +22,8 @@ pub struct NewServer<'a> {
     pub server: Option<&'a str>,
     /// Machines that may say who asks.
     pub trusted: &'a [Network],
+    /// Their superusers too.
+    pub trusted_root: bool,
 }
 
 /// Makes the directory of a server that joins the cell whose database the server at `database` has.
@@ -46,7 +48,8 @@ pub fn join(dir: &Path, database: &str, keys: &Path, new: &NewServer<'_>) -> Res
     let server = choose_name(&servers, new.server)
         .map_err(|why| Failure::new(what(), why).mend("choose another with --server"))?;
     let listen = new.listen.map_or_else(|| reached_from(&endpoint).doing(what), Ok)?;
-    let joins = Joins { database: database.to_owned(), server, trusted: new.trusted.to_vec() };
+    let (trusted, trusted_root) = (new.trusted.to_vec(), new.trusted_root);
+    let joins = Joins { database: database.to_owned(), server, trusted, trusted_root };
     let made = CellDir::join(dir, cell, listen, joins)?;
     made.keys().bring_authority(keys).doing(what)?;
     TokenKeys::of(made.dir()).bring(keys).doing(what)?;

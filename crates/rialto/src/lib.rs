@@ -20,6 +20,7 @@ mod joining;
 mod keeping;
 mod logging;
 mod mounts;
+mod privacy;
 mod scrubbing;
 mod security;
 mod sessions;

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use client::Options;
 use fabric::tls::pki_types::CertificateDer;
-use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
+use fabric::tls::{ClientTls, Fingerprint, Identity, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
 use login::{Mint, Service};
 use server::ServerConfig;
@@ -34,7 +34,7 @@ pub fn clear_by_environment() -> bool {
 /// When the system has no TLS.
 pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<Options, Failure> {
     let trust = if clear { None } else { Some(first_use(dir, whom)) };
-    with(trust)
+    with_identity(trust, host_identity(dir)?)
 }
 
 /// How to connect to servers that `trust` tells from others; none: in clear text.
@@ -42,9 +42,27 @@ pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<Options, Failure> 
 /// # Errors
 /// When the system has no TLS.
 pub fn with(trust: Option<Trust>) -> Result<Options, Failure> {
-    let tls = trust.map(|trust| ClientTls::new(trust, None)).transpose();
+    with_identity(trust, None)
+}
+
+fn with_identity(trust: Option<Trust>, identity: Option<Identity>) -> Result<Options, Failure> {
+    let tls = trust.map(|trust| ClientTls::new(trust, identity)).transpose();
     let tls = tls.doing(|| "preparing TLS".to_owned())?;
-    Ok(fabric::Options { tls, ..fabric::Options::default() }.into())
+    Ok(from_reserved_port(tls).into())
+}
+
+/// A server that trusts this machine believes the superuser's processes alone.
+fn from_reserved_port(tls: Option<ClientTls>) -> fabric::Options {
+    fabric::Options { tls, reserved_port: true, ..fabric::Options::default() }
+}
+
+/// The host certificate that an administrator put into `DIR/keys` of a client: `host.pem` and `host.key`.
+fn host_identity(dir: &Path) -> Result<Option<Identity>, Failure> {
+    let (certificate, key) = (dir.join("keys/host.pem"), dir.join("keys/host.key"));
+    if !certificate.exists() || !key.exists() {
+        return Ok(None);
+    }
+    keys::identity_in(&certificate, &key).map(Some).doing(|| "reading this machine's host certificate".to_owned())
 }
 
 /// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a server himself, and may do everything: as with OpenAFS's
@@ -53,7 +71,14 @@ pub fn with(trust: Option<Trust>) -> Result<Options, Failure> {
 /// # Errors
 /// When the system has no TLS.
 pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure> {
-    match with_keys(&CellKeys::of(dir.join("keys"))) {
+    // Other servers may show certificates of the authority that [certificate] names.
+    let given = CellDir::find(dir)?.and_then(|cell| {
+        let authority = cell.config.certificate.as_ref()?.authority.clone();
+        Some(cell.dir().join(authority))
+    });
+    let given = given.map(|file| keys::authorities_in(&file)).transpose();
+    let given = given.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
+    match with_keys_and(&CellKeys::of(dir.join("keys")), given) {
         Ok(options) if !clear => Ok(options),
         _ => options(dir, cell, clear),
     }
@@ -64,9 +89,13 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure
 /// # Errors
 /// Keys that are not there, or that who asks may not read.
 pub fn with_keys(keys: &CellKeys) -> Result<Options, KeyError> {
-    let tls = ClientTls::new(Trust::Authorities(keys.authorities()?), Some(keys.shown()?));
+    with_keys_and(keys, Vec::new())
+}
+
+fn with_keys_and(keys: &CellKeys, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
+    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(keys.shown()?));
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
-    Ok(fabric::Options { tls: Some(tls), ..fabric::Options::default() }.into())
+    Ok(from_reserved_port(Some(tls)).into())
 }
 
 /// Who makes and believes tokens of the cell. The server that has the cell's database makes the first key that signs them; others have a copy.
@@ -192,10 +221,11 @@ pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option
         return Ok(None);
     }
     let mut renewal = Renewal::new(cell);
-    let (identity, authorities) = renewal.load().doing(|| "preparing this server's keys".to_owned())?;
+    let loaded = renewal.load().doing(|| "preparing this server's keys".to_owned())?;
     let what = || "preparing TLS".to_owned();
-    let client = ClientTls::new(Trust::Authorities(authorities.clone()), Some(identity.clone())).doing(what)?;
-    let tls = Arc::new(ServerTls::new(identity, &authorities).doing(what)?);
+    let (trust, own) = loaded.to_others();
+    let client = ClientTls::new(trust, Some(own)).doing(what)?;
+    let tls = Arc::new(ServerTls::with_hosts(loaded.shown, &loaded.servers, &loaded.hosts).doing(what)?);
     config.tls = Some(Arc::clone(&tls));
     config.clear = cell.config.clear;
     renewal.client = Some(client.clone());
@@ -213,7 +243,24 @@ pub struct Renewal {
     client: Option<ClientTls>,
 }
 
-type Loaded = (fabric::tls::Identity, Vec<fabric::tls::pki_types::CertificateDer<'static>>);
+/// What a server shows, and whom it takes for what.
+struct Loaded {
+    /// What it shows to clients: the given certificate, or the same as to servers.
+    shown: Identity,
+    /// What it shows to other servers: always by the cell's own authority, so that holding that authority's key is what makes a server.
+    own: Identity,
+    /// The cell's own authorities.
+    servers: Vec<CertificateDer<'static>>,
+    /// The given one: what it makes are hosts.
+    hosts: Vec<CertificateDer<'static>>,
+}
+
+impl Loaded {
+    /// How it knows other servers, which may show a given certificate too, and what it is to them.
+    fn to_others(&self) -> (Trust, Identity) {
+        (Trust::Authorities([&self.servers[..], &self.hosts].concat()), self.own.clone())
+    }
+}
 
 impl Renewal {
     fn new(cell: &CellDir) -> Renewal {
@@ -226,22 +273,26 @@ impl Renewal {
     }
 
     fn load(&self) -> Result<Loaded, KeyError> {
-        if let Some((chain, key, authority)) = &self.given {
-            return Ok((keys::identity_in(chain, key)?, keys::authorities_in(authority)?));
-        }
         let now = SystemTime::now();
         if let Some(cell) = &self.makes_authority {
             self.keys.make_authority(cell, now)?;
         }
-        Ok((self.keys.identity(&self.names, now)?.0, self.keys.authorities()?))
+        let (own, servers) = (self.keys.identity(&self.names, now)?.0, self.keys.authorities()?);
+        Ok(match &self.given {
+            Some((chain, key, authority)) => {
+                Loaded { shown: keys::identity_in(chain, key)?, own, servers, hosts: keys::authorities_in(authority)? }
+            }
+            None => Loaded { shown: own.clone(), own, servers, hosts: Vec::new() },
+        })
     }
 
     /// Shows what is new from the next connection on.
     pub fn renew(&self, tls: &ServerTls) {
-        let renewed = self.load().map_err(|error| error.to_string()).and_then(|(identity, authorities)| {
-            let trust = Trust::Authorities(authorities.clone());
-            let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(identity.clone())));
-            client.and_then(|()| tls.replace(identity, &authorities)).map_err(|error| error.to_string())
+        let renewed = self.load().map_err(|error| error.to_string()).and_then(|loaded| {
+            let (trust, own) = loaded.to_others();
+            let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(own)));
+            let replaced = client.and_then(|()| tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts));
+            replaced.map_err(|error| error.to_string())
         });
         if let Err(error) = renewed {
             tracing::error!(error, "this server's certificate cannot be renewed");

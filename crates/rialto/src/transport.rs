@@ -1,7 +1,8 @@
 //! How the kernel's requests come to a mount: what is asked for, and what a running mount uses.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -87,7 +88,10 @@ impl MountFacts {
 
     /// Tells it, until the returned value is dropped.
     pub fn tell(self, file: &Path) -> io::Result<Told> {
-        fs::write(file, serde_json::to_vec(&self)?)?;
+        // Of a mount that was killed one may lie there with another mode.
+        let _ = fs::remove_file(file);
+        let mut told = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        told.write_all(&serde_json::to_vec(&self)?)?;
         Ok(Told(file.to_owned()))
     }
 }

@@ -41,8 +41,14 @@ pub struct ServerConfig {
     pub mint: Option<Arc<Mint>>,
     /// Who looks at Kerberos tickets; `None`: nobody.
     pub kerberos: Option<Arc<Service>>,
-    /// Hosts that may say who asks, also without TLS: whoever has such an address is believed.
+    /// Addresses of hosts that may say who asks, also without TLS. Believed is a connection from there whose port is reserved (below 1024), or that shows a host
+    /// certificate.
     pub trusted: Vec<Network>,
+    /// Whether uid 0 of such a host is the superuser of files; otherwise it is nobody.
+    pub trusted_root: bool,
+    /// Addresses whose every process is the server's own user. For tests alone, and nothing of `cell.toml` sets it: see [`ServerConfig::trust_this_machine`].
+    #[doc(hidden)]
+    pub owners: Vec<Network>,
     /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
     pub audit: Option<PathBuf>,
     /// Where it keeps the cell's fences, and who administers what, for a start while the server of the cell's database is away; `None`: nowhere.
@@ -101,6 +107,8 @@ impl ServerConfig {
             mint: None,
             kerberos: None,
             trusted: Vec::new(),
+            trusted_root: false,
+            owners: Vec::new(),
             audit: None,
             rules: None,
             cell_away_max: crate::remote_cell::AWAY_MAX,
@@ -121,10 +129,10 @@ impl ServerConfig {
         }
     }
 
-    /// Whoever connects from this machine's loopback addresses may say who asks: every user of it can. For tests, and machines with one user.
+    /// Whoever connects from this machine's loopback addresses is taken for the server's own user, superuser and server of the cell included. For tests.
     pub fn trust_this_machine(&mut self) {
-        self.trusted.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
-        self.trusted.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));
+        self.owners.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
+        self.owners.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));
     }
 
     pub(crate) fn worker_count(&self) -> usize {

@@ -1,14 +1,16 @@
 //! Who somebody is to this server, over one connection.
 //!
-//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell by its certificate, a host that the
-//! configuration lists. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
+//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell by its certificate, and a *believed host*. That
+//! is one whose address the configuration lists, and of which only its superuser can have connected: from a reserved port, or with a host certificate. It speaks for its
+//! users, for its superuser only if the configuration says so, and is never a server or an administrator. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
 //! or answers, so tokens are refused there.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use dafs::showing::{Hash, Shown};
+use fabric::tls::Shown as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::Mint;
 use types::{Caller, Fault, Level, PrincipalId, Timestamp, Who};
@@ -27,8 +29,12 @@ pub(crate) struct Porter {
     pub mint: Option<Arc<Mint>>,
     /// Who writes down what is refused.
     pub audit: Option<Arc<Audit>>,
-    /// Hosts whose word counts.
+    /// Addresses of hosts that may be believed.
     pub trusted: Vec<Network>,
+    /// Their uid 0 is not squashed.
+    pub trusted_root: bool,
+    /// Of tests: see [`crate::ServerConfig::trust_this_machine`].
+    pub owners: Vec<Network>,
     /// How much is logged.
     pub bounds: Arc<Bounds>,
 }
@@ -45,7 +51,15 @@ pub(crate) struct Door {
     porter: Arc<Porter>,
     security: Security,
     host: Option<IpAddr>,
+    port: Option<u16>,
     challenge: Hash,
+}
+
+/// Without root's groups, as NFS has it.
+fn squashed(caller: Caller) -> Caller {
+    let other = |gid: u32| if gid == 0 { NOBODY_ID } else { gid };
+    let groups = caller.groups.map(|groups| groups.iter().copied().map(other).collect());
+    Caller { gid: other(caller.gid), groups, ..caller }
 }
 
 impl Porter {
@@ -66,8 +80,9 @@ impl Porter {
 }
 
 impl Door {
-    pub fn new(porter: &Arc<Porter>, security: Security, host: Option<IpAddr>) -> Door {
-        Door { porter: Arc::clone(porter), security, host, challenge: rand::random() }
+    pub fn new(porter: &Arc<Porter>, security: Security, peer: Option<SocketAddr>) -> Door {
+        let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
+        Door { porter: Arc::clone(porter), security, host, port, challenge: rand::random() }
     }
 
     /// Whether it believes who is at the other end without a token.
@@ -78,22 +93,33 @@ impl Door {
     /// Where the other end is, for the bounds: none of what is of this machine or of a server of the cell.
     pub fn bounded_host(&self) -> Option<Host> {
         match self.security {
-            Security::Local(_) | Security::Tls { peer_is_server: true, .. } => None,
+            Security::Local(_) | Security::Tls { shown: Certificate::Server, .. } => None,
             Security::Tls { .. } | Security::Clear => self.host.map(Host::of),
         }
     }
 
     /// At which level a name counts; `None`: not at all.
     fn believes(&self) -> Option<Level> {
-        let is_trusted = |host: IpAddr| self.porter.trusted.iter().any(|network| network.has(host));
+        let is_of = |all: &[Network]| self.host.is_some_and(|host| all.iter().any(|network| network.has(host)));
         match self.security {
             Security::Local(peer) => {
                 let own = rustix::process::geteuid().as_raw();
                 Some(if peer.uid == 0 || peer.uid == own { Level::Named } else { Level::Attested })
             }
-            Security::Tls { peer_is_server: true, .. } => Some(Level::Server),
-            _ => self.host.is_some_and(is_trusted).then_some(Level::Named),
+            Security::Tls { shown: Certificate::Server, .. } => Some(Level::Server),
+            _ if is_of(&self.porter.owners) => Some(Level::Named),
+            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(Level::Host),
         }
+    }
+
+    /// Whether no ordinary process of the other machine can have made the connection.
+    fn is_of_its_superuser(&self) -> bool {
+        let shows_host = matches!(self.security, Security::Tls { shown: Certificate::Host, .. });
+        shows_host || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
+    }
+
+    fn nobody(&self) -> Caller {
+        Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(Level::Nobody) }
     }
 
     fn who(&self, level: Level) -> Who {
@@ -127,10 +153,12 @@ impl dafs::showing::Door for Door {
             }
             // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
             (Some(Level::Server), _) if caller.uid != 0 => Caller { who: self.who(Level::Named), ..caller },
+            (Some(Level::Host), _) if !self.porter.trusted_root => match caller.uid {
+                0 => self.nobody(),
+                _ => squashed(Caller { who: self.who(Level::Host), ..caller }),
+            },
             (Some(level), _) => Caller { who: self.who(level), ..caller },
-            (None, _) => {
-                Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(Level::Nobody) }
-            }
+            (None, _) => self.nobody(),
         }
     }
 
@@ -155,6 +183,7 @@ impl dafs::showing::Door for Door {
             issued: token.issued,
             ends: Some(Timestamp::new(token.expires, 0)),
             token: token.number,
+            key: token.key,
             host: self.host,
         };
         debug_assert!(who.principal != PrincipalId::NONE);

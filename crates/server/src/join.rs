@@ -32,7 +32,7 @@ pub(crate) fn join(
 ) -> Option<Arc<Seat>> {
     match wish {
         Wish::Attach(attach) => {
-            let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.host()));
+            let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.address()));
             match find(house, &attach, &door, agenda) {
                 Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, (resumed, door), agenda)),
                 Err(fault) => {

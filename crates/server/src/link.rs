@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dafs::{ChannelId, Frame, Header};
-use fabric::tls::{Fingerprint, Sealer};
+use fabric::tls::{Fingerprint, Sealer, Shown};
 use fabric::{Connection, OutFrame, Outbox, Peer};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
@@ -57,8 +57,8 @@ pub(crate) enum Security {
     Tls {
         /// Of the certificate that we showed.
         server: Fingerprint,
-        /// It has a certificate of a server of the cell.
-        peer_is_server: bool,
+        /// What the other end showed.
+        shown: Shown,
     },
 }
 

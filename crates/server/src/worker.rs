@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::clock;
 use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, Terms};
-use fabric::tls::{self, Handshake};
+use fabric::tls::{self, Handshake, Shown as Certificate};
 use fabric::{Connection, Extent, Filled, Inbox, Limits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -643,11 +643,8 @@ impl Guest {
                 let secured = handshake.finish().map_err(|error| error.to_string())?;
                 house.tally.secured.fetch_add(1, Ordering::Relaxed);
                 self.inbox.secure(secured.opener);
-                self.link.secure(
-                    secured.sealer,
-                    Security::Tls { server: secured.server, peer_is_server: secured.peer_is_server },
-                );
-                if self.crowded && !secured.peer_is_server {
+                self.link.secure(secured.sealer, Security::Tls { server: secured.server, shown: secured.shown });
+                if self.crowded && secured.shown != Certificate::Server {
                     arrival.greeting.refuse(Refusal::Crowded);
                 }
             }

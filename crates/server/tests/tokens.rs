@@ -16,7 +16,7 @@ use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
 use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
-use server::CellPlace;
+use server::{CellPlace, ServerConfig};
 use types::{
     Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange,
     PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, Who,
@@ -36,6 +36,11 @@ struct House {
 
 impl House {
     fn new() -> House {
+        House::with(|_| {})
+    }
+
+    /// With a configuration of its own.
+    fn with(change: impl FnOnce(&mut ServerConfig)) -> House {
         let dir = tempfile::tempdir().unwrap().keep();
         let keys = CellKeys::of(dir.join("keys"));
         keys.make_authority(CELL, SystemTime::now()).unwrap();
@@ -48,8 +53,9 @@ impl House {
             config.cell = Some(CellPlace::Here(dir.join("celldb")));
             config.tls = Some(tls);
             config.clear = true;
-            config.trusted.clear();
+            config.owners.clear();
             config.mint = Some(Arc::new(Mint::new(CELL, signing)));
+            change(config);
         });
         let own = connect(cell.unix());
         let joe = user(&own, "joe", 4711);
@@ -285,9 +291,9 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
         ask(&house.own, Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
     }
     let stranger = Session::connect(house.config(None, true)).unwrap();
-    let joe = house.session(Purse::with(&house, 4711));
-    for (session, caller) in [(&stranger, Caller::ROOT), (&joe, user_caller(4711))] {
-        let mut ask = |call| session.call(&caller, call, None).map(|reply| reply.answer).unwrap_err().fault();
+    let joe = house.session(Purse::new(house.signed(&house.token(&client())), client()));
+    for (session, uid) in [(&stranger, 0), (&joe, 4711)] {
+        let ask = |call| asks(session, uid, call).unwrap_err();
         // The numbers count up from the root; what tells files of one number apart does not.
         for slot in 0..64u64 {
             for vnode in [2 * slot, 2 * slot + 1].into_iter().filter(|vnode| *vnode > 1) {
@@ -309,4 +315,138 @@ fn ac9_a_client_that_asks_no_kernel_reaches_no_data() {
         assert_eq!(ask(Call::SetStatus { fid: shown, change: cut }), denied);
     }
     assert_eq!(read(&house.own, shown, 0, 100), "secret");
+}
+
+/// The loopback addresses, as `--trust 127.0.0.0/8` says them.
+fn trusts_loopback(config: &mut ServerConfig) {
+    config.trusted = vec!["127.0.0.0/8".parse().unwrap()];
+}
+
+fn level(session: &Session, uid: u32) -> (String, u64) {
+    let caller = Caller { uid, ..Caller::ROOT };
+    let Answer::Report(report) = session.call(&caller, Call::ServerReport, None).unwrap().answer else { panic!() };
+    let you = serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"].take();
+    (you["level"].as_str().unwrap().to_owned(), you["uid"].as_u64().unwrap())
+}
+
+/// Calls that only servers, administrators and who administers a part of the cell may make.
+fn powers(joe: PrincipalId) -> Vec<Call> {
+    let pts = |call| Call::Pts { on_behalf: None, call: Box::new(call) };
+    let change = PrincipalChange { locked: Some(false), ..PrincipalChange::default() };
+    let password =
+        AuthCall::SetPassword { name: "joe".to_owned(), old: None, new: Secret::new(b"open sesame".to_vec()) };
+    vec![
+        Call::Cell(types::CellCall::Subdomain { principal: joe, host: None }),
+        Call::Pts { on_behalf: Some(PrincipalId::ADMINISTRATORS), call: Box::new(PtsCall::Max) },
+        pts(PtsCall::SetMax { user: PrincipalId(9), group: PrincipalId(-900) }),
+        pts(PtsCall::SetFields { id: joe, change }),
+        Call::Auth { behalf: None, call: Box::new(password) },
+        Call::Guard { behalf: None, call: Box::new(types::GuardCall::Mandates { after: 0, max: 1 }) },
+        Call::Scrub { start: true },
+    ]
+}
+
+fn has_none(session: &Session, uid: u32, joe: PrincipalId) {
+    let caller = Caller { uid, ..Caller::ROOT };
+    for call in powers(joe) {
+        let said = session.call(&caller, call.clone(), None);
+        assert!(said.is_err(), "uid {uid} may make {call:?}: {said:?}");
+    }
+}
+
+fn from_port(house: &House, identity: Option<fabric::tls::Identity>, reserved_port: bool) -> Session {
+    let trust = Trust::Authorities(house.keys.authorities().unwrap());
+    let tls = Some(ClientTls::new(trust, identity).unwrap());
+    let mut config = SessionConfig::new(house.cell.tcp(), Identity::fleeting());
+    config.options = fabric::Options { tls, reserved_port, ..Default::default() }.into();
+    Session::connect(config).unwrap()
+}
+
+#[test]
+fn ac_3_an_address_alone_is_nobody() {
+    let house = House::with(|config| {
+        trusts_loopback(config);
+        config.trusted_root = true;
+    });
+    let session = from_port(&house, None, false);
+    for uid in [0, 4711] {
+        assert_eq!(level(&session, uid), ("nobody".to_owned(), 65534));
+        has_none(&session, uid, house.joe.id);
+    }
+    // The same calls are good over the server's own socket.
+    for call in powers(house.joe.id) {
+        let said = house.own.call(&Caller::ROOT, call.clone(), None);
+        assert!(!matches!(said, Err(client::CallError::Fault(Fault::NotPermitted))), "{call:?}: {said:?}");
+    }
+}
+
+#[test]
+fn ac_3_a_reserved_port_speaks_for_users_not_for_root() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root has reserved ports");
+        return;
+    }
+    for trusted_root in [false, true] {
+        let house = House::with(|config| {
+            trusts_loopback(config);
+            config.trusted_root = trusted_root;
+        });
+        let join = PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: house.joe.id };
+        ask(&house.own, Call::Pts { on_behalf: None, call: Box::new(join) });
+        let session = from_port(&house, None, true);
+        let root = if trusted_root { ("host", 0) } else { ("nobody", 65534) };
+        assert_eq!(level(&session, 0), (root.0.to_owned(), root.1));
+        assert_eq!(level(&session, 4711), ("host".to_owned(), 4711));
+        assert_eq!(house.makes(&session, 4711, "his"), Ok(4711));
+        // Joe is an administrator of the cell, and that host may name him.
+        for uid in [0, 4711] {
+            has_none(&session, uid, house.joe.id);
+        }
+    }
+    let house = House::new();
+    assert_eq!(level(&from_port(&house, None, true), 4711), ("nobody".to_owned(), 65534), "no network is trusted");
+}
+
+#[test]
+fn ac_3_a_foreign_authority_makes_hosts_and_no_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    // The authority of a whole site; all names may be in its certificates.
+    let site = CellKeys::of(dir.path());
+    site.make_authority("site", SystemTime::now()).unwrap();
+    let laptop = || site.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
+    for trusts in [false, true] {
+        let house = House::with(|config| {
+            if trusts {
+                trusts_loopback(config);
+            }
+        });
+        let own = house.keys.shown().unwrap();
+        let tls = house.cell.config.tls.as_ref().unwrap();
+        tls.replace_with_hosts(own.clone(), &house.keys.authorities().unwrap(), &site.authorities().unwrap()).unwrap();
+        let session = from_port(&house, Some(laptop()), false);
+        assert_eq!(level(&session, 0), ("nobody".to_owned(), 65534));
+        assert_eq!(level(&session, 4711).0, if trusts { "host" } else { "nobody" });
+        for uid in [0, 4711] {
+            has_none(&session, uid, house.joe.id);
+        }
+        let server = from_port(&house, Some(own), false);
+        assert_eq!(level(&server, 0), ("server".to_owned(), 0));
+    }
+}
+
+#[test]
+fn ac_3_a_withdrawn_key_ends_what_it_signed() {
+    let house = House::new();
+    let purse = Purse::new(house.signed(&house.token(&client())), client());
+    let session = house.session(Arc::clone(&purse));
+    assert_eq!(house.makes(&session, 4711, "before"), Ok(4711));
+    house.tokens.make().unwrap();
+    house.tokens.remove(1).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut number = 0;
+    while house.makes(&session, 4711, &format!("file{number}")).is_ok() {
+        number += 1;
+        assert!(std::time::Instant::now() < end, "tokens of a removed key stay good");
+    }
+    assert_eq!(house.makes(&session, 4711, "after"), Err(Some(Fault::TokenRefused)));
 }

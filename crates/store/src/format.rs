@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -46,13 +47,19 @@ pub(crate) fn summed(body: &str) -> String {
 
 /// Makes the directory with all but the engine and FORMAT itself, which [`seal`] writes last.
 pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File, OpenError> {
-    fs::create_dir_all(path).map_err(|e| medium(path, "cannot make the directory", &e))?;
+    // Small files and names lie in it: it is for the server's user alone.
+    let mut closed = fs::DirBuilder::new();
+    closed.mode(0o700);
+    path.parent()
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| if path.is_dir() { Ok(()) } else { closed.create(path) })
+        .map_err(|e| medium(path, "cannot make the directory", &e))?;
     let mut inside = fs::read_dir(path).map_err(|e| medium(path, "cannot read the directory", &e))?;
     if inside.next().is_some() {
         return Err(OpenError::NotEmpty { path: path.display().to_string() });
     }
     let lock = lock(path)?;
-    fs::create_dir(path.join("bodies")).map_err(|e| medium(path, "bodies", &e))?;
+    closed.create(path.join("bodies")).map_err(|e| medium(path, "bodies", &e))?;
     write_whole(path, "sysid", &format!("{}\n", config.server)).map_err(|e| medium(path, "sysid", &e))?;
     Ok(lock)
 }

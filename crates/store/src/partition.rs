@@ -343,6 +343,11 @@ impl Partition {
         let media = &self.0.media;
         let key = key::partition(which::BOOT);
         let boot = media.disk.boot_id();
+        if boot.is_empty() {
+            // Without it a loss of power would be taken for an ordinary start, and clients would drop what the server lost.
+            let why = "/proc/sys/kernel/random/boot_id cannot be read, so a loss of power would not be noticed; mount /proc and start again";
+            return Err(StoreError::Medium(why.to_owned()));
+        }
         let sync_failed = media.disk.take_sync_failed();
         let stored = match media.engine.get(&key)? {
             Some(value) => record::decode_bytes("boot", &key, value)?.unwrap_or_default(),

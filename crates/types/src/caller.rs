@@ -26,4 +26,9 @@ impl Caller {
     pub const fn is_root(&self) -> bool {
         self.uid == 0 && self.who.level.is_trusted()
     }
+
+    /// Whether this is the superuser of the cell, who is an administrator and speaks as a server: root of a believed host is not.
+    pub const fn is_superuser(&self) -> bool {
+        self.uid == 0 && self.who.level.is_own()
+    }
 }

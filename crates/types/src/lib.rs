@@ -43,7 +43,7 @@ pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use packed::PackedRun;
-pub use principal::{Level, PrincipalId, Who};
+pub use principal::{Level, OWN_IDS, PrincipalId, Who, own_id};
 pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
 };

@@ -52,18 +52,25 @@ pub enum Level {
     Kerberos = 4,
     /// A server of the cell, by its certificate.
     Server = 5,
+    /// A believed host said so, over the network. Files are as open as to [`Level::Named`]; it is no server, and makes no administrator.
+    Host = 6,
 }
 
 impl Level {
     /// The level with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [Level::Nobody, Level::Named, Level::Attested, Level::Password, Level::Kerberos, Level::Server]
+        [Level::Nobody, Level::Named, Level::Attested, Level::Password, Level::Kerberos, Level::Server, Level::Host]
             .into_iter()
             .find(|level| *level as u8 == value)
     }
 
-    /// Whether uid 0 is the superuser: it is where the connection is trusted, and nowhere else.
+    /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let it through, is the superuser of files.
     pub const fn is_trusted(self) -> bool {
+        matches!(self, Level::Named | Level::Server | Level::Host)
+    }
+
+    /// Whether uid 0 is the superuser of the cell too: over the server's own Unix socket, and with a server's certificate. An address makes nobody that.
+    pub const fn is_own(self) -> bool {
         matches!(self, Level::Named | Level::Server)
     }
 
@@ -76,6 +83,16 @@ impl Level {
     pub const fn is_proved(self) -> bool {
         !matches!(self, Level::Nobody)
     }
+}
+
+/// From here on user and group ids are of those whose records have none: `pts` refuses them for others, and no system gives them to users.
+pub const OWN_IDS: u32 = 0x8000_0000;
+
+/// What mode bits take a user for whose record has no uid or gid: somebody else than every other user. `None`: the number leaves no room.
+pub fn own_id(principal: PrincipalId) -> Option<u32> {
+    let number = u32::try_from(principal.0).ok().filter(|number| *number > 0)?;
+    // The highest one means "none".
+    Some(OWN_IDS + number).filter(|id| *id < u32::MAX)
 }
 
 /// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a fence comes.
@@ -91,17 +108,33 @@ pub struct Who {
     pub ends: Option<Timestamp>,
     /// The token's number; 0: none.
     pub token: u128,
+    /// The number of the key that signed it; 0: none.
+    pub key: u32,
     /// Where from; `None`: this machine.
     pub host: Option<IpAddr>,
 }
 
 impl Who {
     /// Whom a trusted connection names before anybody has looked for the principal. What callers have at the client.
-    pub const NAMED: Who =
-        Who { principal: PrincipalId::ANONYMOUS, level: Level::Named, issued: 0, ends: None, token: 0, host: None };
+    pub const NAMED: Who = Who {
+        principal: PrincipalId::ANONYMOUS,
+        level: Level::Named,
+        issued: 0,
+        ends: None,
+        token: 0,
+        key: 0,
+        host: None,
+    };
     /// Who shows nothing.
-    pub const NOBODY: Who =
-        Who { principal: PrincipalId::ANONYMOUS, level: Level::Nobody, issued: 0, ends: None, token: 0, host: None };
+    pub const NOBODY: Who = Who {
+        principal: PrincipalId::ANONYMOUS,
+        level: Level::Nobody,
+        issued: 0,
+        ends: None,
+        token: 0,
+        key: 0,
+        host: None,
+    };
 }
 
 impl Default for Who {

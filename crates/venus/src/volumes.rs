@@ -8,13 +8,15 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use client::{Cell, Remote, Reply, Standing, Tokens, Volume};
 use parking_lot::Mutex;
-use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId};
+use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId, Who};
 
 use crate::common::Common;
 use crate::neighbours::Neighbours;
 use crate::{Error, Reach, Request, Venus, VenusConfig};
 
 /// What released volumes' names end with. Source: AFS.
+/// A user who is nobody special on any machine.
+const NOBODY_ID: u32 = 65534;
 const READ_ONLY: &[u8] = b".readonly";
 
 /// See the head of the file.
@@ -79,12 +81,14 @@ impl Volumes {
     /// Asks a server, once, whether it believes this machine who asks. Until one has said so nothing is believed to be.
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
-        let said = self.cell.home().call(&Caller::ROOT, Call::ServerReport, None);
-        let counts = match said {
+        let counts_of = |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
             Ok(Reply { answer: Answer::Report(report), .. }) => Standing::of(&report).map(|you| you.counts()),
             _ => None,
         };
+        // A server that believes this machine may take its superuser for nobody all the same.
+        let counts = counts_of(&Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: None, who: Who::NAMED });
         tokens.set_doubted(!counts.unwrap_or(false));
+        tokens.set_squashed(counts == Some(true) && counts_of(&Caller::ROOT) != Some(true));
         if let Some(counts) = counts {
             let _ = self.counts.set(counts);
         }

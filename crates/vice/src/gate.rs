@@ -29,7 +29,7 @@ impl Vice {
         let nothing = |_: Option<&Place>| false;
         let mut standing = Standing {
             proved: caller.who.level.is_proved(),
-            server: caller.is_root() || caller.who.level == types::Level::Server,
+            server: caller.is_superuser() || caller.who.level == types::Level::Server,
             administrator: false,
             covers: &nothing,
         };
@@ -37,7 +37,10 @@ impl Vice {
         if row.allows(&standing) {
             return Ok(true);
         }
-        if *row == Row::Server {
+        // Nor does an address make anybody an administrator of a part of the cell.
+        if *row == Row::Server
+            || caller.who.level == types::Level::Host && matches!(row, Row::Administrator | Row::Delegated(_))
+        {
             return Ok(false);
         }
         let cps = self.cps(caller)?;

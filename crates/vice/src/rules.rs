@@ -118,7 +118,7 @@ fn may_wait_for_others(call: &Call) -> bool {
 
 /// No fence stops the superuser at the server's own machine, who could take it away, nor a server of the cell.
 fn is_above_fences(caller: &Caller) -> bool {
-    caller.who.level == Level::Server || caller.is_root() && caller.who.host.is_none()
+    caller.who.level == Level::Server || caller.is_superuser() && caller.who.host.is_none()
 }
 
 impl Vice {
@@ -226,7 +226,7 @@ impl Vice {
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let by = match behalf {
             Some(by) => self.need_appointed(db.access(), by)?,
-            None if ask.caller.is_root() || ask.caller.who.level == Level::Server => PrincipalId::NONE,
+            None if ask.caller.is_superuser() || ask.caller.who.level == Level::Server => PrincipalId::NONE,
             None => self.principal_of(ask.caller)?,
         };
         let call = self.with_client(call)?;
@@ -280,7 +280,7 @@ impl Vice {
     /// # Errors
     /// `CellAway`, `Medium`.
     pub(crate) fn note_puller(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
-        let superuser = caller.is_root() || caller.who.level == Level::Server;
+        let superuser = caller.is_superuser() || caller.who.level == Level::Server;
         let cps = (!superuser).then(|| self.cps(caller)).transpose()?;
         let mut pullers = self.ruled.pullers.lock();
         match cps.filter(|cps| !cps.is_administrator()) {

@@ -78,9 +78,10 @@ impl Holder {
         }
         groups.truncate(GROUPS_MAX);
         all.push(principal.id);
-        let uid = principal.uid.unwrap_or(NOBODY_ID);
+        let own = types::own_id(principal.id).unwrap_or(NOBODY_ID);
+        let uid = principal.uid.unwrap_or(own);
         let Principal { gid, tokens_after, locked, .. } = *principal;
-        Ok(Holder { uid, gid: gid.unwrap_or(NOBODY_ID), groups: groups.into(), all, tokens_after, locked })
+        Ok(Holder { uid, gid: gid.unwrap_or(own), groups: groups.into(), all, tokens_after, locked })
     }
 }
 
@@ -248,6 +249,10 @@ impl Vice {
         if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
             return Ok(Cow::Borrowed(caller));
         }
+        // Its key may have been withdrawn since it was shown.
+        if self.desk.get().is_some_and(|desk| !desk.believes(caller.who.key)) {
+            return Err(Fault::TokenRefused);
+        }
         let db = self.cell()?.ok_or(Fault::TokenRefused)?;
         self.whose.refresh(db.access());
         let holder = self.whose.holder(db.access(), caller.who.principal)?;
@@ -263,7 +268,7 @@ impl Vice {
     /// `CellAway`, `Medium`.
     pub fn principal_of(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
         let who = caller.who;
-        if !matches!(who.level, Level::Named | Level::Attested)
+        if !matches!(who.level, Level::Named | Level::Attested | Level::Host)
             || who.principal != PrincipalId::ANONYMOUS
             || caller.uid == 0
         {
@@ -278,12 +283,25 @@ impl Vice {
         }
     }
 
+    /// The principal of who asks, as other servers may take it for shown. An administrator whom a believed host names is anonymous there: an address makes nobody
+    /// an administrator, and the other server does not hear how it was shown.
+    ///
+    /// # Errors
+    /// `CellAway`, `Medium`.
+    pub(crate) fn vouched(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
+        let principal = self.principal_of(caller)?;
+        let (Level::Host, Some(db)) = (caller.who.level, self.cell()?) else { return Ok(principal) };
+        let (_, groups) = db.access().subdomain(principal, None)?;
+        let appointed = groups.contains(&PrincipalId::ADMINISTRATORS);
+        Ok(if appointed { PrincipalId::ANONYMOUS } else { principal })
+    }
+
     /// Everything that who asks is. The superuser of a trusted connection is an administrator. Where it is known, nothing is allocated and nobody asked.
     ///
     /// # Errors
     /// `CellAway`, `Medium`.
     pub fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
-        let superuser = caller.is_root();
+        let superuser = caller.is_superuser();
         let power = superuser.then_some(PrincipalId::ADMINISTRATORS);
         let db = match self.cell() {
             Ok(Some(db)) => db,

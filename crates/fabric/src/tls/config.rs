@@ -94,8 +94,15 @@ impl ClientTls {
 #[derive(Debug)]
 pub struct ServerTls(RwLock<Current>);
 
-/// With the fingerprint of the server's own certificate.
-type Current = (Arc<ServerConfig>, Fingerprint);
+/// What one handshake needs.
+#[derive(Clone, Debug)]
+pub(super) struct Current {
+    pub config: Arc<ServerConfig>,
+    /// Of the server's own certificate.
+    pub leaf: Fingerprint,
+    /// Tells servers of the cell from hosts; `None`: there are no others.
+    pub servers: Option<Arc<dyn ClientCertVerifier>>,
+}
 
 impl ServerTls {
     /// A server that is `identity`, and believes other servers that show certificates of these authorities.
@@ -103,7 +110,19 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] if the identity is none.
     pub fn new(identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(RwLock::new(config_of(identity, authorities)?)))
+        ServerTls::with_hosts(identity, authorities, &[])
+    }
+
+    /// As [`ServerTls::new`]; certificates of the authorities `hosts` show that the other end is the superuser's of some host, and nothing more.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none.
+    pub fn with_hosts(
+        identity: Identity,
+        authorities: &[CertificateDer<'static>],
+        hosts: &[CertificateDer<'static>],
+    ) -> Result<ServerTls, TlsError> {
+        Ok(ServerTls(RwLock::new(config_of(identity, authorities, hosts)?)))
     }
 
     /// From the next connection on, it is this.
@@ -111,7 +130,20 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] if the identity is none; it stays as it was.
     pub fn replace(&self, identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
-        let config = config_of(identity, authorities)?;
+        self.replace_with_hosts(identity, authorities, &[])
+    }
+
+    /// From the next connection on, it is this: see [`ServerTls::with_hosts`].
+    ///
+    /// # Errors
+    /// [`TlsError`] if the identity is none; it stays as it was.
+    pub fn replace_with_hosts(
+        &self,
+        identity: Identity,
+        authorities: &[CertificateDer<'static>],
+        hosts: &[CertificateDer<'static>],
+    ) -> Result<(), TlsError> {
+        let config = config_of(identity, authorities, hosts)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
@@ -121,25 +153,36 @@ impl ServerTls {
     }
 }
 
-fn config_of(identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<Current, TlsError> {
+/// Looks at certificates of these authorities; `None`: there are none.
+fn verifier_of(
+    provider: &Arc<CryptoProvider>,
+    authorities: &[CertificateDer<'static>],
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    authorities.iter().try_for_each(|one| roots.add(one.clone()))?;
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let verifier = builder.allow_unauthenticated().build().map_err(|error| TlsError(error.to_string()))?;
+    Ok(Some(verifier))
+}
+
+fn config_of(
+    identity: Identity,
+    authorities: &[CertificateDer<'static>],
+    hosts: &[CertificateDer<'static>],
+) -> Result<Current, TlsError> {
     let leaf = identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
     let leaf = Fingerprint::of(leaf);
     let provider = provider();
-    let mut roots = RootCertStore::empty();
-    authorities.iter().try_for_each(|one| roots.add(one.clone()))?;
-    let verifier: Arc<dyn ClientCertVerifier> = if roots.is_empty() {
-        WebPkiClientVerifier::no_client_auth()
-    } else {
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| TlsError(error.to_string()))?
-    };
+    let servers = verifier_of(&provider, authorities)?;
+    let all = verifier_of(&provider, &[authorities, hosts].concat())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(all.unwrap_or_else(WebPkiClientVerifier::no_client_auth))
         .with_single_cert(identity.chain, identity.key)?;
     config.send_tls13_tickets = 0;
     config.enable_secret_extraction = true;
-    Ok((Arc::new(config), leaf))
+    Ok(Current { config: Arc::new(config), leaf, servers })
 }

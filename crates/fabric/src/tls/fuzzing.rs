@@ -42,9 +42,19 @@ impl Authority {
 pub(crate) fn shake(
     client: &ClientTls,
     server: &ServerTls,
+    spoil: impl FnMut(&mut Vec<u8>),
+) -> Result<(Secured, Secured), TlsError> {
+    shake_with_host("192.0.2.1", client, server, spoil)
+}
+
+/// As [`shake`], of a client that reaches for `host`.
+pub(crate) fn shake_with_host(
+    host: &str,
+    client: &ClientTls,
+    server: &ServerTls,
     mut spoil: impl FnMut(&mut Vec<u8>),
 ) -> Result<(Secured, Secured), TlsError> {
-    let (mut client, mut server) = (Handshake::client(client, "192.0.2.1")?, Handshake::server(server)?);
+    let (mut client, mut server) = (Handshake::client(client, host)?, Handshake::server(server)?);
     let mut bytes = Vec::new();
     let mut done = [client.step(&[], &mut bytes)?, false];
     let mut to_server = true;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
-use rustls::client::UnbufferedClientConnection;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::server::UnbufferedServerConnection;
+use rustls::client::{UnbufferedClientConnection, verify_server_name};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
+use super::config::Current;
 use super::records::{HEAD_BYTES, Kernel, Keys, record_bytes};
-use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
+use super::{CELL_SERVER, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
 use crate::Connection;
 
 /// Of what our protocol says first in clear text.
@@ -29,7 +31,7 @@ pub struct Handshake {
 
 enum Side {
     Client(UnbufferedClientConnection),
-    Server(UnbufferedServerConnection, Fingerprint),
+    Server(UnbufferedServerConnection, Current),
 }
 
 /// A connection whose handshake is done.
@@ -41,8 +43,29 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
-    /// Whether the other side showed, and proved to have, a certificate of a server of the cell.
-    pub peer_is_server: bool,
+    /// What the other side showed, and proved to have.
+    pub shown: Shown,
+}
+
+/// A certificate of the other side. The handshake proved that the other side has its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// None.
+    Nothing,
+    /// One of a host: an authority that the server knows made it, and it is no server's.
+    Host,
+    /// One of a server of the cell: the cell's own authority made it, and it has the name that all of those have.
+    Server,
+}
+
+/// What a client showed.
+fn shown(chain: Option<&[CertificateDer<'_>]>, current: &Current) -> Shown {
+    let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return Shown::Nothing };
+    let by_the_cell =
+        |servers: &Arc<dyn ClientCertVerifier>| servers.verify_client_cert(leaf, others, UnixTime::now()).is_ok();
+    let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
+    let is_named = || ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &cells).is_ok());
+    if current.servers.as_ref().is_some_and(by_the_cell) && is_named() { Shown::Server } else { Shown::Host }
 }
 
 enum Turn {
@@ -66,8 +89,8 @@ impl Handshake {
     /// # Errors
     /// [`TlsError`].
     pub fn server(tls: &ServerTls) -> Result<Handshake, TlsError> {
-        let (config, leaf) = tls.config();
-        let side = Side::Server(UnbufferedServerConnection::new(config)?, leaf);
+        let current = tls.config();
+        let side = Side::Server(UnbufferedServerConnection::new(Arc::clone(&current.config))?, current);
         Ok(Handshake { side, incoming: Vec::new() })
     }
 
@@ -114,24 +137,24 @@ impl Handshake {
         let leaf = |chain: Option<&[CertificateDer<'_>]>| {
             chain.and_then(|chain| chain.first()).map(|leaf| Fingerprint::of(leaf))
         };
-        let (server, peer_is_server, secrets, kernel, suite) = match self.side {
+        let (server, shown, secrets, kernel, suite) = match self.side {
             Side::Client(connection) => {
                 let server = leaf(connection.peer_certificates());
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
                 let suite = kernel.negotiated_cipher_suite();
-                (server, true, secrets, Kernel::Client(kernel), suite)
+                (server, Shown::Server, secrets, Kernel::Client(kernel), suite)
             }
-            Side::Server(connection, server) => {
-                let peer = leaf(connection.peer_certificates());
+            Side::Server(connection, current) => {
+                let shown = shown(connection.peer_certificates(), &current);
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
                 let suite = kernel.negotiated_cipher_suite();
-                (Some(server), peer.is_some(), secrets, Kernel::Server(kernel), suite)
+                (Some(current.leaf), shown, secrets, Kernel::Server(kernel), suite)
             }
         };
         let server = server.ok_or_else(|| TlsError("the server showed no certificate".to_owned()))?;
         let keys = Arc::new(Keys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
-        Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, peer_is_server })
+        Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, shown })
     }
 }
 

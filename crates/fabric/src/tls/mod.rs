@@ -17,7 +17,7 @@ mod tests;
 mod trust;
 
 pub use config::{ClientTls, Identity, ServerTls};
-pub use handshake::{Handshake, Secured, secure};
+pub use handshake::{Handshake, Secured, Shown, secure};
 #[cfg(test)]
 pub(crate) use records::HEAD_BYTES;
 pub(crate) use records::{CONTENT_BYTES_MAX, Opened, RECORD_BYTES_MAX, record_bytes};

@@ -2,8 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::fuzzing::{Authority, shake as shake_with};
+use super::fuzzing::{Authority, shake as shake_with, shake_with_host};
 use super::*;
+
+fn shake_to(host: &str, client: &ClientTls, server: &ServerTls) -> Result<(Secured, Secured), TlsError> {
+    shake_with_host(host, client, server, |_| {})
+}
 
 fn shake(client: &ClientTls, server: &ServerTls) -> Result<(Secured, Secured), TlsError> {
     shake_with(client, server, |_| {})
@@ -25,7 +29,7 @@ fn both_ends_know_the_server_and_what_one_seals_the_other_opens() {
     let authority = Authority::new();
     let (mut client, mut server) = pair(&authority);
     assert_eq!(client.server, server.server);
-    assert!(!server.peer_is_server);
+    assert_eq!(server.shown, Shown::Nothing);
     for (from, to) in [(&mut client.sealer, &mut server.opener), (&mut server.sealer, &mut client.opener)] {
         for text in [&b"first"[..], b"second", &[7; CONTENT_BYTES_MAX]] {
             let mut records = sealed(from, text);
@@ -136,7 +140,7 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let peer = ClientTls::new(trust(), Some(authority.identity(CELL_SERVER))).unwrap();
     let (client, before) = shake(&peer, &server).unwrap();
-    assert!(before.peer_is_server && client.peer_is_server);
+    assert_eq!((before.shown, client.shown), (Shown::Server, Shown::Server));
     let stranger = ClientTls::new(trust(), Some(Authority::new().identity(CELL_SERVER))).unwrap();
     assert!(shake(&stranger, &server).is_err(), "a certificate of another authority is none");
     server.replace(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
@@ -144,6 +148,28 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     assert_ne!(before.server, after.server);
     let wrong = ServerTls::new(authority.identity("elsewhere.example"), &[]).unwrap();
     assert!(shake(&peer, &wrong).is_err(), "neither a server of the cell nor the host that was meant");
+}
+
+#[test]
+fn a_foreign_authority_makes_hosts_and_never_a_server() {
+    let (cell, foreign) = (Authority::new(), Authority::new());
+    let identity = foreign.identity("afs1.example.org");
+    let server = ServerTls::with_hosts(identity, &[cell.certificate()], &[foreign.certificate()]).unwrap();
+    let shown = |identity: Option<Identity>| {
+        let trust = Trust::Authorities(vec![cell.certificate(), foreign.certificate()]);
+        shake_to("afs1.example.org", &ClientTls::new(trust, identity).unwrap(), &server).map(|(_, server)| server.shown)
+    };
+    assert_eq!(shown(None), Ok(Shown::Nothing));
+    assert_eq!(shown(Some(cell.identity(CELL_SERVER))), Ok(Shown::Server));
+    // The name is nothing without the cell's authority, and the authority makes hosts too.
+    assert_eq!(shown(Some(foreign.identity(CELL_SERVER))), Ok(Shown::Host));
+    assert_eq!(shown(Some(foreign.identity("laptop.example.org"))), Ok(Shown::Host));
+    assert_eq!(shown(Some(cell.identity("host.example.org"))), Ok(Shown::Host));
+    assert!(shown(Some(Authority::new().identity(CELL_SERVER))).is_err());
+    // Behind the leaf anything may stand.
+    let mut disguised = foreign.identity(CELL_SERVER);
+    disguised.chain[1] = cell.certificate();
+    assert!(!matches!(shown(Some(disguised)), Ok(Shown::Server)));
 }
 
 #[test]

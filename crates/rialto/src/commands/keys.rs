@@ -25,8 +25,9 @@ Nothing has to be stopped: a running server takes a new key in ten seconds. Old 
 for what was made with them, until you remove their files:
     keys/at-rest/N.key  when the server's log says that all is wrapped with a newer one;
                         backups of a partition need the key of their time
-    keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens;
-                        copy a new one to all servers of the cell at once
+    keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens:
+                        a running server refuses them within a second. Copy a new one to
+                        all servers of the cell first, and remove the old one at each
 After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
 makes itself a certificate by it. Clients follow when they connect the next time, but not a
 fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.

@@ -16,7 +16,7 @@ use crate::cell::{CellDir, Compress, VOLUME, Where};
 use crate::daemon::{self, PidFile};
 use crate::failure::{Doing, Failure};
 use crate::keeping::Keeping;
-use crate::{logging, security, stopping};
+use crate::{logging, privacy, security, stopping};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -60,6 +60,8 @@ impl Server {
     }
 
     fn serve(&self, cell: &CellDir) -> Result<(), Failure> {
+        // No thread runs yet.
+        privacy::close_new_files();
         if self.detached {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
@@ -68,6 +70,7 @@ impl Server {
         let log_mib = cell.config.limits.unwrap_or_default().log_mib;
         logging::bound(log_mib << 20).doing(|| "watching the size of the log".to_owned())?;
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
+        privacy::repair(cell);
         let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
             // The root of the tree is where the cell began.
@@ -131,6 +134,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.addresses = cell.config.addresses.clone();
     config.cell_name = Some(cell.config.name.clone());
     config.trusted = cell.config.trusted.clone();
+    config.trusted_root = cell.config.trusted_root;
     config.audit = Some(cell.dir().join("audit"));
     config.rules = Some(cell.dir().join("rules"));
     if let Some(secs) = cell.config.cell_away_max {

@@ -65,10 +65,14 @@ pub struct Up {
     /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest below its directory.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
-    /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. Users of all others
-    /// log in. May be given several times.
+    /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. A connection from there is
+    /// believed if it comes from a port below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is nobody (see --trust-root), and none of
+    /// its users an administrator, until they log in, as users of all other machines do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trust: Vec<Network>,
+    /// Root of the machines that --trust names is root of the new cell's files, but no administrator of the cell.
+    #[arg(long, requires = "trust")]
+    trust_root: bool,
     /// Makes a further server of the cell whose database this server has, and starts it; nothing is mounted unless --at
     /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
@@ -140,7 +144,12 @@ impl Up {
                     "copy the directory keys/ of that server's cell over a safe way, and name the copy with --keys";
                 Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
             })?;
-            let new = joining::NewServer { listen: self.listen, server: self.server.as_deref(), trusted: &self.trust };
+            let new = joining::NewServer {
+                listen: self.listen,
+                server: self.server.as_deref(),
+                trusted: &self.trust,
+                trusted_root: self.trust_root,
+            };
             let cell = joining::join(dir, database, keys, &new)?;
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
@@ -150,6 +159,7 @@ impl Up {
             clear: self.place.is_clear(),
             encrypt: self.encrypt,
             trusted: self.trust.clone(),
+            trusted_root: self.trust_root,
         };
         let cell = CellDir::create(dir, &self.cell, new)?;
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());

@@ -14,6 +14,7 @@ use crate::ask::Asking;
 use crate::cell::{CellDir, Compress};
 use crate::daemon::Process;
 use crate::mounts::{self, Health};
+use crate::privacy;
 use crate::show;
 
 /// Below this share of its disk a partition is nearly full.
@@ -27,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir())];
+    findings.push(private(cell));
     for path in &cell.partitions() {
         findings.push(disk(path, cell.dir()));
         findings.extend(future_times(path));
@@ -54,6 +56,29 @@ fn directory(dir: &Path) -> Finding {
             format!("run 'chmod go-w {}'", dir.display()),
         ),
         Ok(_) => Finding::ok(CHECK, dir.display().to_string()),
+    }
+}
+
+/// What the server keeps is for its own user alone.
+fn private(cell: &CellDir) -> Finding {
+    const CHECK: &str = "privacy";
+    let wide = privacy::wide(cell);
+    match wide.first() {
+        None => Finding::ok(CHECK, "other users of this machine can read nothing of the server's files".to_owned()),
+        Some(first) => Finding::warn(
+            CHECK,
+            format!(
+                "other users of this machine can use {} of the server's files and directories; {} has mode {:o}",
+                wide.len(),
+                first.path.display(),
+                first.mode
+            ),
+            format!(
+                "the server takes these rights away when it starts: run 'rialto down' and 'rialto up', or 'chmod {:o} {}'",
+                first.wanted,
+                first.path.display()
+            ),
+        ),
     }
 }
 
@@ -219,6 +244,19 @@ mod tests {
         fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
         let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
         assert!(server.found.contains("goodbye"), "{server:?}");
+    }
+
+    #[test]
+    fn files_that_others_may_read_are_a_finding_with_a_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "test", crate::cell::NewCell::default()).unwrap();
+        assert_eq!(private(&cell).level, Level::Ok);
+        fs::create_dir(cell.dir().join("celldb")).unwrap();
+        fs::set_permissions(cell.dir().join("celldb"), fs::Permissions::from_mode(0o755)).unwrap();
+        let finding = private(&cell);
+        assert_eq!(finding.level, Level::Warn);
+        assert!(finding.found.contains("celldb has mode 755"), "{finding:?}");
+        assert!(finding.mend.unwrap().contains("chmod 700"));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::{BlankName, Space, StoreError};
 /// There while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
 
+/// Tells one start of the operating system from another.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Directories that are known to be settled, at most; beyond that some are synced once more than needed.
 const SETTLED_MAX: usize = 1 << 16;
 
@@ -254,7 +256,7 @@ impl Disk for Files {
     }
 
     fn boot_id(&self) -> String {
-        fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+        fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
     }
 
     fn note_sync_failed(&self) {

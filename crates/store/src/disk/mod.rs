@@ -93,7 +93,7 @@ pub(crate) trait Disk: Send + Sync {
     fn remove_blank(&self, name: BlankName) -> io::Result<()>;
     /// Room.
     fn space(&self) -> io::Result<Space>;
-    /// Changes with each start of the operating system.
+    /// Changes with each start of the operating system; empty: it cannot be read.
     fn boot_id(&self) -> String;
     /// Remembers for the rest of this boot that a sync failed.
     fn note_sync_failed(&self);

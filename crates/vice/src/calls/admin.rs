@@ -102,7 +102,7 @@ impl Vice {
             "refusals": self.refusals.report(),
         });
         // Who is here is for administrators alone.
-        let fields = report.as_object_mut().filter(|_| ask.caller.is_root() || self.is_chief(ask.caller));
+        let fields = report.as_object_mut().filter(|_| ask.caller.is_superuser() || self.is_chief(ask.caller));
         if let Some(fields) = fields {
             fields.insert("who".to_owned(), self.who_is_here());
         }

@@ -47,8 +47,8 @@ impl Vice {
             AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
                 let asker = match behalf {
                     Some(behalf) => Some(behalf),
-                    None if ask.caller.is_root() => None,
-                    None => Some(Behalf { principal: self.principal_of(ask.caller)?, host: ask.caller.who.host }),
+                    None if ask.caller.is_superuser() => None,
+                    None => Some(Behalf { principal: self.vouched(ask.caller)?, host: ask.caller.who.host }),
                 };
                 match db.access().auth_elsewhere(asker, call) {
                     Some(answer) => answer?,
@@ -131,6 +131,11 @@ impl Vice {
 }
 
 impl Desk {
+    /// Whether tokens that this key signed count.
+    pub(crate) fn believes(&self, key: u32) -> bool {
+        self.mint.believes(key)
+    }
+
     fn token(&self, ask: &Ask<'_>, who: &Principal, level: Level, client: [u8; 32]) -> Result<Answer, Fault> {
         Ok(Answer::Token(self.issue(ask, who, level, client, None)?.into()))
     }
@@ -158,7 +163,7 @@ impl Desk {
         })?;
         let named = WhichPrincipal::Name(vouched.name.clone());
         let who = match db.access().principal(&named)? {
-            None if service.creates => Some(make_user(db, &vouched.name)?),
+            None if service.creates && !is_of_a_host(&vouched.name) => Some(make_user(db, &vouched.name)?),
             found => found,
         };
         let Some(who) = who.filter(is_user) else {
@@ -184,6 +189,12 @@ impl Desk {
     }
 }
 
+/// Whether a ticket's name is that of a service of some host (`host/afs1.example.org`), and no person's (`joe`, `joe/admin`).
+fn is_of_a_host(name: &str) -> bool {
+    let who = name.split('@').next().unwrap_or(name);
+    who.split_once('/').is_some_and(|(service, instance)| service == "host" || instance.contains('.'))
+}
+
 fn is_user(principal: &Principal) -> bool {
     !principal.id.is_group() && principal.id != PrincipalId::ANONYMOUS
 }
@@ -200,4 +211,19 @@ fn make_user(db: &dyn CellDb, name: &str) -> Result<Principal, Fault> {
         Err(fault) => return Err(fault),
     }
     db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.ok_or(Fault::NoPrincipal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_of_hosts_are_no_users() {
+        for service in ["host/afs1.example.org", "host/afs1", "nfs/afs1.example.org", "HTTP/a.b@example.net"] {
+            assert!(is_of_a_host(service), "{service}");
+        }
+        for person in ["joe", "joe/admin", "joe@example.net", "joe/admin@example.net"] {
+            assert!(!is_of_a_host(person), "{person}");
+        }
+    }
 }

@@ -103,7 +103,7 @@ impl Vice {
             None => ask.caller.clone(),
             Some(principal) => behalf_of(principal),
         };
-        let asker = Asker { principal: self.principal_of(&caller)?, cps: self.cps(&caller)? };
+        let asker = Asker { principal: self.vouched(&caller)?, cps: self.cps(&caller)? };
         let answer = db.access().pts(&asker, call)?;
         Ok(if call.changes() { self.break_rights(ask, answer) } else { Outcome::Answer(answer) })
     }
