@@ -4,6 +4,7 @@
 //! 4 KiB block and the length had since the last sync, of names the last makings and removals. Death of the process alone
 //! loses nothing: open a partition on the same machine again.
 
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ pub(crate) struct Machine {
     /// A sync failed in this boot.
     pub(crate) sync_failed: bool,
     fail_syncs: bool,
+    /// The boot id cannot be read, or, with `Some(None)`, is empty.
+    boot_unknown: Option<Option<io::ErrorKind>>,
     /// Bytes of the disk.
     pub(crate) capacity_bytes: u64,
     /// States just before and after each sync, while they are collected.
@@ -51,6 +54,7 @@ impl MemMachine {
             boot: 1,
             sync_failed: false,
             fail_syncs: false,
+            boot_unknown: None,
             capacity_bytes: UNLIMITED_BYTES,
             images: None,
         })
@@ -80,6 +84,11 @@ impl MemMachine {
     pub fn images(&self) -> Vec<MemMachine> {
         let kept = self.0.lock().images.take().unwrap_or_default();
         kept.into_iter().map(MemMachine::of).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_boot_unknown(&self, how: Option<Option<io::ErrorKind>>) {
+        self.0.lock().boot_unknown = how;
     }
 
     /// Whether syncs fail from now on.
@@ -128,7 +137,10 @@ impl Machine {
         self
     }
 
-    pub(crate) fn boot_id(&self) -> String {
-        format!("memory boot {}", self.boot)
+    pub(crate) fn boot_id(&self) -> io::Result<String> {
+        match self.boot_unknown {
+            None => Ok(format!("memory boot {}", self.boot)),
+            Some(error) => error.map_or_else(|| Ok(String::new()), |kind| Err(kind.into())),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -118,11 +119,12 @@ impl Partition {
         options: OpenOptions,
     ) -> std::result::Result<Partition, OpenError> {
         let lock = format::prepare(path, config)?;
-        let engine = open_engine(path, &options, true)?;
         let id = rng(&options).random();
+        let files = open_files(path, id)?;
+        let engine = open_engine(path, &options, true)?;
         format::seal(path, id)?;
         let found = format::Format { version: format::FORMAT_VERSION, id, server: config.server.clone() };
-        start(path, Box::new(engine), Box::new(Files::new(path)), found, &options, Some(lock))
+        start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
     }
 
     /// Opens a partition.
@@ -132,8 +134,9 @@ impl Partition {
     pub fn open(path: &Path, options: OpenOptions) -> std::result::Result<Partition, OpenError> {
         let found = format::check_format(path)?;
         let lock = format::lock(path)?;
+        let files = open_files(path, found.id)?;
         let engine = open_engine(path, &options, false)?;
-        start(path, Box::new(engine), Box::new(Files::new(path)), found, &options, Some(lock))
+        start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
     }
 
     /// Opens the partition of a machine in memory, or makes it. Only one may be open at a time.
@@ -263,7 +266,7 @@ impl Partition {
 }
 
 fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result::Result<RocksEngine, OpenError> {
-    let disk_bytes = Files::new(path).space().map_or(0, |space| space.total_bytes);
+    let disk_bytes = rustix::fs::statvfs(path).map_or(0, |fs| fs.f_blocks * fs.f_frsize);
     RocksEngine::open(&path.join("meta"), options.cache_bytes, disk_bytes, create).map_err(|error| {
         let path = path.display().to_string();
         let why = format!("metadata engine: {error}");
@@ -276,6 +279,11 @@ fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result:
             waldb::OpenError::Engine(_) | waldb::OpenError::Note { .. } => OpenError::Medium { path, why },
         }
     })
+}
+
+fn open_files(path: &Path, id: u128) -> std::result::Result<Files, OpenError> {
+    let failed = |error| OpenError::Medium { path: path.display().to_string(), why: format!("bodies: {error}") };
+    Files::open(path, id).map_err(failed)
 }
 
 fn rng(options: &OpenOptions) -> StdRng {
@@ -342,13 +350,18 @@ impl Partition {
     fn recover_verifier(&self) -> Result<bool> {
         let media = &self.0.media;
         let key = key::partition(which::BOOT);
-        let boot = media.disk.boot_id();
-        if boot.is_empty() {
-            // Without it a loss of power would be taken for an ordinary start, and clients would drop what the server lost.
-            let why = "/proc/sys/kernel/random/boot_id cannot be read, so a loss of power would not be noticed; mount /proc and start again";
-            return Err(StoreError::Medium(why.to_owned()));
-        }
-        let sync_failed = media.disk.take_sync_failed();
+        // Without it a loss of power could not be told from a restart of the server.
+        let boot = media
+            .disk
+            .boot_id()
+            .and_then(|id| if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) });
+        let boot = boot.map_err(|error| {
+            StoreError::Medium(format!(
+                "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: {error}): without it \
+                 the server cannot know whether power was lost; mount /proc where the server runs"
+            ))
+        })?;
+        let sync_failed = media.disk.has_sync_failed();
         let stored = match media.engine.get(&key)? {
             Some(value) => record::decode_bytes("boot", &key, value)?.unwrap_or_default(),
             None => Bytes::new(),
@@ -367,6 +380,9 @@ impl Partition {
         batch.put(&key, &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()));
         media.apply(&batch)?;
         media.sync()?;
+        if sync_failed {
+            media.disk.forget_sync_failed();
+        }
         media.set_verifier(verifier);
         Ok(true)
     }

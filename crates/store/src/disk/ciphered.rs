@@ -110,7 +110,7 @@ impl Disk for Ciphered {
         self.inner.space()
     }
 
-    fn boot_id(&self) -> String {
+    fn boot_id(&self) -> io::Result<String> {
         self.inner.boot_id()
     }
 
@@ -118,8 +118,12 @@ impl Disk for Ciphered {
         self.inner.note_sync_failed();
     }
 
-    fn take_sync_failed(&self) -> bool {
-        self.inner.take_sync_failed()
+    fn has_sync_failed(&self) -> bool {
+        self.inner.has_sync_failed()
+    }
+
+    fn forget_sync_failed(&self) {
+        self.inner.forget_sync_failed();
     }
 }
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
@@ -29,19 +29,48 @@ const SETTLED_MAX: usize = 1 << 16;
 /// Where blanks are.
 const BLANKS: &str = "blanks";
 
+/// Tells the start of the operating system.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 pub(crate) struct Files {
     root: PathBuf,
     bodies: PathBuf,
+    /// The partition's id: its notes outside of it have that name.
+    id: u128,
+    /// Directories in memory for notes of failed syncs; the first that takes one is used.
+    note_dirs: Vec<PathBuf>,
     /// The root, open: every change asks for the room that is left.
-    dir: OnceLock<fs::File>,
+    dir: fs::File,
+    /// The bodies, open. Linux tells a failed write-back once to each descriptor that was open then, and
+    /// to the first one opened later alone, which may be another program's.
+    bodies_dir: fs::File,
     /// Directories of bodies whose own names are known to be on disk.
     settled: Mutex<HashSet<(VolumeId, u8)>>,
 }
 
 impl Files {
-    /// The bodies of the partition in `root`.
-    pub(crate) fn new(root: &Path) -> Files {
-        Files { root: root.to_owned(), bodies: root.join("bodies"), dir: OnceLock::new(), settled: Mutex::default() }
+    /// The bodies of the partition in `root`, which has this id.
+    pub(crate) fn open(root: &Path, id: u128) -> io::Result<Files> {
+        let user = rustix::process::geteuid();
+        let shared = PathBuf::from(format!("/dev/shm/rialto-{}", user.as_raw()));
+        let system = user.is_root().then(|| PathBuf::from("/run/rialto"));
+        Files::with_notes(root, id, system.into_iter().chain([shared]).collect())
+    }
+
+    fn with_notes(root: &Path, id: u128, note_dirs: Vec<PathBuf>) -> io::Result<Files> {
+        let bodies = root.join("bodies");
+        let (dir, bodies_dir) = (fs::File::open(root)?, fs::File::open(&bodies)?);
+        Ok(Files { root: root.to_owned(), bodies, id, note_dirs, dir, bodies_dir, settled: Mutex::default() })
+    }
+
+    /// A note of a failed sync that does not need the partition's file system.
+    fn note(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{SYNC_FAILED}.{:032x}", self.id))
+    }
+
+    fn notes(&self) -> impl Iterator<Item = PathBuf> {
+        let ours = self.note_dirs.iter().filter(|dir| is_own_dir(dir)).map(|dir| self.note(dir));
+        ours.chain([self.root.join(SYNC_FAILED)])
     }
 
     fn volume_dir(&self, volume: VolumeId) -> PathBuf {
@@ -81,6 +110,16 @@ fn open_as(path: PathBuf, flags: OFlags) -> io::Result<Option<Arc<dyn BodyFile>>
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Others may write where our directory is, so one that they made does not count.
+fn is_own_dir(path: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == own)
+}
+
+fn read_boot_id(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
 }
 
 fn sync_dir(path: &Path) -> io::Result<()> {
@@ -177,8 +216,7 @@ impl Disk for Files {
     }
 
     fn sync_all(&self) -> Result<(), StoreError> {
-        let dir = fs::File::open(&self.bodies).map_err(|e| StoreError::Medium(format!("bodies: {e}")))?;
-        rustix::fs::syncfs(dir).map_err(|e| StoreError::Medium(format!("syncfs: {e}")))
+        rustix::fs::syncfs(&self.bodies_dir).map_err(|e| StoreError::Medium(format!("syncfs: {e}")))
     }
 
     fn is_written(&self, name: BodyName) -> io::Result<bool> {
@@ -244,30 +282,46 @@ impl Disk for Files {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let dir = match self.dir.get() {
-            Some(dir) => dir,
-            None => {
-                let dir = fs::File::open(&self.root)?;
-                self.dir.get_or_init(|| dir)
-            }
-        };
-        let fs = rustix::fs::fstatvfs(dir)?;
+        let fs = rustix::fs::fstatvfs(&self.dir)?;
         Ok(Space { total_bytes: fs.f_blocks * fs.f_frsize, free_bytes: fs.f_bavail * fs.f_frsize })
     }
 
-    fn boot_id(&self) -> String {
-        fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+    fn boot_id(&self) -> io::Result<String> {
+        read_boot_id(Path::new(BOOT_ID))
     }
 
     fn note_sync_failed(&self) {
-        // It need not reach the disk: after another boot the verifier changes anyway.
-        if let Err(error) = fs::write(self.root.join(SYNC_FAILED), "") {
-            tracing::error!(%error, "cannot note the failed sync");
+        // It need not outlive this boot: after another one the verifier changes anyway. The file system
+        // that has failed may take no note (it may be read-only now), so one in memory comes first.
+        let in_memory = self.note_dirs.iter().find_map(|dir| {
+            if !is_own_dir(dir) {
+                fs::DirBuilder::new().mode(0o700).create(dir).ok()?;
+            }
+            fs::write(self.note(dir), "").ok()
+        });
+        let beside = fs::write(self.root.join(SYNC_FAILED), "");
+        if let (None, Err(error)) = (in_memory, beside) {
+            tracing::error!(
+                %error, dirs = ?self.note_dirs,
+                "the failed sync cannot be noted: restart the machine before the server, or lost data counts as stable"
+            );
         }
     }
 
-    fn take_sync_failed(&self) -> bool {
-        fs::remove_file(self.root.join(SYNC_FAILED)).is_ok()
+    fn has_sync_failed(&self) -> bool {
+        // A note that cannot be looked at counts.
+        self.notes().any(|note| note.try_exists().unwrap_or(true))
+    }
+
+    fn forget_sync_failed(&self) {
+        for note in self.notes() {
+            match fs::remove_file(&note) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, note = %note.display(), "a note stays: the next start asks clients again");
+                }
+                _ => {}
+            }
+        }
     }
 }
 
@@ -396,5 +450,55 @@ impl BodyFile for HostFile {
 
     fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.reopen(OFlags::RDONLY).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(root: &Path, notes: &[&Path]) -> Files {
+        fs::create_dir_all(root.join("bodies")).unwrap();
+        Files::with_notes(root, 7, notes.iter().map(|dir| (*dir).to_owned()).collect()).unwrap()
+    }
+
+    #[test]
+    fn m9_a_failed_sync_is_noted_without_the_failed_disk() {
+        let (dir, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, notes, none) = (dir.path().join("p"), memory.path().join("own"), memory.path().join("no/such"));
+        let before = files(&root, &[&none, &notes]);
+        assert!(!before.has_sync_failed());
+        // The partition takes no note, whoever the test runs as.
+        fs::rename(&root, dir.path().join("away")).unwrap();
+        before.note_sync_failed();
+        fs::rename(dir.path().join("away"), &root).unwrap();
+        assert!(!root.join(SYNC_FAILED).exists(), "it was away");
+        let again = files(&root, &[&none, &notes]);
+        assert!(again.has_sync_failed() && again.has_sync_failed(), "until it is forgotten");
+        again.forget_sync_failed();
+        assert!(!files(&root, &[&none, &notes]).has_sync_failed());
+        // Without any memory the partition itself takes it.
+        again.note_dirs.iter().for_each(|dir| assert!(!again.note(dir).exists()));
+        files(&root, &[&none]).note_sync_failed();
+        assert!(files(&root, &[&none]).has_sync_failed());
+    }
+
+    #[test]
+    fn m9_no_boot_id_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("boot_id");
+        assert!(read_boot_id(&path).is_err());
+        fs::write(&path, "abc\n").unwrap();
+        assert_eq!(read_boot_id(&path).unwrap(), "abc");
+    }
+
+    #[test]
+    fn m8_a_sync_uses_the_descriptor_from_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), &[]);
+        // A descriptor opened for the sync would not find the directory.
+        fs::rename(dir.path().join("bodies"), dir.path().join("other")).unwrap();
+        files.sync_all().unwrap();
+        assert!(files.space().unwrap().total_bytes > 0);
     }
 }

@@ -305,7 +305,7 @@ impl Disk for MemDisk {
         Ok(Space { total_bytes: machine.capacity_bytes, free_bytes: free })
     }
 
-    fn boot_id(&self) -> String {
+    fn boot_id(&self) -> io::Result<String> {
         self.0.lock().boot_id()
     }
 
@@ -313,8 +313,12 @@ impl Disk for MemDisk {
         self.0.lock().sync_failed = true;
     }
 
-    fn take_sync_failed(&self) -> bool {
-        std::mem::take(&mut self.0.lock().sync_failed)
+    fn has_sync_failed(&self) -> bool {
+        self.0.lock().sync_failed
+    }
+
+    fn forget_sync_failed(&self) {
+        self.0.lock().sync_failed = false;
     }
 }
 

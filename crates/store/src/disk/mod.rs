@@ -93,12 +93,17 @@ pub(crate) trait Disk: Send + Sync {
     fn remove_blank(&self, name: BlankName) -> io::Result<()>;
     /// Room.
     fn space(&self) -> io::Result<Space>;
-    /// Changes with each start of the operating system; empty: it cannot be read.
-    fn boot_id(&self) -> String;
-    /// Remembers for the rest of this boot that a sync failed.
+    /// Changes with each start of the operating system.
+    ///
+    /// # Errors
+    /// The system's. No boot is known by an empty name.
+    fn boot_id(&self) -> io::Result<String>;
+    /// Remembers for the rest of this boot that a sync failed, also where the disk takes nothing more.
     fn note_sync_failed(&self);
-    /// Whether that was noted; forgets it.
-    fn take_sync_failed(&self) -> bool;
+    /// Whether that was noted.
+    fn has_sync_failed(&self) -> bool;
+    /// A new verifier is stable, so the note has done its work.
+    fn forget_sync_failed(&self);
 }
 
 /// What tells one state of a file from another: each change changes it.

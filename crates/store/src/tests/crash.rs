@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use types::VnodeNo;
 
 use super::world::{Model, Op, World, op};
-use crate::{Finding, MemMachine};
+use crate::{Finding, MemMachine, OpenOptions, Partition};
 
 /// A world with its past, as far as a crash could bring it back.
 struct Past {
@@ -286,4 +286,26 @@ fn a_file_of_holes_that_never_reached_the_disk_is_there_again_after_settling() {
         ops.iter().for_each(|op| past.step(op).unwrap());
         assert_eq!(past.world.scrub(), []);
     }
+}
+
+#[test]
+fn m9_without_a_boot_id_no_partition_opens() {
+    let machine = MemMachine::new();
+    let opened = || Partition::open_memory(&machine, OpenOptions::default());
+    let verifier = opened().unwrap().boot_verifier();
+    for how in [None, Some(std::io::ErrorKind::NotFound)] {
+        machine.set_boot_unknown(Some(how));
+        let said = opened().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains("boot id") && said.contains("mount /proc"), "{said}");
+    }
+    machine.set_boot_unknown(None);
+    assert_eq!(opened().unwrap().boot_verifier(), verifier, "the same boot");
+    // A new one is on disk before the note of a failed sync goes.
+    machine.0.lock().sync_failed = true;
+    machine.fail_syncs(true);
+    assert!(opened().is_err());
+    assert!(machine.0.lock().sync_failed);
+    machine.fail_syncs(false);
+    assert_ne!(opened().unwrap().boot_verifier(), verifier);
+    assert!(!machine.0.lock().sync_failed);
 }
