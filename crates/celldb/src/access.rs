@@ -44,11 +44,12 @@ pub trait Access: Send + Sync {
     /// As `principal`.
     fn secret(&self, who: PrincipalId) -> Result<Option<String>, CellError>;
 
-    /// Keeps that instead.
+    /// Keeps that instead. `ends_tokens`: the time now, in seconds since 1970, if tokens that were made
+    /// before are to end with it: both happen, or neither does.
     ///
     /// # Errors
     /// As `principal`.
-    fn set_secret(&self, who: PrincipalId, kept: &str) -> Result<(), CellError>;
+    fn set_secret(&self, who: PrincipalId, kept: &str, ends_tokens: Option<i64>) -> Result<(), CellError>;
 
     /// What the server answers that has the database, where that is another one. `behalf`: of whom it is asked; `None`: of the superuser here.
     fn auth_elsewhere(&self, behalf: Option<Behalf>, call: &AuthCall) -> Option<Result<Answer, Fault>>;

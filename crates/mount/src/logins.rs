@@ -6,7 +6,7 @@
 //! | `system.rialto.kerberos` | JSON: `{"client": HEX}`, a key for which a ticket is to be shown; after that was done `{"reply": HEX}` as well | a line of JSON, `{"cache": NAME, "service": NAME}`, and behind it the request as it is |
 //! | `system.rialto.logout` | | anything: the token is forgotten |
 //! | `system.rialto.tokens` | JSON: the token of who asks, or `null` | |
-//! | `system.rialto.passwd` | | JSON: `{"user": NAME, "old": TEXT, "new": TEXT}`; `old` is left out by administrators |
+//! | `system.rialto.passwd` | | JSON: `{"user": NAME, "old": TEXT, "new": TEXT}`; `old` is left out by administrators; `"keep_tokens": true` lets older tokens be |
 //!
 //! Linux asks nobody's permission for setting attributes of `system.`, so a user needs no right to the directory. What is set is no longer than a message and gone
 //! from memory when it was used.
@@ -80,12 +80,7 @@ impl Task<'_> {
                 self.on.volumes.forget_rights();
             }
             Login::Password => {
-                let mut said = parsed(value)?;
-                let name = text(&mut said, "user")?;
-                let has_old = said.get("old").is_some();
-                let old = has_old.then(|| text(&mut said, "old")).transpose()?.map(secret);
-                let new = secret(text(&mut said, "new")?);
-                self.venus().auth(&self.request(), AuthCall::SetPassword { name, old, new })?;
+                self.set_password(&mut parsed(value)?)?;
             }
             Login::Tokens => return Err(Refusal(Errno::PERM)),
         }
@@ -93,9 +88,36 @@ impl Task<'_> {
         Ok(())
     }
 
-    fn log_in(&self, said: &mut Value) -> Result<(), Refusal> {
+    /// A new password ends all tokens of its user, this mount's too. A user who changes his own gets
+    /// another one at once, by the new password, and stays logged in here.
+    fn set_password(&self, said: &mut Value) -> Result<(), Refusal> {
         let volumes = &self.on.volumes;
-        let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+        let name = text(said, "user")?;
+        let has_old = said.get("old").is_some();
+        let old = has_old.then(|| text(said, "old")).transpose()?.map(secret);
+        let new = secret(text(said, "new")?);
+        let keep_tokens = said["keep_tokens"] == true;
+        let uid = self.request().caller.uid;
+        let held = volumes.tokens().and_then(|tokens| tokens.of(uid));
+        let stays = !keep_tokens && held.is_some_and(|token| token.name == name);
+        if stays {
+            // What is written and not sent yet is sent while the token is good.
+            volumes.send_written(&self.request())?;
+        }
+        let call = AuthCall::SetPassword { name: name.clone(), old, new: new.clone(), keep_tokens };
+        self.venus().auth(&self.request(), call)?;
+        if stays {
+            let signer = Arc::new(Signer::random().1);
+            let call = AuthCall::Password { name, password: new, client: signer.public() };
+            // The password is another one already: to fail now would say that it is not.
+            if let Err(Refusal(error)) = self.get_token(call, signer) {
+                tracing::warn!(uid, ?error, "no token for the new password: the user has to log in again");
+            }
+        }
+        Ok(())
+    }
+
+    fn log_in(&self, said: &mut Value) -> Result<(), Refusal> {
         let signer = Arc::new(Signer::random().1);
         let client = signer.public();
         let call = if said["attest"] == true {
@@ -103,6 +125,13 @@ impl Task<'_> {
         } else {
             AuthCall::Password { name: text(said, "user")?, password: secret(text(said, "password")?), client }
         };
+        self.get_token(call, signer)
+    }
+
+    /// Asks for a token that is bound to the key `signer`, and keeps it.
+    fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), Refusal> {
+        let volumes = &self.on.volumes;
+        let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let Answer::Token(token) = self.shown(call)? else { return Err(Refusal(Errno::PROTO)) };
         volumes.send_written(&self.request())?;
         if !tokens.put(self.request().caller.uid, &token, signer) {

@@ -123,7 +123,11 @@ impl Door {
     }
 
     fn who(&self, level: Level) -> Who {
-        Who { level, host: self.host, ..Who::NOBODY }
+        Who { level, host: self.host, overheard: self.is_clear(), ..Who::NOBODY }
+    }
+
+    fn is_clear(&self) -> bool {
+        matches!(self.security, Security::Clear)
     }
 
     fn binding(&self) -> Binding {
@@ -184,6 +188,7 @@ impl dafs::showing::Door for Door {
             ends: Some(Timestamp::new(token.expires, 0)),
             token: token.number,
             key: token.key,
+            overheard: self.is_clear(),
             host: self.host,
         };
         debug_assert!(who.principal != PrincipalId::NONE);

@@ -24,7 +24,7 @@ use crate::ServerConfig;
 use crate::audit::Audit;
 use crate::bounds::{self, Bounds, Host};
 use crate::door::Porter;
-use crate::link::{Link, Security, Unread};
+use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::pool::Pool;
 use crate::report::{self, Tally};
@@ -110,12 +110,6 @@ impl Agenda {
 /// several chains wait together: read-ahead sends them. One alone has a reader who waits for it, mostly not for the disk.
 fn looks_into_body(call: &Call) -> bool {
     matches!(call, Call::Read { .. } | Call::ReadPacked { .. } | Call::OpenBody { .. } | Call::ReadSums { .. })
-}
-
-/// Whether a password is in it, which nobody may send over a network where others read along.
-fn has_password(call: &Call) -> bool {
-    let Call::Auth { call, .. } = call else { return false };
-    matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. })
 }
 
 /// Whether the call may need the cell's database, which may be another server's.
@@ -304,12 +298,6 @@ impl House {
             ServerOutput::Execute { origin, caller, call, chained, .. } => {
                 if let Some(link) = link {
                     seat.begin(origin, link, &call);
-                }
-                if link.is_some_and(|link| link.security() == Security::Clear) && has_password(&call) {
-                    tracing::warn!(host = ?caller.who.host, "a password in clear text is refused: others may have read it, so change it");
-                    self.porter.tell("door.password", caller.who.host, "password in clear text");
-                    agenda.effects.push(Effect::Reply { origin, result: Err(Fault::NotPermitted), body: None });
-                    return;
                 }
                 if !seat.is_strangers() {
                     self.execute(seat, origin, caller, call, chained, agenda);

@@ -25,7 +25,7 @@ fn calls_and_answers_show_no_password_and_no_token() {
     let password = || Secret::new(PASSWORD.to_vec());
     let calls = [
         AuthCall::Password { name: "joe".into(), password: password(), client: [7; 32] },
-        AuthCall::SetPassword { name: "joe".into(), old: Some(password()), new: password() },
+        AuthCall::SetPassword { name: "joe".into(), old: Some(password()), new: password(), keep_tokens: false },
         AuthCall::Renew { token: BYTES.to_vec().into() },
         AuthCall::Kerberos { request: BYTES.to_vec().into(), client: [7; 32] },
     ];

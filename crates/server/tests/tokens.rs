@@ -333,8 +333,12 @@ fn level(session: &Session, uid: u32) -> (String, u64) {
 fn powers(joe: PrincipalId) -> Vec<Call> {
     let pts = |call| Call::Pts { on_behalf: None, call: Box::new(call) };
     let change = PrincipalChange { locked: Some(false), ..PrincipalChange::default() };
-    let password =
-        AuthCall::SetPassword { name: "joe".to_owned(), old: None, new: Secret::new(b"open sesame".to_vec()) };
+    let password = AuthCall::SetPassword {
+        name: "joe".to_owned(),
+        old: None,
+        new: Secret::new(b"open sesame".to_vec()),
+        keep_tokens: false,
+    };
     vec![
         Call::Cell(types::CellCall::Subdomain { principal: joe, host: None }),
         Call::Pts { on_behalf: Some(PrincipalId::ADMINISTRATORS), call: Box::new(PtsCall::Max) },
@@ -449,4 +453,74 @@ fn ac_3_a_withdrawn_key_ends_what_it_signed() {
         assert!(std::time::Instant::now() < end, "tokens of a removed key stay good");
     }
     assert_eq!(house.makes(&session, 4711, "after"), Err(Some(Fault::TokenRefused)));
+}
+
+#[test]
+fn h7_a_new_password_ends_older_tokens() {
+    let house = House::new();
+    let set = |old: Option<&str>, new: &str, keep_tokens| {
+        let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
+        let (name, old, new) = ("joe".to_owned(), old.map(secret), secret(new));
+        let call = AuthCall::SetPassword { name, old, new, keep_tokens };
+        Call::Auth { behalf: None, call: Box::new(call) }
+    };
+    let log_in = |session: &Session, password: &str| {
+        let password = Secret::new(password.as_bytes().to_vec());
+        let call = AuthCall::Password { name: "joe".to_owned(), password, client: client().public() };
+        match asks(session, 12, Call::Auth { behalf: None, call: Box::new(call) }) {
+            Ok(Answer::Token(token)) => token.reveal().to_vec(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(asks(&house.own, 0, set(None, "open sesame", false)), Ok(Answer::Done));
+    let nobody = house.session(Purse::new(Vec::new(), client()));
+    let stolen = log_in(&nobody, "open sesame");
+    // The same second: the token counts as made before the change all the same.
+    let thief = house.session(Purse::new(stolen.clone(), client()));
+    assert_eq!(house.makes(&thief, 4711, "a"), Ok(4711));
+    let purse = Purse::new(log_in(&nobody, "open sesame"), client());
+    let joe = house.session(Arc::clone(&purse));
+    assert_eq!(asks(&joe, 4711, set(Some("open sesame"), "xyzzy plugh", true)), Ok(Answer::Done));
+    assert_eq!(house.makes(&thief, 4711, "b"), Ok(4711), "asked to keep the tokens");
+    assert_eq!(asks(&joe, 4711, set(Some("xyzzy plugh"), "plugh xyzzy", false)), Ok(Answer::Done));
+    for session in [&thief, &joe] {
+        assert_eq!(house.makes(session, 4711, "c"), Err(Some(Fault::TokenRefused)));
+    }
+    let renew = Box::new(AuthCall::Renew { token: stolen.into() });
+    let renewed = asks(&thief, 4711, Call::Auth { behalf: None, call: renew });
+    assert_eq!(renewed, Err(Some(Fault::TokenRefused)));
+    purse.put(log_in(&nobody, "plugh xyzzy"));
+    assert_eq!(house.makes(&joe, 4711, "c"), Ok(4711), "by the new password, in the same second");
+    // An administrator's change ends them as well.
+    assert_eq!(asks(&house.own, 0, set(None, "open sesame", false)), Ok(Answer::Done));
+    assert_eq!(house.makes(&joe, 4711, "d"), Err(Some(Fault::TokenRefused)));
+}
+
+#[test]
+fn m17_a_password_in_clear_text_is_refused() {
+    for trusted in [false, true] {
+        let house = House::with(|config| {
+            if trusted {
+                config.trust_this_machine()
+            }
+        });
+        let secret = || Secret::new(b"open sesame".to_vec());
+        let (name, new) = ("joe".to_owned(), secret());
+        let set = AuthCall::SetPassword { name: name.clone(), old: None, new, keep_tokens: false };
+        let set = Call::Auth { behalf: None, call: Box::new(set) };
+        assert_eq!(asks(&house.own, 0, set.clone()), Ok(Answer::Done));
+        let log_in = AuthCall::Password { name, password: secret(), client: client().public() };
+        let log_in = Call::Auth { behalf: None, call: Box::new(log_in) };
+        let clear = Session::connect(house.config(None, false)).unwrap();
+        // This way past the client's own look at what it sends is for the test alone.
+        let by_hand = |call: &Call| {
+            let caller = Caller { uid: 0, gid: 0, groups: None, who: Who::NAMED };
+            clear.call_urgently(&caller, call.clone(), None).map_err(|error| error.fault())
+        };
+        for call in [&log_in, &set] {
+            assert_eq!(by_hand(call).unwrap_err(), Some(Fault::Unsupported), "{call:?}, trusted: {trusted}");
+        }
+        let tls = house.session(Purse::new(Vec::new(), client()));
+        assert!(matches!(asks(&tls, 12, log_in), Ok(Answer::Token(_))), "the same over TLS");
+    }
 }

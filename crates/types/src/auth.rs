@@ -88,6 +88,8 @@ pub enum AuthCall {
         old: Option<Secret>,
         /// [`crate::limits::PASSWORD_BYTES_MIN`] bytes at least.
         new: Secret,
+        /// Tokens that were made before stay good. Otherwise the new password ends all of them.
+        keep_tokens: bool,
     },
 }
 

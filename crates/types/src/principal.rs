@@ -110,6 +110,8 @@ pub struct Who {
     pub token: u128,
     /// The number of the key that signed it; 0: none.
     pub key: u32,
+    /// The request came over a network in clear text, where others may read along.
+    pub overheard: bool,
     /// Where from; `None`: this machine.
     pub host: Option<IpAddr>,
 }
@@ -123,6 +125,7 @@ impl Who {
         ends: None,
         token: 0,
         key: 0,
+        overheard: false,
         host: None,
     };
     /// Who shows nothing.
@@ -133,6 +136,7 @@ impl Who {
         ends: None,
         token: 0,
         key: 0,
+        overheard: false,
         host: None,
     };
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use guard::{Asker, Book, Edit, Highest, Link, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
-    Answer, AuthCall, Behalf, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
     WhichPrincipal,
 };
 
@@ -77,6 +77,14 @@ impl Embedded {
             }
         })
     }
+}
+
+/// Later than any token that was made up to now: one of this second is void too. A token that is made
+/// next says that it was made then (`login::Mint::issue`), so the time must not run far ahead of the
+/// clock: what an administrator has set further ahead stays.
+fn tokens_after(before: i64, now: i64) -> i64 {
+    const AHEAD_MAX: i64 = 30;
+    if before > now.saturating_add(AHEAD_MAX) { before } else { before.max(now).saturating_add(1) }
 }
 
 /// A record in place of the one before, and what leads to it.
@@ -190,10 +198,25 @@ impl Access for Embedded {
         self.get(&key)?.map(|value| record::decode_secret(&key, &value)).transpose()
     }
 
-    fn set_secret(&self, who: PrincipalId, kept: &str) -> Result<()> {
+    fn set_secret(&self, who: PrincipalId, kept: &str, ends_tokens: Option<i64>) -> Result<()> {
+        let one_at_a_time = self.principals.lock();
         self.need_room()?;
-        let mut counters = self.counters.lock();
         let key = key::secret(who);
+        if let Some(now) = ends_tokens {
+            let before = self.record(who)?.ok_or(CellError::Away(Fault::NoPrincipal))?;
+            let tokens_after = tokens_after(before.tokens_after, now);
+            let after = Principal { tokens_after, ..before.clone() };
+            let mut counters = self.counters.lock();
+            let revision = self.change(&mut counters, Changed::Principal(who), |revision, _, batch| {
+                put(batch, revision, Some(&before), &after);
+                batch.put(&key, record::encode_secret(&key, kept));
+            })?;
+            drop(counters);
+            drop(one_at_a_time);
+            self.listeners.wait_for(revision);
+            return Ok(());
+        }
+        let mut counters = self.counters.lock();
         let mut batch = WriteBatch::default();
         batch.put(&key, record::encode_secret(&key, kept));
         let next = *counters;

@@ -53,9 +53,9 @@ pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &Auth
         AuthCall::Renew { token } => {
             to.length16("token bytes", token.reveal().len(), TOKEN_BYTES_MAX).raw(token.reveal());
         }
-        AuthCall::SetPassword { name, old, new } => {
+        AuthCall::SetPassword { name, old, new, keep_tokens } => {
             put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX).bool(old.is_some());
-            old.iter().chain([new]).fold(to, |to, secret| put_secret(to, secret));
+            old.iter().chain([new]).fold(to, |to, secret| put_secret(to, secret)).bool(*keep_tokens);
         }
     }
 }
@@ -83,7 +83,8 @@ pub(super) fn get_auth_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
         Procedure::AuthSetPassword => {
             let name = get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)?;
             let old = if from.bool("old password")? { Some(get_secret(from)?) } else { None };
-            AuthCall::SetPassword { name, old, new: get_secret(from)? }
+            let (new, keep_tokens) = (get_secret(from)?, from.bool("keep tokens")?);
+            AuthCall::SetPassword { name, old, new, keep_tokens }
         }
         other => return Err(WireError::BadValue { what: "procedure of logins", value: other as u64 }),
     };

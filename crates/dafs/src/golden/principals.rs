@@ -75,12 +75,17 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         auth(
             "auth-set-password",
             None,
-            AuthCall::SetPassword { name: "joe".into(), old: Some(secret("open sesame")), new: secret("xyzzy plugh") },
+            AuthCall::SetPassword {
+                name: "joe".into(),
+                old: Some(secret("open sesame")),
+                new: secret("xyzzy plugh"),
+                keep_tokens: false,
+            },
         ),
         auth(
             "auth-reset-password",
             None,
-            AuthCall::SetPassword { name: "joe".into(), old: None, new: secret("reset it") },
+            AuthCall::SetPassword { name: "joe".into(), old: None, new: secret("reset it"), keep_tokens: true },
         ),
     ]
 }

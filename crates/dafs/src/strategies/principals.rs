@@ -118,7 +118,8 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
         (vec(any::<u8>(), 0..200), any::<[u8; 32]>())
             .prop_map(|(request, client)| AuthCall::Kerberos { request: request.into(), client }),
         vec(any::<u8>(), 0..200).prop_map(|token| AuthCall::Renew { token: token.into() }),
-        (text(), of(secret()), secret()).prop_map(|(name, old, new)| AuthCall::SetPassword { name, old, new }),
+        (text(), of(secret()), secret(), any::<bool>())
+            .prop_map(|(name, old, new, keep_tokens)| AuthCall::SetPassword { name, old, new, keep_tokens }),
     ];
     let behalf = (somebody(), any::<u32>())
         .prop_map(|(principal, ip)| Behalf { principal, host: Some(std::net::Ipv4Addr::from_bits(ip).into()) });

@@ -215,6 +215,9 @@ EXAMPLES
     rialto passwd joe --new-only         an administrator sets one
     printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
 
+The new password ends all tokens that were made for the user before, on all machines, unless
+--keep-tokens is given. If you change your own, this mount gets you a new token at once.
+
 EXIT CODES
     0  changed
     1  refused or failed: the message says what to do
@@ -229,6 +232,9 @@ pub struct Passwd {
     /// As an administrator, who needs not know the old one.
     #[arg(long)]
     new_only: bool,
+    /// Tokens of the user that were made before stay good.
+    #[arg(long)]
+    keep_tokens: bool,
     /// Reads the old and the new one from standard input, a line each.
     #[arg(long)]
     password_stdin: bool,
@@ -240,7 +246,7 @@ impl Passwd {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
-        let mut said = json!({ "user": user });
+        let mut said = json!({ "user": user, "keep_tokens": self.keep_tokens });
         if !self.new_only {
             said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?.as_str().into();
         }
@@ -259,7 +265,10 @@ impl Passwd {
             };
             Failure::new(format!("setting the password of {user}"), why)
         })?;
-        println!("the password of {user} is another one from now on");
+        println!("password changed for {user}");
+        if !self.keep_tokens {
+            println!("older tokens of {user} are refused from now on");
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -45,7 +45,7 @@ impl Access for RemoteCell {
         Err(CellError::Away(Fault::Unsupported))
     }
 
-    fn set_secret(&self, _: PrincipalId, _: &str) -> Result<()> {
+    fn set_secret(&self, _: PrincipalId, _: &str, _: Option<i64>) -> Result<()> {
         Err(CellError::Away(Fault::Unsupported))
     }
 

@@ -133,7 +133,7 @@ impl Access for Nobody {
         Ok(None)
     }
 
-    fn set_secret(&self, _: PrincipalId, _: &str) -> Result<()> {
+    fn set_secret(&self, _: PrincipalId, _: &str, _: Option<i64>) -> Result<()> {
         Err(CellError::Away(Fault::Unsupported))
     }
 

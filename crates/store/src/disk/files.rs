@@ -21,8 +21,6 @@ use crate::{BlankName, Space, StoreError};
 /// There while a sync has failed in this boot; its data may never have reached the disk.
 const SYNC_FAILED: &str = "sync-failed";
 
-/// Tells one start of the operating system from another.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Directories that are known to be settled, at most; beyond that some are synced once more than needed.
 const SETTLED_MAX: usize = 1 << 16;
 

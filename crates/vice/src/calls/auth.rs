@@ -30,6 +30,12 @@ impl Vice {
     }
 
     pub(crate) fn ask_auth(&self, ask: &Ask<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<Outcome, Fault> {
+        // Passwords and tokens are of use to whoever reads along, also from a trusted host.
+        if ask.caller.who.overheard {
+            let host = ask.caller.who.host;
+            tracing::warn!(?host, "a login in clear text is refused: the client has to connect with TLS");
+            return Err(Fault::Unsupported);
+        }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let desk = self.desk.get().ok_or(Fault::Unsupported)?;
         let answer = match call {
@@ -99,7 +105,7 @@ impl Vice {
                     None => Err(Fault::AccessDenied),
                 }
             }
-            AuthCall::SetPassword { name, old, new } => {
+            AuthCall::SetPassword { name, old, new, keep_tokens } => {
                 let who = user(name)?;
                 let may = match (asker, old) {
                     (None, _) => true,
@@ -114,7 +120,9 @@ impl Vice {
                     return Err(Fault::AccessDenied);
                 }
                 let kept = desk.passwords.keep(new).map_err(|_| Fault::Invalid)?;
-                db.access().set_secret(who.id, &kept)?;
+                // A new password is the remedy of a user whose token was stolen, so it ends the old ones.
+                let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
+                db.access().set_secret(who.id, &kept, ends_tokens)?;
                 Ok(Answer::Done)
             }
             AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => Err(Fault::Invalid),

@@ -37,9 +37,9 @@ pub(super) fn about(call: &Call) -> (String, String) {
 fn of_auth(call: &AuthCall) -> String {
     match call {
         AuthCall::Password { name, .. } => format!("Password {{ name: {name:?} }}"),
-        AuthCall::SetPassword { name, old, .. } => {
+        AuthCall::SetPassword { name, old, keep_tokens, .. } => {
             let by = if old.is_some() { "itself" } else { "an administrator" };
-            format!("SetPassword {{ name: {name:?}, by: {by:?} }}")
+            format!("SetPassword {{ name: {name:?}, by: {by:?}, keep_tokens: {keep_tokens} }}")
         }
         AuthCall::Attest { .. } => "Attest".to_owned(),
         AuthCall::Renew { .. } => "Renew".to_owned(),
