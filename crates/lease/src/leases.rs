@@ -346,6 +346,12 @@ impl Leases {
         Some(dir)
     }
 
+    /// Whether breaks of the directory tell the session names.
+    pub fn shows_names(&self, session: SessionId, dir: Fid) -> bool {
+        let holdings = self.promises.holdings(dir);
+        holdings.iter().any(|holding| holding.session == session && self.promises.shows_names(holding))
+    }
+
     /// Takes back a promise that the session was not told of.
     pub fn withdraw(&mut self, session: SessionId, fid: Fid) {
         if self.promises.withdraw(fid, session)

@@ -175,8 +175,8 @@ struct World {
 }
 
 impl World {
-    fn carry(&mut self, out: Vec<Output>) {
-        self.breaks.extend(breaks_to(self.session, &out));
+    fn carry(&mut self, out: &[Output]) {
+        self.breaks.extend(breaks_to(self.session, out));
     }
 
     fn step(&mut self, random: &mut Dice) {
@@ -194,7 +194,7 @@ impl World {
                 *self.versions.entry(file).or_default() += 1;
                 if self.leases.break_promises(now, &changed(file), SessionId(0), &mut out).is_some() {
                     // The change is not acknowledged before this client has heard of it: as if it were not there yet.
-                    self.carry(std::mem::take(&mut out));
+                    self.carry(&std::mem::take(&mut out));
                     while self.hear() {}
                     self.settle_acks();
                 }
@@ -217,7 +217,7 @@ impl World {
             }
             _ => self.leases.prove(now, self.session, &mut out).unwrap(),
         }
-        self.carry(out);
+        self.carry(&out);
         if self.holder.trusted(now) {
             for (file, version) in &self.cache {
                 let is = self.versions.get(file).copied().unwrap_or(0);
@@ -241,7 +241,7 @@ impl World {
         while let Some(id) = self.acks.pop_front() {
             self.leases.ack(at(self.now), self.session, id, &[], &mut out);
         }
-        self.carry(out);
+        self.carry(&out);
     }
 }
 

@@ -37,7 +37,7 @@ fn is_unknown(caller: &Caller) -> bool {
 
 /// A caller whose machine asked the bits when the file was opened.
 pub fn is_believed(caller: &Caller) -> bool {
-    matches!(caller.who.level, Level::Named | Level::Server)
+    matches!(caller.who.level, Level::Named | Level::Server | Level::Host)
 }
 
 pub fn in_group(caller: &Caller, gid: u32) -> bool {

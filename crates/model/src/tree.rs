@@ -42,13 +42,16 @@ pub struct Node {
     pub list: Option<List>,
 }
 
+/// Mode, owner and group.
+pub(crate) type ModeRights = (u16, u32, u32);
+
 /// A volume's files.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub(crate) nodes: BTreeMap<Fid, Node>,
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
     /// Mode, owner and group that a file had while a session has had it open.
-    pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<(u16, u32, u32)>>,
+    pub(crate) opened: BTreeMap<(SessionId, Fid), Vec<ModeRights>>,
     /// Who everybody is, by uid.
     pub(crate) people: BTreeMap<u32, BTreeSet<PrincipalId>>,
     name: Name,

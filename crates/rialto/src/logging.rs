@@ -81,7 +81,7 @@ mod tests {
         let path = dir.path().join("server.log");
         let mut log = File::options().create(true).append(true).open(&path).unwrap();
         for life in 0..3 {
-            log.write_all(&vec![b'a' + life; 100]).unwrap();
+            log.write_all(&[b'a' + life; 100]).unwrap();
             shorten(&path, 100).unwrap();
             assert_eq!(fs::read(&path).unwrap().len(), 100, "not yet");
             log.write_all(b"!").unwrap();

@@ -105,7 +105,7 @@ fn a_host_with_too_many_sessions_gets_in_when_one_ends() {
 #[test]
 fn of_too_many_sessions_of_nobody_the_oldest_ends_and_the_server_serves_on() {
     let cell = Cell::with(|config| {
-        config.trusted.clear();
+        config.owners.clear();
         config.limits.nobody_sessions = 3;
     });
     let own = connect(cell.unix());

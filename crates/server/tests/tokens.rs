@@ -501,7 +501,7 @@ fn m17_a_password_in_clear_text_is_refused() {
     for trusted in [false, true] {
         let house = House::with(|config| {
             if trusted {
-                config.trust_this_machine()
+                config.trust_this_machine();
             }
         });
         let secret = || Secret::new(b"open sesame".to_vec());

@@ -20,6 +20,7 @@ use store::{Update, Vnode};
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, Timestamp, VolumeId};
 
 use crate::Vice;
+use crate::access::{self, Right};
 use crate::calls::Outcome;
 use crate::service::{Ask, Pending};
 use crate::volumes::{Room, ViceVolume};
@@ -185,37 +186,28 @@ impl Vice {
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    /// Promises each of these files to the caller's session. The caller's right to see them has been checked.
+    /// Promises each of these files to the caller's session. The caller's right to see them has been checked. Of a
+    /// directory that the caller may list, breaks name the entry that changed.
     ///
     /// # Errors
     /// `Expired` if the session is over; as [`Vice::need_back`], for what came between; `Busy` with `ask.again`, if lists
     /// began to decide in the volume since then, or ended: what was read may be untrue, and nobody would be told.
     pub(crate) fn promise(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid]) -> Result<(), Fault> {
-        self.register(ask, volume, fids, false)
-    }
-
-    /// The same for a directory whose names the caller may see, as has been checked: breaks name the entry that changed.
-    ///
-    /// # Errors
-    /// As [`Vice::promise`].
-    pub(crate) fn promise_names(&self, ask: &mut Ask<'_>, volume: &ViceVolume, dir: Fid) -> Result<(), Fault> {
-        self.register(ask, volume, &[dir], true)
-    }
-
-    fn register(&self, ask: &mut Ask<'_>, volume: &ViceVolume, fids: &[Fid], names: bool) -> Result<(), Fault> {
+        let names: SmallVec<[bool; 4]> = fids.iter().map(|fid| self.may_see_names(ask, volume, *fid)).collect();
         let mut core = self.core.lock();
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !core.leases.reclaims_delegations(session);
-        let names = names && core.leases.rights_changes() == ask.rights_changes;
+        // Rights that changed since the check say nothing of names.
+        let checked = core.leases.rights_changes() == ask.rights_changes;
         let mut new: SmallVec<[Fid; 4]> = SmallVec::new();
-        for fid in fids {
+        for (fid, names) in fids.iter().zip(names) {
             if covered && !core.leases.covers(session, *fid) {
                 return Err(Fault::NotDelegated);
             }
             if !core.leases.is_promised(session, *fid) {
                 new.push(*fid);
             }
-            let promised = match names {
+            let promised = match names && checked {
                 true => core.leases.promise_names(ask.now, session, *fid, &mut ask.events),
                 false => core.leases.promise(ask.now, session, *fid, &mut ask.events),
             };
@@ -231,6 +223,15 @@ impl Vice {
             return Err(Fault::Busy);
         }
         if ask.waits.is_empty() { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// Whether it is a directory whose names the caller may see; known already for most that are promised.
+    fn may_see_names(&self, ask: &Ask<'_>, volume: &ViceVolume, fid: Fid) -> bool {
+        if !fid.vnode.is_directory() || self.core.lock().leases.shows_names(ask.origin.session, fid) {
+            return fid.vnode.is_directory();
+        }
+        let vnode = volume.directory(fid);
+        vnode.is_ok_and(|vnode| access::may(ask.asker(), volume, &vnode, Right::List) == Ok(true))
     }
 
     /// A new file goes with its directory, if that is delegated.

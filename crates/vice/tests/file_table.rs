@@ -96,8 +96,8 @@ fn caller(kind: Kind) -> Caller {
         Kind::User(level) => with(OTHER, level),
         Kind::Owner => with(OWNER, Level::Kerberos),
         Kind::Administrator => with(CHIEF, Level::Password),
-        Kind::UserOfBelievedHost => with(OTHER, Level::Named),
-        Kind::OwnerOnBelievedHost => with(OWNER, Level::Named),
+        Kind::UserOfBelievedHost => with(OTHER, Level::Host),
+        Kind::OwnerOnBelievedHost => with(OWNER, Level::Host),
         Kind::Superuser(level) => Caller { who: Who { level, ..Who::NAMED }, ..Caller::ROOT },
         Kind::Expired => {
             let owner = with(OWNER, Level::Password);
@@ -214,6 +214,7 @@ fn rows(model: Model, Place { dir, file: fid, link }: Place) -> Vec<(Want, Call)
     let lists = model == Model::Lists;
     let (listed, administered) =
         if lists { (Want::See, Want::Administer) } else { (Want::Unsupported, Want::Unsupported) };
+    let looked = if lists { Want::See } else { Want::Name };
     let delegated = if lists { Want::Name } else { Want::Data };
     let how = CreateHow::Guarded;
     let named = |text: &str| name(text.as_bytes());
@@ -227,8 +228,9 @@ fn rows(model: Model, Place { dir, file: fid, link }: Place) -> Vec<(Want, Call)
     let write = Call::Write { fid, offset: Some(0), data: value.clone(), stable: false, kill_privileges: false };
     vec![
         (Want::Nothing, Call::Root { volume: name(VOLUME) }),
-        (Want::Name, Call::Lookup { dir, name: named("file") }),
-        (Want::Name, Call::ReadDir { dir, cookie: 0, bytes_max: 1000, plus: true }),
+        // Administrators look everywhere where lists decide.
+        (looked, Call::Lookup { dir, name: named("file") }),
+        (looked, Call::ReadDir { dir, cookie: 0, bytes_max: 1000, plus: true }),
         (Want::Name, Call::Make { dir, name: named("new"), kind: NewKind::File, mode: 0o600, how }),
         (Want::Name, Call::Make { dir, name: named("d"), kind: NewKind::Directory, mode: 0o700, how }),
         (Want::Name, Call::MakeUnnamed { dir, mode: 0o600 }),

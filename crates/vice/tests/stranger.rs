@@ -75,6 +75,7 @@ struct Cell {
     closed: BTreeMap<&'static str, Fid>,
     /// All files, to be guessed at.
     all: Vec<Fid>,
+    open: Fid,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +89,7 @@ impl Cell {
         let mut rig = Rig::new(Ground::memory(), 2);
         rig.vice().set_principals(Arc::new(ByUid));
         let root = rig.root();
-        let mut cell = Cell { rig, secret, closed: BTreeMap::new(), all: vec![root] };
+        let mut cell = Cell { rig, secret, closed: BTreeMap::new(), all: vec![root], open: root };
         cell.as_root(Call::SetStatus {
             fid: root,
             change: StatusChange { mode: Some(0o755), ..StatusChange::default() },
@@ -158,6 +159,7 @@ impl Cell {
         }
         // What everybody may change, and what everybody may read: the same in both cells.
         let open = self.make(public, "open", NewKind::File, 0o666);
+        self.open = open;
         self.write(open, "everybody's".to_owned());
         let (value, mode) = (Bytes::from_static(b"for all"), XattrMode::Either);
         self.as_root(Call::XattrSet { fid: open, name: Bytes::from_static(b"user.secret"), value, mode });
@@ -256,6 +258,8 @@ struct Asking {
     runner: TestRunner,
     known: BTreeSet<Fid>,
     guesses: Vec<Fid>,
+    /// What everybody may read and change.
+    open: Fid,
 }
 
 impl Asking {
@@ -269,7 +273,8 @@ impl Asking {
             Model::Lists => cell.all.clone(),
             Model::ModeBits => cell.all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
         };
-        Asking { rng: SmallRng::seed_from_u64(seed), runner, known: BTreeSet::from([root]), guesses }
+        let (rng, open) = (SmallRng::seed_from_u64(seed), cell.open);
+        Asking { rng, runner, known: BTreeSet::from([root]), guesses, open }
     }
 
     fn fid(&mut self) -> Fid {
@@ -280,6 +285,8 @@ impl Asking {
                 Fid::new(guess.volume.0, guess.vnode.0, unique)
             }
             1 => self.guesses[self.rng.random_range(0..self.guesses.len())],
+            // What was there at first, more often than what strangers made.
+            2..=5 => *self.known.iter().nth(self.rng.random_range(0..self.known.len().min(16))).unwrap(),
             _ => *self.known.iter().nth(self.rng.random_range(0..self.known.len())).unwrap(),
         }
     }
@@ -320,7 +327,12 @@ impl Asking {
                 Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. } => {
                     (*offset, *length) = (*offset % 50_000, *length % 60_000);
                 }
-                Call::XattrGet { name, .. } if self.rng.random() => *name = Bytes::from_static(b"user.secret"),
+                Call::XattrGet { fid, name } => {
+                    *name = Bytes::from_static(b"user.secret");
+                    if self.rng.random_range(0..4) == 0 {
+                        *fid = self.open;
+                    }
+                }
                 _ => {}
             }
             return call;

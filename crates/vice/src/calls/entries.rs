@@ -57,12 +57,7 @@ impl Vice {
         self.need_back(ask, &volume, &[dir])?;
         let parent = volume.directory(dir)?;
         access::need(ask.asker(), &volume, &parent, Right::Search)?;
-        match access::may(ask.asker(), &volume, &parent, Right::List) {
-            Ok(true) => self.promise_names(ask, &volume, dir)?,
-            // To find a name that one knows is not to hear of others.
-            Ok(false) | Err(Fault::GroupsNeeded) => self.promise(ask, &volume, &[dir])?,
-            Err(fault) => return Err(fault),
-        }
+        self.promise(ask, &volume, &[dir])?;
         let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
         self.promise(ask, &volume, &[fid])?;
         let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
@@ -85,7 +80,7 @@ impl Vice {
         access::need(ask.asker(), &volume, &vnode, Right::List)?;
         let judged = plus || !ask.caller.who.level.is_trusted();
         let searches = !judged || access::may(ask.asker(), &volume, &vnode, Right::Search)?;
-        self.promise_names(ask, &volume, dir)?;
+        self.promise(ask, &volume, &[dir])?;
         let plus = plus && searches;
         let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
         let (mut entries, end) = list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
