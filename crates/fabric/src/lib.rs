@@ -24,7 +24,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use inbox::{Extent, Filled, Frame, FrameError, Inbox, Limits, Measure};
 pub use listener::Listener;
 pub use outbox::{OutFrame, Outbox};
-pub use reserved::RESERVED_PORTS_END;
+pub use reserved::{RESERVED_PORTS_END, connect as connect_reserved};
 
 /// Bytes of every frame's header.
 pub const HEADER_BYTES: usize = 64;

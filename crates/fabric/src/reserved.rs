@@ -20,8 +20,11 @@ const RESERVED_PORTS_START: u16 = 665;
 /// Ports that are tried.
 const TRIES: u16 = 64;
 
-/// Connects from a reserved port, or else from any.
-pub(crate) fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
+/// Connects from a reserved port, or else from any. The socket does not block.
+///
+/// # Errors
+/// The system's; `TimedOut` if the other end does not answer within that time.
+pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
     static TOLD: Once = Once::new();
     let until = Instant::now() + within;
     let count = RESERVED_PORTS_END - RESERVED_PORTS_START;
