@@ -31,6 +31,10 @@ impl Vice {
         let mode =
             wanted.mode.map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode)).transpose()?;
         self.promise(ask, &volume, &[fid])?;
+        if wanted.hold && vnode.status.kind == Kind::File {
+            // May be refused, so it comes before the body is cut.
+            self.core.lock().leases.hold(ask.origin.session, fid)?;
+        }
         let mut change = Change::new(&volume);
         let was = ModeRights::of(&vnode.status);
         if kills_privileges(ask.caller, wanted) {
@@ -50,13 +54,9 @@ impl Vice {
             set_times(ask, &mut vnode, wanted);
             change.put_status(&vnode);
         }
-        if vnode.status.kind == Kind::File {
-            if wanted.hold {
-                self.core.lock().leases.hold(ask.origin.session, fid)?;
-            }
-            if ModeRights::of(&vnode.status) != was && !volume.lists.decide() {
-                self.note_opened(ask, fid, was, wanted.hold);
-            }
+        let is_file = vnode.status.kind == Kind::File;
+        if is_file && ModeRights::of(&vnode.status) != was && !volume.lists.decide() {
+            self.note_opened(ask, fid, was, wanted.hold);
         }
         self.commit(ask, change, Answer::Status(vnode.status))
     }
