@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -387,7 +388,10 @@ fn ac_3_an_address_alone_is_nobody() {
 #[test]
 fn ac_3_a_reserved_port_speaks_for_users_not_for_root() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: only root has reserved ports");
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nSKIP unit: ac_3_a_reserved_port_speaks_for_users_not_for_root: only root has reserved ports"
+        );
         return;
     }
     for trusted_root in [false, true] {
