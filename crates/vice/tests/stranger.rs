@@ -11,19 +11,18 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use common::{Ground, Rig, VOLUME, name};
 use guard::{Acl, Cps, Rights};
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use testkit::stranger::{StrangerCalls, likely_fids};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Level, Name, NewKind, PrincipalId, Status, StatusChange,
-    Timestamp, VnodeNo, Who, XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Level, NewKind, PrincipalId, Status, StatusChange, Timestamp,
+    VnodeNo, Who, XattrMode,
 };
 
 const JOE: u32 = 10;
@@ -252,124 +251,19 @@ impl Cell {
     }
 }
 
-/// What strangers ask: calls of all kinds, about files that they were told of and files that they guess.
-struct Asking {
-    rng: SmallRng,
-    runner: TestRunner,
-    known: BTreeSet<Fid>,
-    guesses: Vec<Fid>,
-    /// What everybody may read and change.
-    open: Fid,
-}
-
-impl Asking {
-    fn new(model: Model, seed: u64, cell: &Cell) -> Asking {
-        // The strategies throw some calls away, and a runner bears only so many of those.
-        let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-        let root = cell.all[0];
-        // Where lists decide, fids are no secret: the list is asked at each call.
-        let guesses = match model {
-            Model::Lists => cell.all.clone(),
-            Model::ModeBits => cell.all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
-        };
-        let (rng, open) = (SmallRng::seed_from_u64(seed), cell.open);
-        Asking { rng, runner, known: BTreeSet::from([root]), guesses, open }
-    }
-
-    fn fid(&mut self) -> Fid {
-        match self.rng.random_range(0..10) {
-            0 => {
-                let guess = self.guesses[self.rng.random_range(0..self.guesses.len())];
-                let unique = if self.rng.random_range(0..2) == 0 { guess.unique.0 } else { self.rng.random() };
-                Fid::new(guess.volume.0, guess.vnode.0, unique)
-            }
-            1 => self.guesses[self.rng.random_range(0..self.guesses.len())],
-            // What was there at first, more often than what strangers made.
-            2..=5 => *self.known.iter().nth(self.rng.random_range(0..self.known.len().min(16))).unwrap(),
-            _ => *self.known.iter().nth(self.rng.random_range(0..self.known.len())).unwrap(),
-        }
-    }
-
-    fn name(&mut self) -> Name {
-        let names: [&[u8]; 12] = [
-            b"public", b"home", b"private", b"tmp", b"open", b"notes", b"owners", b"groups", b"behind", b"below",
-            b"named-a", b"x",
-        ];
-        name(names[self.rng.random_range(0..names.len())])
-    }
-
-    fn call(&mut self) -> Call {
-        loop {
-            let mut call = dafs::strategies::call().new_tree(&mut self.runner).unwrap().current();
-            if matches!(call, Call::Auth { .. } | Call::ServerReport | Call::Scrub { .. }) {
-                // Hashing takes its time, and has tests of its own; counters are everybody's.
-                continue;
-            }
-            let about_files = !call.fids_mut().is_empty();
-            if !about_files && self.rng.random_range(0..8) > 0 {
-                continue;
-            }
-            let count = call.fids_mut().len();
-            let fids: Vec<Fid> = (0..count).map(|_| self.fid()).collect();
-            call.fids_mut().into_iter().zip(fids).for_each(|(fid, other)| *fid = other);
-            let (one, other) = (self.name(), self.name());
-            if let Call::Lock { wait, .. } = &mut call {
-                *wait = false;
-            }
-            match &mut call {
-                Call::Root { volume } if self.rng.random() => *volume = Name::new(VOLUME).unwrap(),
-                Call::Lookup { name, .. }
-                | Call::Make { name, .. }
-                | Call::Link { name, .. }
-                | Call::Remove { name, .. } => *name = one,
-                Call::Rename { from, to, .. } => (*from, *to) = (one, other),
-                Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. } => {
-                    (*offset, *length) = (*offset % 50_000, *length % 60_000);
-                }
-                Call::XattrGet { fid, name } => {
-                    *name = Bytes::from_static(b"user.secret");
-                    if self.rng.random_range(0..4) == 0 {
-                        *fid = self.open;
-                    }
-                }
-                _ => {}
-            }
-            return call;
-        }
-    }
-
-    fn learn(&mut self, answer: &Answer) {
-        let mut add = |fid: Fid| {
-            if self.known.len() < 400 && !fid.is_masked() {
-                self.known.insert(fid);
-            }
-        };
-        match answer {
-            Answer::Status(status) | Answer::Entry { status, .. } => add(status.fid),
-            Answer::Made { status, dir, .. } => [status.fid, dir.fid].into_iter().for_each(add),
-            Answer::Entries { entries, .. } => entries.iter().for_each(|entry| add(entry.fid)),
-            Answer::Acl { of, .. } | Answer::Rights { of, .. } => add(*of),
-            _ => {}
-        }
-    }
-}
-
-/// What somebody would guess who knows how files are numbered.
-fn likely_fids(fid: Fid) -> [Fid; 4] {
-    let unique = fid.slot() + 1;
-    [unique, 1, fid.vnode.0, 0].map(|unique| Fid::new(fid.volume.0, fid.vnode.0, unique))
-}
-
 fn calls() -> usize {
     std::env::var("STRANGER_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(30_000)
 }
 
 fn run(model: Model, seed: u64) {
     let mut cells = ['a', 'b'].map(|secret| Cell::new(model, secret));
-    let mut asking = Asking::new(model, seed, &cells[0]);
+    // Where lists decide, fids are no secret: the list is asked at each call.
+    let all = &cells[0].all;
+    let guesses = match model {
+        Model::Lists => all.clone(),
+        Model::ModeBits => all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
+    };
+    let mut asking = StrangerCalls::new(seed, name(VOLUME), all[0], guesses, cells[0].open);
     let before = cells.each_mut().map(Cell::snapshot);
     assert_ne!(before[0], before[1], "the cells differ");
     let mut answered = BTreeMap::<String, [u64; 2]>::new();
@@ -381,7 +275,7 @@ fn run(model: Model, seed: u64) {
         let caller = &all[asking.rng.random_range(0..all.len())];
         // Another user of joe's machine speaks through the same session.
         let session = if asking.rng.random_range(0..4) == 0 { OWNER } else { STRANGERS };
-        let call = asking.call();
+        let call = asking.next_call();
         let of_session = matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
         // A client's program says for itself what it has open; its users do not.
         let session = if of_session { STRANGERS } else { session };

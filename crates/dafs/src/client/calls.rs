@@ -259,19 +259,22 @@ fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, Peer
         return if empty { Ok(Err(fault)) } else { Err(WireError::Trailing(message.len()).into()) };
     }
     let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
-    if header.procedure != asked.expects() as u16 && !packed {
+    // The server answers a packed read with plain data where that is shorter.
+    let plain = header.procedure == AnswerKind::Data as u16 && asked.expects() == AnswerKind::Packed;
+    if header.procedure != asked.expects() as u16 && !packed && !plain {
         return Err(PeerError::WrongAnswer);
     }
     let answer = decode_answer(header.procedure, &message, payload)?;
     match (&answer, &asked.call) {
-        (Answer::Data { data, .. }, Call::Read { length, .. }) if data.len() > *length as usize => {
-            Err(PeerError::WrongAnswer)
-        }
-        (Answer::Packed { run, status, .. }, Call::Read { offset, length, .. })
-            if !run.answers(*offset, *length, status.size) =>
+        (Answer::Data { data, .. }, Call::Read { length, .. } | Call::ReadPacked { length, .. })
+            if data.len() > *length as usize =>
         {
             Err(PeerError::WrongAnswer)
         }
+        (
+            Answer::Packed { run, status, .. },
+            Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. },
+        ) if !run.answers(*offset, *length, status.size) => Err(PeerError::WrongAnswer),
         (Answer::Written { count, .. }, call) if *count as usize > bytes_of(call).len() => Err(PeerError::WrongAnswer),
         _ => Ok(Ok(answer)),
     }

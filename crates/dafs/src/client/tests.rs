@@ -567,6 +567,11 @@ fn answers_that_do_not_fit_the_call_end_the_connection() {
         rig.attach();
     }
     assert_eq!(done(&rig.reply(1, 1, Ok(data(3)))).len(), 1);
+    rig.submit(3, Call::ReadPacked { fid: FID, offset: 0, length: 3 });
+    assert_eq!(rig.try_reply(1, 2, Ok(data(4))), Err(PeerError::WrongAnswer));
+    rig.connect();
+    rig.attach();
+    assert_eq!(done(&rig.reply(1, 2, Ok(data(3)))).len(), 1, "a packed read may be answered with plain data");
 }
 
 #[test]

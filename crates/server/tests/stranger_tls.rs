@@ -1,0 +1,593 @@
+//! The stranger through TCP and TLS: no well-formed call of any kind tells or changes what is closed to its caller
+//! (AC-7), with the whole server between: handshake, credentials, tokens, fences, sessions.
+//!
+//! Two servers serve copies of one partition and one cell database, so that both give the same file the same fid.
+//! Then each is filled with contents, attributes, link targets and closed names of its own. The same calls go to
+//! both, one at a time, from callers who have no right to what differs. Equal answers mean that nothing of it was
+//! told. Clocks, free space and addresses differ between any two servers and are masked; `vice/tests/stranger.rs`
+//! compares times and breaks too, under a clock of its own.
+//!
+//! `STRANGER_CALLS` is the number of calls that each server gets.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
+use common::{ask, name, read, status, write};
+use dafs::showing::{Line, Shown, Wallet};
+use fabric::tls::{ClientTls, ServerTls, Trust};
+use guard::{Acl, Rights, Signer, Token};
+use keys::{CellKeys, TokenKeys};
+use login::{Mint, SigningKeys};
+use parking_lot::Mutex;
+use rand::Rng;
+use server::{CellPlace, Server, ServerConfig};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use testkit::stranger::{SECRET_XATTR, StrangerCalls, likely_fids};
+use types::{
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, GuardCall, Kind, Level, NewKind,
+    NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, StatusChange, Time,
+    Timestamp, Who, Whom, XattrMode,
+};
+
+const CELL: &str = "cell.test";
+const VOLUME: &str = "root";
+/// Local users of the clients' machines, and what their tokens are.
+const JOE: u32 = 4711;
+const BOB: u32 = 4712;
+const EXPIRED: u32 = 4713;
+const FENCED: u32 = 4714;
+const REVOKED: u32 = 4715;
+const FORGED: u32 = 4716;
+const WITHOUT: u32 = 4717;
+/// Bounds what the strangers fill, on the disk too.
+const QUOTA_BYTES: u64 = 256 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Model {
+    ModeBits,
+    Lists,
+}
+
+/// The sessions that calls come through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+enum Through {
+    /// The machine of the files' owner, who has logged in there.
+    Owner,
+    /// A machine where strangers have logged in as other users.
+    Users,
+    /// A machine from which no user ever calls.
+    Nobody,
+    /// A host whose users the server believes, and whose superuser it does not.
+    Host,
+}
+
+fn seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
+}
+
+/// The tokens of a machine's users.
+#[derive(Debug)]
+struct Purse {
+    tokens: BTreeMap<u32, Vec<u8>>,
+}
+
+fn client_key() -> Signer {
+    Signer::new(&[3; 32])
+}
+
+impl Wallet for Purse {
+    fn changes(&self) -> u64 {
+        1
+    }
+
+    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+        let token = self.tokens.get(&caller.uid)?;
+        let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
+        let proof = guard::prove(token, &binding, &client_key());
+        Some(Shown { token: Bytes::from(token.clone()), proof })
+    }
+}
+
+/// Remembers the breaks of a session, and gives back what is recalled.
+struct Listener {
+    breaks: Mutex<Vec<(Fid, BreakReason, Option<types::Name>)>>,
+    recalled: Mutex<Sender<Vec<Fid>>>,
+}
+
+impl Events for Listener {
+    fn on_break(&self, items: &[BreakItem], _acknowledged: Heard) {
+        let mut breaks = self.breaks.lock();
+        breaks.extend(items.iter().map(|item| (item.fid, item.reason, item.name.clone())));
+        let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
+        let recalled: Vec<Fid> = recalls.map(|item| item.fid).collect();
+        if !recalled.is_empty() {
+            let _ = self.recalled.lock().send(recalled);
+        }
+    }
+    fn on_renewed(&self, _sent_at: Time) {}
+    fn on_lease_lost(&self) {
+        panic!("the lease of a session under test is lost, so the two servers cannot be compared");
+    }
+    fn on_server_restarted(&self, _reclaim: &dyn Remote) {}
+}
+
+struct Client {
+    session: Arc<Session>,
+    listener: Arc<Listener>,
+}
+
+impl Client {
+    fn of(config: SessionConfig) -> Client {
+        let session = Arc::new(Session::connect(config).unwrap());
+        let (sender, recalls) = channel::<Vec<Fid>>();
+        let listener = Arc::new(Listener { breaks: Mutex::default(), recalled: Mutex::new(sender) });
+        session.set_events(listener.clone());
+        let returning = Arc::downgrade(&session);
+        std::thread::spawn(move || {
+            for fids in recalls {
+                let Some(session) = returning.upgrade() else { return };
+                let _ = session.call_urgently(&plain(BOB), Call::Return { fids }, None);
+            }
+        });
+        Client { session, listener }
+    }
+}
+
+fn plain(uid: u32) -> Caller {
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED }
+}
+
+/// Who asks through which session. Each is refused what is closed, for a reason of its own.
+fn strangers(with_host: bool) -> Vec<(Through, u32)> {
+    let mut all = vec![
+        (Through::Nobody, WITHOUT),
+        (Through::Nobody, 0),
+        (Through::Nobody, JOE),
+        (Through::Users, WITHOUT),
+        (Through::Users, 0),
+        (Through::Users, JOE),
+        (Through::Users, BOB),
+        (Through::Users, EXPIRED),
+        (Through::Users, FENCED),
+        (Through::Users, REVOKED),
+        (Through::Users, FORGED),
+        (Through::Owner, WITHOUT),
+        (Through::Owner, BOB),
+        (Through::Owner, 0),
+    ];
+    if with_host {
+        all.extend([(Through::Host, 0); 2]);
+    }
+    all
+}
+
+/// What both servers are copies of: a volume, users, a fence, keys.
+struct Base {
+    dir: tempfile::TempDir,
+    joe: PrincipalId,
+    bob: PrincipalId,
+    fenced: PrincipalId,
+    revoked: PrincipalId,
+}
+
+fn make_user(own: &Session, name: &str, uid: u32) -> PrincipalId {
+    let kind = PrincipalKind::User;
+    let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: Some(uid), gid: Some(uid) };
+    let call = PtsCall::Create { new: Box::new(new) };
+    match ask(own, Call::Pts { on_behalf: None, call: Box::new(call) }) {
+        Answer::Principals { principals, .. } => principals[0].0.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Base {
+    fn new() -> Base {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vicepa");
+        let partition =
+            Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
+        let quota = Quota { bytes: QUOTA_BYTES, ..Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
+        partition.create_volume(&name(VOLUME), &root).unwrap();
+        partition.sync().unwrap();
+        drop(partition);
+        CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();
+        TokenKeys::of(dir.path()).make().unwrap();
+        let server = Server::start(&configuration(dir.path())).unwrap();
+        let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
+        let joe = make_user(&own, "joe", JOE);
+        let bob = make_user(&own, "bob", BOB);
+        let fenced = make_user(&own, "eve", FENCED);
+        let revoked = make_user(&own, "zoe", REVOKED);
+        let guard = GuardCall::AddFence { whom: Whom::User(fenced), seconds: 0, why: "lost".to_owned() };
+        ask(&own, Call::Guard { behalf: None, call: Box::new(guard) });
+        let change = PrincipalChange { tokens_after: Some(seconds()), ..PrincipalChange::default() };
+        let call = PtsCall::SetFields { id: revoked, change };
+        ask(&own, Call::Pts { on_behalf: None, call: Box::new(call) });
+        drop(own);
+        server.stop().unwrap();
+        Base { dir, joe, bob, fenced, revoked }
+    }
+
+    fn purse(&self, dir: &Path, is_owners: bool) -> Purse {
+        let keys = TokenKeys::of(dir);
+        let now = seconds();
+        let token = |principal, name: &str| Token {
+            cell: CELL.to_owned(),
+            key: 1,
+            number: u128::from(u32::from_le_bytes(
+                name.as_bytes()[..3].iter().copied().chain([0]).collect::<Vec<_>>().try_into().unwrap(),
+            )),
+            principal,
+            name: name.to_owned(),
+            level: Level::Password,
+            issued: now,
+            expires: now + 1_000_000,
+            renewable: now + 1_000_000,
+            client: client_key().public(),
+        };
+        let key = keys.newest().unwrap().1;
+        let bob = token(self.bob, "bob").sign(&key);
+        if is_owners {
+            return Purse { tokens: BTreeMap::from([(JOE, token(self.joe, "joe").sign(&key)), (BOB, bob)]) };
+        }
+        let expired = Token { issued: now - 100, expires: now - 1, ..token(self.joe, "joe") };
+        let revoked = Token { issued: now - 100, ..token(self.revoked, "zoe") };
+        let forged = token(self.joe, "joe").sign(&Signer::new(&[77; 32]));
+        let tokens = BTreeMap::from([
+            (BOB, bob),
+            (EXPIRED, expired.sign(&key)),
+            (FENCED, token(self.fenced, "eve").sign(&key)),
+            (REVOKED, revoked.sign(&key)),
+            (FORGED, forged),
+        ]);
+        Purse { tokens }
+    }
+}
+
+fn configuration(dir: &Path) -> ServerConfig {
+    let keys = CellKeys::of(dir.join("keys"));
+    let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
+    let mut config = ServerConfig::new(dir.join("vicepa"));
+    config.unix_socket = Some(dir.join("socket"));
+    config.tcp_listen = Some("127.0.0.1:0".into());
+    config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
+    config.cell = Some(CellPlace::Here(dir.join("celldb")));
+    config.mint = Some(Arc::new(Mint::new(CELL, Arc::new(TokenKeys::of(dir)))));
+    // Believes the superuser's connections from this machine, but not its superuser.
+    config.trusted = vec!["127.0.0.0/8".parse().unwrap()];
+    config
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (here, there) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy_tree(&here, &there),
+            kind if kind.is_file() => drop(std::fs::copy(&here, &there).unwrap()),
+            // A socket of the server that has ended.
+            _ => {}
+        }
+    }
+}
+
+/// One of the two servers.
+struct World {
+    secret: char,
+    closed: BTreeMap<&'static str, Fid>,
+    all: Vec<Fid>,
+    open: Fid,
+    own: Session,
+    clients: BTreeMap<Through, Client>,
+    joe: PrincipalId,
+    _server: Server,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(base: &Base, model: Model, secret: char, with_host: bool) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        copy_tree(base.dir.path(), dir.path());
+        let server = Server::start(&configuration(dir.path())).unwrap();
+        let tcp = server.endpoints().iter().find(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).unwrap().clone();
+        let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
+        let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
+        let config = |purse: Option<Purse>, reserved_port| {
+            let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
+            let mut config = SessionConfig::new(tcp.clone(), Identity::fleeting());
+            config.options = fabric::Options { tls, reserved_port, ..Default::default() }.into();
+            config.options.wallet = purse.map(|purse| Arc::new(purse) as Arc<dyn Wallet>);
+            config
+        };
+        let mut clients = BTreeMap::from([
+            (Through::Owner, Client::of(config(Some(base.purse(dir.path(), true)), false))),
+            (Through::Users, Client::of(config(Some(base.purse(dir.path(), false)), false))),
+            (Through::Nobody, Client::of(config(None, false))),
+        ]);
+        if with_host {
+            clients.insert(Through::Host, Client::of(config(None, true)));
+        }
+        let root = common::root(&own);
+        let (all, closed, joe) = (vec![root], BTreeMap::from([("root", root)]), base.joe);
+        let mut world = World { secret, closed, all, open: root, own, clients, joe, _server: server, _dir: dir };
+        if model == Model::Lists {
+            world.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
+        }
+        world.fill(model, root);
+        world
+    }
+
+    fn set_list(&self, fid: Fid, given: &[(PrincipalId, Rights)]) {
+        let mut list = Acl::new();
+        for (who, rights) in given.iter().chain(&[(self.joe, Rights::ALL)]) {
+            assert!(list.set(*who, *rights, false));
+        }
+        ask(&self.own, Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None });
+    }
+
+    /// The superuser makes it for joe.
+    fn make(&mut self, dir: Fid, called: &str, kind: NewKind, mode: u16) -> Fid {
+        let how = CreateHow::Guarded;
+        let made = status(&ask(&self.own, Call::Make { dir, name: name(called), kind, mode, how }));
+        let change = StatusChange { uid: Some(JOE), gid: Some(JOE), mode: Some(mode), ..StatusChange::default() };
+        if !made.kind.has_target() {
+            ask(&self.own, Call::SetStatus { fid: made.fid, change });
+        }
+        self.all.push(made.fid);
+        made.fid
+    }
+
+    fn set_xattr(&self, fid: Fid, value: String) {
+        let (name, mode) = (Bytes::from_static(SECRET_XATTR), XattrMode::Either);
+        ask(&self.own, Call::XattrSet { fid, name, value: Bytes::from(value), mode });
+    }
+
+    fn secret_file(&mut self, dir: Fid, called: &str, mode: u16) -> Fid {
+        let fid = self.make(dir, called, NewKind::File, mode);
+        let secret = self.secret.to_string();
+        write(&self.own, fid, 0, secret.repeat(40_000));
+        self.set_xattr(fid, secret.repeat(20));
+        fid
+    }
+
+    fn fill(&mut self, model: Model, root: Fid) {
+        let see = Rights::LOOKUP.with(Rights::READ);
+        let public = self.make(root, "public", NewKind::Directory, 0o777);
+        let home = self.make(root, "home", NewKind::Directory, 0o755);
+        let private = self.make(root, "private", NewKind::Directory, 0o700);
+        let sticky = self.make(root, "tmp", NewKind::Directory, 0o1777);
+        if model == Model::Lists {
+            let change = see.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
+            self.set_list(public, &[(PrincipalId::ANYBODY, change)]);
+            self.set_list(home, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
+            self.set_list(sticky, &[(PrincipalId::ANYBODY, see)]);
+            self.set_list(private, &[]);
+        }
+        self.open = self.make(public, "open", NewKind::File, 0o666);
+        write(&self.own, self.open, 0, "everybody's");
+        self.set_xattr(self.open, "for all".to_owned());
+        let notes = self.make(sticky, "notes", NewKind::File, 0o644);
+        write(&self.own, notes, 0, "to be read by all");
+        let program = self.make(sticky, "program", NewKind::File, 0o711);
+        write(&self.own, program, 0, "to be run by all");
+        let owners = self.secret_file(home, "owners", 0o600);
+        let groups = self.secret_file(home, "groups", 0o660);
+        let behind = self.secret_file(private, "behind", 0o644);
+        let openly = self.secret_file(private, "openly", 0o666);
+        let below = self.make(private, "below", NewKind::Directory, 0o777);
+        let deep = self.secret_file(below, "deep", 0o666);
+        let secret = self.secret;
+        let target = NewKind::Symlink(Bytes::from(format!("/to/{secret}")));
+        let link = self.make(private, &format!("named-{secret}"), target, 0o777);
+        // It has lost its name and is open on the owner's machine.
+        let orphan = self.secret_file(private, "orphan", 0o600);
+        let _ = self.asks(Through::Owner, JOE, Call::Hold { fids: vec![orphan] });
+        ask(&self.own, Call::Remove { dir: private, name: name("orphan"), what: RemoveWhat::File, hold: true });
+        self.closed.extend([
+            ("home", home),
+            ("private", private),
+            ("notes", notes),
+            ("program", program),
+            ("owner's", owners),
+            ("group's", groups),
+            ("behind", behind),
+            ("open behind", openly),
+            ("below", below),
+            ("deep", deep),
+            ("link", link),
+            ("orphan", orphan),
+        ]);
+    }
+
+    fn asks(&self, line: Through, uid: u32, call: Call) -> Result<Answer, CallError> {
+        self.clients[&line].session.call(&plain(uid), call, None).map(|reply| reply.answer)
+    }
+
+    /// All that is closed, as the superuser sees it.
+    fn snapshot(&self) -> Vec<String> {
+        let of = |(called, fid): (&&str, &Fid)| {
+            let fid = *fid;
+            let status = status(&ask(&self.own, Call::GetStatus { fid }));
+            let content = match status.kind {
+                Kind::File => format!("{:?}", read(&self.own, fid, 0, 100_000)),
+                Kind::Directory => {
+                    format!("{:?}", ask(&self.own, Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false }))
+                }
+                _ => format!("{:?}", ask(&self.own, Call::ReadLink { fid })),
+            };
+            let names = ask(&self.own, Call::XattrList { fid });
+            let list = common::try_ask(&self.own, Call::GetAcl { fid });
+            let status = Status { accessed: Timestamp::default(), ..status };
+            format!("{called}: {status:?} {content} {names:?} {list:?}")
+        };
+        self.closed.iter().map(of).collect()
+    }
+
+    /// When a break is sent depends on when an earlier one was acknowledged, so the two servers' breaks are not
+    /// compared: no break names an entry of a closed directory, or a file behind one.
+    fn check_breaks(&self, model: Model) {
+        let behind = ["behind", "open behind", "below", "deep", "link", "orphan"].map(|called| self.closed[called]);
+        for (through, client) in self.clients.iter().filter(|(through, _)| **through != Through::Owner) {
+            for (fid, reason, name) in client.listener.breaks.lock().iter() {
+                let tells = behind.contains(fid) || *fid == self.closed["private"] && name.is_some();
+                assert!(!tells, "{model:?}: a break through {through:?} tells {reason:?} of {fid} {name:?}");
+            }
+        }
+    }
+
+    /// The owner works where no stranger sees anything of it.
+    fn work(&self, number: usize) {
+        let (dir, secret) = (self.closed["private"], self.secret);
+        let name = name(&format!("new-{secret}-{}", number % 7));
+        let call = match number % 3 {
+            0 => Call::Make { dir, name, kind: NewKind::File, mode: 0o666, how: CreateHow::Unchecked },
+            1 => Call::Remove { dir, name, what: RemoveWhat::File, hold: number.is_multiple_of(2) },
+            _ => Call::Write {
+                fid: self.closed["deep"],
+                offset: Some(0),
+                data: Bytes::from(secret.to_string().repeat(number % 100 + 1)),
+                stable: false,
+                kill_privileges: false,
+            },
+        };
+        let _ = self.asks(Through::Owner, JOE, call);
+    }
+}
+
+/// Takes away what differs between any two servers and says nothing of files.
+fn masked(mut answer: Answer) -> Answer {
+    let none = Timestamp::default();
+    let mask = |status: &mut Status| {
+        (status.accessed, status.modified, status.changed, status.created) = (none, none, none, none);
+    };
+    match &mut answer {
+        Answer::Status(status)
+        | Answer::Entry { status, .. }
+        | Answer::Data { status, .. }
+        | Answer::Packed { status, .. }
+        | Answer::Body { status }
+        | Answer::Delegation { status, .. } => mask(status),
+        Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => [status, dir].into_iter().for_each(mask),
+        Answer::Renamed { status, other, from_dir, to_dir } => {
+            [status, from_dir, to_dir].into_iter().chain(other).for_each(mask);
+        }
+        Answer::Entries { entries, .. } => entries.iter_mut().filter_map(|entry| entry.status.as_mut()).for_each(mask),
+        Answer::Written { status, verifier, .. } => {
+            mask(status);
+            *verifier = BootVerifier(0);
+        }
+        Answer::Committed { verifier } => *verifier = BootVerifier(0),
+        Answer::Volume(volume) => (volume.partition_bytes, volume.partition_free_bytes) = (0, 0),
+        Answer::Partitions(partitions) => partitions.iter_mut().for_each(|partition| partition.free_bytes = 0),
+        Answer::Volumes { volumes, .. } => volumes.iter_mut().for_each(|volume| volume.updated = none),
+        Answer::Servers(servers) => servers.iter_mut().for_each(|server| server.record.addresses.clear()),
+        _ => {}
+    }
+    answer
+}
+
+fn calls() -> usize {
+    std::env::var("STRANGER_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(12_000)
+}
+
+fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nSKIP unit: {test}, the part of a believed host: only root has reserved ports"
+        );
+    }
+    is_root
+}
+
+fn run(model: Model, seed: u64, with_host: bool) {
+    let base = Base::new();
+    let mut worlds = ['a', 'b'].map(|secret| World::new(&base, model, secret, with_host));
+    assert_eq!(worlds[0].all, worlds[1].all, "both servers give the same fids");
+    let all = &worlds[0].all;
+    let guesses = match model {
+        Model::Lists => all.clone(),
+        Model::ModeBits => all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
+    };
+    let mut asking = StrangerCalls::new(seed, name(VOLUME), all[0], guesses, worlds[0].open);
+    let before = worlds.each_ref().map(World::snapshot);
+    assert_ne!(before[0], before[1], "the servers differ in what is closed");
+    let all_strangers = strangers(with_host);
+    let mut answered = BTreeMap::<(Through, u32), [u64; 2]>::new();
+    let mut kinds = BTreeMap::<String, [u64; 2]>::new();
+    for number in 0..calls() {
+        if number % 50 == 0 && number < 2000 {
+            worlds.iter().for_each(|world| world.work(number / 50));
+        }
+        let (mut line, uid) = all_strangers[asking.rng.random_range(0..all_strangers.len())];
+        let call = asking.next_call();
+        // What a client program has open or delegated, it gives up by itself; its users cannot.
+        let of_session = matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
+        if of_session && line == Through::Owner {
+            line = Through::Users;
+        }
+        let [one, other] = worlds.each_ref().map(|world| world.asks(line, uid, call.clone()).map(masked));
+        assert_eq!(one, other, "{model:?} {number}: {uid} through {line:?} asked {call:?}");
+        if let Err(error) = &one {
+            assert!(error.fault().is_some(), "{model:?} {number}: {uid} through {line:?}: {error}: {call:?}");
+        }
+        let good = usize::from(one.is_ok());
+        answered.entry((line, uid)).or_default()[good] += 1;
+        let kind = format!("{call:?}").split([' ', '(']).next().unwrap().to_owned();
+        kinds.entry(kind).or_default()[good] += 1;
+        if let Ok(answer) = &one {
+            asking.learn(answer);
+        }
+    }
+    check_what_was_answered(&answered, &kinds);
+    worlds.iter().for_each(|world| world.check_breaks(model));
+    for world in &mut worlds {
+        for (_, client) in world.clients.iter().filter(|(line, _)| **line != Through::Owner) {
+            client.session.detach();
+        }
+        world.closed.retain(|called, _| !["private", "deep"].contains(called));
+    }
+    for (world, before) in worlds.iter().zip(&before) {
+        for line in world.snapshot() {
+            assert!(before.contains(&line), "{model:?}: changed: {line:.2000}");
+        }
+    }
+}
+
+/// Strangers that were refused everything, or nothing, would prove nothing.
+fn check_what_was_answered(answered: &BTreeMap<(Through, u32), [u64; 2]>, kinds: &BTreeMap<String, [u64; 2]>) {
+    for ((line, uid), [refused, good]) in answered {
+        assert!(*refused > 0, "{uid} through {line:?} was refused nothing");
+        let is_refused = [EXPIRED, FENCED, REVOKED, FORGED].contains(uid);
+        assert_eq!(*good == 0, is_refused, "{uid} through {line:?}: {good} calls were answered");
+    }
+    for kind in ["Lookup", "ReadDir", "Make", "Read", "Write", "GetStatus", "Lock", "Hold", "XattrGet", "Link"] {
+        assert!(kinds.get(kind).is_some_and(|[_, good]| *good > 0), "{kind} was never allowed: {kinds:?}");
+    }
+    for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "SetStatus", "Allocate"] {
+        assert!(kinds.get(kind).is_some_and(|[refused, _]| *refused > 0), "{kind} was never refused: {kinds:?}");
+    }
+}
+
+#[test]
+fn ac7_a_stranger_over_tls_by_mode_bits() {
+    run(Model::ModeBits, 1, is_root("ac7_a_stranger_over_tls_by_mode_bits"));
+}
+
+#[test]
+fn ac7_a_stranger_over_tls_by_lists() {
+    run(Model::Lists, 2, is_root("ac7_a_stranger_over_tls_by_lists"));
+}
