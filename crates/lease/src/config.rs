@@ -19,12 +19,18 @@ pub struct LeaseConfig {
     pub promises_max: usize,
     /// Promises of one user's session. One more ends the oldest promises of that session.
     pub promises_per_session_max: usize,
+    /// Promises of all users' sessions of one host. One more ends the oldest promises of the session that asks.
+    pub promises_per_host_max: usize,
     /// What a session may have through which no user has called.
     pub stranger: StrangerConfig,
     /// Locks and waiting lock requests of one session. One more is refused.
     pub locks_per_session_max: usize,
+    /// Locks and waiting lock requests of all users' sessions of one host. One more is refused.
+    pub locks_per_host_max: usize,
     /// Holds of one session. One more is refused.
     pub holds_per_session_max: usize,
+    /// Holds of all users' sessions of one host. One more is refused.
+    pub holds_per_host_max: usize,
     /// Locks, waiting requests among them, of all sessions. One more is refused.
     pub locks_max: usize,
     /// Holds of all sessions. One more is refused.
@@ -41,6 +47,8 @@ pub struct StrangerConfig {
     pub promises_max: usize,
     /// Locks and waiting lock requests. One more is refused.
     pub locks_max: usize,
+    /// Requests, of any session, that wait for locks of a file: with so many another one is refused.
+    pub lock_queue_max: usize,
     /// Holds. One more is refused.
     pub holds_max: usize,
 }
@@ -50,6 +58,7 @@ impl Default for StrangerConfig {
         StrangerConfig {
             promises_max: limits::NOBODY_PROMISES_MAX,
             locks_max: limits::NOBODY_LOCKS_MAX,
+            lock_queue_max: limits::NOBODY_LOCK_QUEUE_MAX,
             holds_max: limits::NOBODY_HOLDS_MAX,
         }
     }
@@ -63,9 +72,12 @@ impl Default for LeaseConfig {
             break_patience: limits::LEASE,
             promises_max: limits::PROMISES_MAX,
             promises_per_session_max: limits::PROMISES_PER_SESSION_MAX,
+            promises_per_host_max: limits::PROMISES_PER_HOST_MAX,
             stranger: StrangerConfig::default(),
             locks_per_session_max: limits::LOCKS_PER_SESSION_MAX,
+            locks_per_host_max: limits::LOCKS_PER_HOST_MAX,
             holds_per_session_max: limits::HOLDS_PER_SESSION_MAX,
+            holds_per_host_max: limits::HOLDS_PER_HOST_MAX,
             locks_max: limits::LOCKS_MAX,
             holds_max: limits::HOLDS_MAX,
             delegated_max: 1 << 20,

@@ -16,7 +16,7 @@ use crate::config::{LeaseConfig, Restart};
 use crate::delegation::Delegations;
 use crate::grace::Grace;
 use crate::hold::Holds;
-use crate::lock::{LockOutcome, LockRequest, Locks, Owner};
+use crate::lock::{LockLimits, LockOutcome, LockRequest, Locks, Owner};
 use crate::output::{EndReason, Output, Ticket};
 use crate::promise::Promises;
 use crate::session::{AttachError, Renewal, Resumed, Sessions};
@@ -55,6 +55,8 @@ pub struct Counts {
 pub struct Pressed {
     /// A session had as many promises as it may have, and its oldest were broken.
     pub sessions: u64,
+    /// The sessions of a host had, and the oldest of the one that asked were broken.
+    pub hosts: u64,
     /// All sessions had.
     pub all: u64,
     /// A lock was refused.
@@ -113,7 +115,7 @@ impl Leases {
             promises: Promises::default(),
             breaks: Breaks::default(),
             holds: Holds::default(),
-            locks: Locks::new(config.locks_per_session_max, config.locks_max),
+            locks: Locks::new(LockLimits { per_session: config.locks_per_session_max, all: config.locks_max }),
             delegations: Delegations::default(),
             grace,
             pressed: Pressed::default(),
@@ -323,10 +325,14 @@ impl Leases {
         if let Some(seq) = self.promises.add(fid, session, names) {
             known.order.push_back((fid, seq));
             known.promises += usize::from(!was);
+            let (stranger, promises) = (known.stranger, known.promises);
             let of_all =
-                if known.stranger { self.config.stranger.promises_max } else { self.config.promises_per_session_max };
-            if known.promises > of_all {
+                if stranger { self.config.stranger.promises_max } else { self.config.promises_per_session_max };
+            if promises > of_all {
                 self.pressed.sessions += 1;
+                self.relieve(now, session, out);
+            } else if !stranger && self.is_host_full(session, self.config.promises_per_host_max, Leases::promises_of) {
+                self.pressed.hosts += 1;
                 self.relieve(now, session, out);
             } else if self.promises.len() > self.config.promises_max
                 && let Some(richest) = self.sessions.richest()
@@ -595,17 +601,18 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> LockOutcome {
         let Some(known) = self.sessions.get(request.session) else { return LockOutcome::Refused(Fault::Expired) };
-        if known.stranger && self.locks.used_by(request.session) >= self.config.stranger.locks_max {
+        let reclaims = known.reclaiming;
+        if !self.has_room_to_lock(request, wait) {
             self.pressed.locks += 1;
             return LockOutcome::Refused(Fault::Busy);
         }
         match (&self.grace, reclaim) {
-            (Some(_), true) if known.reclaiming => self.locks.lock(origin, request, false, out),
+            (Some(_), true) if reclaims => self.locks.lock(origin, request, false, out),
             (_, true) => LockOutcome::Refused(Fault::Expired),
-            (Some(_), false) => {
-                self.locks.defer(origin, request, wait);
-                LockOutcome::Waiting
-            }
+            (Some(_), false) => match self.locks.defer(origin, request, wait) {
+                Ok(()) => LockOutcome::Waiting,
+                Err(fault) => LockOutcome::Refused(fault),
+            },
             (None, false) => self.locks.lock(origin, request, wait, out),
         }
     }
@@ -673,6 +680,7 @@ fn stronger(one: BreakReason, other: BreakReason) -> BreakReason {
 const ITEMS_MAX: usize = 1024;
 
 mod delegating;
+mod shares;
 mod strangers;
 #[cfg(test)]
 mod tests;

@@ -1,30 +1,34 @@
-//! Locks of all files, who waits for them, and in which order.
+//! Locks of all files, the requests that wait for them, and their order.
 //!
-//! The model. Each file has two *tables*, one for each family, with the locks that are held and the requests that wait, oldest first. A
-//! waiting request is *blocked* by a lock of another owner that conflicts with it, and it is *queued* behind an earlier waiting
-//! request that conflicts with it, so that nobody starves (LK-3). When anything is given free, the queue is
-//! gone through from the front, and who is neither blocked nor queued has the lock.
+//! The model. Each file has two *tables*, one for each family, with the locks that are held and the requests that wait,
+//! in the order of their *turns*. A waiting request is *blocked* by a lock of another owner that conflicts with it, and it
+//! is *queued* behind an earlier waiting request that conflicts with it, so that no request starves (LK-3). When bytes
+//! are given free, the requests that want some of them are looked at in the order of their turns, and one that is neither
+//! blocked nor queued is granted.
 //!
-//! Queueing must not stop a request that an earlier one waits for: a reader that wants a second range would stand behind a writer
-//! that waits for the reader's first. So nobody is queued behind a request that depends on him, through any number of others.
-//! Dependence changes with each new wait and each grant; tables in which somebody is queued without being blocked (*stuck*)
-//! are therefore gone through again after each of them.
+//! Queueing must not stop a request that an earlier one waits for: a reader that wants a second range would stand behind a
+//! writer that waits for the reader's first. So no request is queued behind one whose owner depends on its own owner,
+//! through any number of others. Each new wait and each grant may make owners depend on each other. A request that is
+//! queued without being blocked (*stuck*) is therefore looked at again when its owner is one that the owner of the new
+//! wait or grant depends on: every new dependence leads through the latter.
 //!
-//! A POSIX request that waits for a lock whose owner waits, through any number of others, for the one who asks, is refused with
-//! `Deadlock`, as Linux does; only blocking counts there, since queueing never closes a cycle. `flock` has no such
-//! refusal, there as here. Requests that do not wait ignore the queue.
+//! A POSIX request that waits for a lock whose owner waits, through any number of others, for the request's own owner, is
+//! refused with `Deadlock`, as Linux does; only blocking counts there, since queueing never closes a cycle. `flock` has no
+//! such refusal, there as here. Requests that do not wait ignore the queue.
+//!
+//! What a request costs grows with the locks and requests that conflict with it, not with those of others beside it.
 
 mod graph;
 mod intervals;
 mod ranges;
 mod table;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use types::{ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, Origin, SessionId};
 
 use crate::output::Output;
-use table::{Table, Wait};
+use table::{Table, Turn, Wait};
 
 /// A lock that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +94,39 @@ struct Deferred {
     wait: bool,
 }
 
+/// Where a request waits.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In the queue of a table.
+    Queue(Key, Turn),
+    /// For the end of grace.
+    Grace(Turn),
+}
+
 /// What a session has, so that its end costs no more than that.
 #[derive(Debug, Default)]
 struct Account {
-    keys: BTreeSet<Key>,
-    held: usize,
-    waits: usize,
+    /// How many locks in which table.
+    held: BTreeMap<Key, usize>,
+    waits: BTreeSet<(Key, Turn)>,
+    deferred: BTreeSet<Turn>,
+    /// The sum over `held`.
+    locks: usize,
+}
+
+impl Account {
+    fn used(&self) -> usize {
+        self.locks + self.waits.len() + self.deferred.len()
+    }
+}
+
+/// How many locks and waiting requests there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockLimits {
+    /// Of one session.
+    pub per_session: usize,
+    /// Of all sessions.
+    pub all: usize,
 }
 
 /// All locks of one server.
@@ -103,30 +134,31 @@ struct Account {
 pub(crate) struct Locks {
     tables: HashMap<Key, Table>,
     /// Where each waiting request waits.
-    waits: HashMap<Origin, Key>,
+    places: HashMap<Origin, Place>,
     /// The waiting requests of each owner.
-    waiting: HashMap<Owner, Vec<Origin>>,
+    waiting: HashMap<Owner, BTreeSet<(Key, Turn)>>,
+    /// Those of them that are queued without being blocked; some may have become blocked since.
+    stuck: HashMap<Owner, BTreeSet<(Key, Turn)>>,
     accounts: HashMap<SessionId, Account>,
-    deferred: Vec<Deferred>,
-    stuck: BTreeSet<Key>,
+    deferred: BTreeMap<Turn, Deferred>,
     /// Locks held, of all sessions.
     held: usize,
-    per_session_max: usize,
-    max: usize,
+    last_turn: Turn,
+    limits: LockLimits,
 }
 
 impl Locks {
-    pub fn new(per_session_max: usize, max: usize) -> Self {
+    pub fn new(limits: LockLimits) -> Self {
         Locks {
             tables: HashMap::new(),
-            waits: HashMap::new(),
+            places: HashMap::new(),
             waiting: HashMap::new(),
+            stuck: HashMap::new(),
             accounts: HashMap::new(),
-            deferred: Vec::new(),
-            stuck: BTreeSet::new(),
+            deferred: BTreeMap::new(),
             held: 0,
-            per_session_max,
-            max,
+            last_turn: Turn::default(),
+            limits,
         }
     }
 
@@ -137,34 +169,41 @@ impl Locks {
 
     /// Locks and waiting requests of a session, those for the end of grace too.
     pub fn used_by(&self, session: SessionId) -> usize {
-        let kept = self.deferred.iter().filter(|deferred| deferred.request.session == session).count();
-        self.accounts.get(&session).map_or(0, |account| account.held + account.waits) + kept
+        self.accounts.get(&session).map_or(0, Account::used)
     }
 
     /// Requests that wait, those for the end of grace too.
     pub fn waiting(&self) -> usize {
-        self.waits.len() + self.deferred.len()
+        self.places.len()
+    }
+
+    /// Requests that wait for locks of the file.
+    pub fn waiting_for(&self, fid: Fid, family: LockFamily) -> usize {
+        self.tables.get(&(fid, family.into())).map_or(0, Table::waits)
     }
 
     /// Asks for a lock.
     pub fn lock(&mut self, origin: Origin, request: &LockRequest, wait: bool, out: &mut Vec<Output>) -> LockOutcome {
-        if self.waits.contains_key(&origin) {
+        if self.places.contains_key(&origin) {
             return LockOutcome::Waiting;
         }
         if request.range.start > request.range.end {
             return LockOutcome::Refused(Fault::Invalid);
         }
-        let used = self.accounts.get(&request.session).map_or(0, |account| account.held + account.waits);
-        if used >= self.per_session_max || self.held + self.waits.len() >= self.max {
+        if self.used_by(request.session) >= self.limits.per_session || self.held + self.waiting() >= self.limits.all {
             return LockOutcome::Refused(Fault::Busy);
         }
         let wanted = Wait::new(origin, request);
         let key = (request.fid, wanted.owner.family);
         let table = self.tables.entry(key).or_default();
-        if !table.is_blocked(&wanted) && (!wait || !self.is_queued(key, &wanted, None)) {
-            self.grant(key, &wanted);
-            self.pump(key, out);
-            self.pump_stuck(out);
+        let blocked = table.is_blocked(&wanted);
+        if !blocked && (!wait || !self.is_queued(key, &wanted)) {
+            let opens = self.grant(key, &wanted);
+            let mut moved = vec![wanted.owner];
+            if opens {
+                self.pump(key, wanted.range, &mut moved, out);
+            }
+            self.pump_stuck(moved, out);
             return LockOutcome::Granted;
         }
         let outcome = self.wait_or_refuse(key, wanted, wait, out);
@@ -178,14 +217,16 @@ impl Locks {
         }
         // A conversion of `flock` gives the old lock up first, as on Linux: two that upgrade do not block each other.
         let converts = wanted.owner.family == LockFamilyOrd::Flock && self.release(key, wanted.owner, ByteRange::ALL);
-        if !wait && !converts {
-            return LockOutcome::Refused(Fault::Locked);
-        }
+        let mut moved = Vec::new();
         if wait {
-            self.enqueue(key, wanted);
+            let turn = self.enqueue(key, wanted);
+            moved.push(wanted.owner);
+            self.try_grant(key, turn, &mut moved, out);
         }
-        self.pump(key, out);
-        self.pump_stuck(out);
+        if converts {
+            self.pump(key, ByteRange::ALL, &mut moved, out);
+        }
+        self.pump_stuck(moved, out);
         if wait { LockOutcome::Waiting } else { LockOutcome::Refused(Fault::Locked) }
     }
 
@@ -195,8 +236,7 @@ impl Locks {
         if range.start > range.end || !self.release(key, owner, range) {
             return;
         }
-        self.pump(key, out);
-        self.pump_stuck(out);
+        self.pump_all(key, range, out);
         self.drop_if_empty(key);
     }
 
@@ -220,30 +260,53 @@ impl Locks {
     }
 
     fn cancel_deferred(&mut self, origin: Origin) -> bool {
-        let Some(at) = self.deferred.iter().position(|deferred| deferred.origin == origin) else { return false };
-        self.deferred.remove(at);
-        true
+        let Some(Place::Grace(turn)) = self.places.get(&origin).copied() else { return false };
+        self.undefer_one(turn).is_some()
     }
 
     fn cancel_wait(&mut self, origin: Origin, out: &mut Vec<Output>) -> bool {
-        let Some(key) = self.waits.get(&origin).copied() else { return false };
-        self.dequeue(key, origin);
-        self.pump(key, out);
-        self.pump_stuck(out);
+        let Some(Place::Queue(key, turn)) = self.places.get(&origin).copied() else { return false };
+        let Some(wait) = self.dequeue(key, turn) else { return false };
+        self.pump_all(key, wait.range, out);
         self.drop_if_empty(key);
         true
     }
 
+    fn next_turn(&mut self) -> Turn {
+        self.last_turn.0 += 1;
+        self.last_turn
+    }
+
     /// Keeps a request until grace is over.
-    pub fn defer(&mut self, origin: Origin, request: &LockRequest, wait: bool) {
-        if self.deferred.iter().all(|deferred| deferred.origin != origin) {
-            self.deferred.push(Deferred { origin, request: *request, wait });
+    ///
+    /// # Errors
+    /// `Busy`: the session, or all of them, have as many as they may.
+    pub fn defer(&mut self, origin: Origin, request: &LockRequest, wait: bool) -> Result<(), Fault> {
+        if self.places.contains_key(&origin) {
+            return Ok(());
         }
+        if self.used_by(request.session) >= self.limits.per_session || self.held + self.waiting() >= self.limits.all {
+            return Err(Fault::Busy);
+        }
+        let turn = self.next_turn();
+        self.places.insert(origin, Place::Grace(turn));
+        self.accounts.entry(request.session).or_default().deferred.insert(turn);
+        self.deferred.insert(turn, Deferred { origin, request: *request, wait });
+        Ok(())
+    }
+
+    fn undefer_one(&mut self, turn: Turn) -> Option<Deferred> {
+        let deferred = self.deferred.remove(&turn)?;
+        self.places.remove(&deferred.origin);
+        self.accounts.entry(deferred.request.session).or_default().deferred.remove(&turn);
+        self.drop_account_if_empty(deferred.request.session);
+        Some(deferred)
     }
 
     /// Grace is over: answers what was kept, in the order in which it came.
     pub fn undefer(&mut self, out: &mut Vec<Output>) {
-        for Deferred { origin, request, wait } in std::mem::take(&mut self.deferred) {
+        while let Some(turn) = self.deferred.keys().next().copied() {
+            let Some(Deferred { origin, request, wait }) = self.undefer_one(turn) else { return };
             let result = match self.lock(origin, &request, wait, out) {
                 LockOutcome::Granted => Ok(()),
                 LockOutcome::Refused(fault) => Err(fault),
@@ -255,43 +318,36 @@ impl Locks {
 
     /// The session is over: its requests are answered, its locks go to those who wait (LK-2).
     pub fn end(&mut self, session: SessionId, out: &mut Vec<Output>) {
-        let (gone, kept) = std::mem::take(&mut self.deferred).into_iter().partition(|d| d.request.session == session);
-        self.deferred = kept;
-        let gone: Vec<Deferred> = gone;
-        let mut ended: Vec<Origin> = gone.into_iter().map(|deferred| deferred.origin).collect();
-        let keys = self.accounts.get(&session).map(|account| account.keys.clone()).unwrap_or_default();
+        let Some(account) = self.accounts.get(&session) else { return };
+        let (deferred, waits) = (account.deferred.clone(), account.waits.clone());
+        let mut keys: BTreeSet<Key> = account.held.keys().copied().collect();
+        keys.extend(waits.iter().map(|(key, _)| *key));
+        let mut ended: Vec<Origin> =
+            deferred.into_iter().filter_map(|turn| self.undefer_one(turn)).map(|deferred| deferred.origin).collect();
+        ended.extend(waits.into_iter().filter_map(|(key, turn)| self.dequeue(key, turn)).map(|wait| wait.origin));
         for key in &keys {
-            ended.extend(self.leave(*key, session));
+            let dropped = self.tables.get_mut(key).map_or(0, |table| table.drop_session(session));
+            self.account(*key, session, dropped, 0);
         }
         assert!(!self.accounts.contains_key(&session), "LK-2: {session:?} has ended, and has locks");
         out.extend(ended.into_iter().map(|origin| Output::LockDone { origin, result: Err(Fault::Expired) }));
         for key in &keys {
-            self.pump(*key, out);
+            self.pump_all(*key, ByteRange::ALL, out);
         }
-        self.pump_stuck(out);
         for key in keys {
             self.drop_if_empty(key);
         }
     }
 
-    /// Takes all of a session out of one table.
-    fn leave(&mut self, key: Key, session: SessionId) -> Vec<Origin> {
-        let Some(table) = self.tables.get_mut(&key) else { return Vec::new() };
-        let waits = table.waits.iter().filter(|wait| wait.owner.session == session);
-        let waits: Vec<Origin> = waits.map(|wait| wait.origin).collect();
-        let dropped = table.drop_session(session);
-        self.account(key, session, dropped, 0);
-        for origin in &waits {
-            self.dequeue(key, *origin);
-        }
-        waits
-    }
-
-    fn grant(&mut self, key: Key, wanted: &Wait) {
+    /// Whether that lets requests go that wait in the same table: the owner shares bytes that it had exclusively, or they
+    /// are of its own process.
+    fn grant(&mut self, key: Key, wanted: &Wait) -> bool {
         let table = self.tables.entry(key).or_default();
         assert!(!table.is_blocked(wanted), "LK-1: {wanted:?} conflicts with a lock of {key:?}");
+        let opens = wanted.owner.family == LockFamilyOrd::Flock || table.is_downgrade(wanted);
         let (before, after) = table.set(wanted.owner, wanted.pid, wanted.range, Some(wanted.mode));
         self.account(key, wanted.owner.session, before, after);
+        opens
     }
 
     /// Whether there was anything to give free.
@@ -304,96 +360,113 @@ impl Locks {
 
     fn account(&mut self, key: Key, session: SessionId, before: usize, after: usize) {
         let account = self.accounts.entry(session).or_default();
-        account.held = account.held + after - before;
+        account.locks = account.locks + after - before;
         self.held = self.held + after - before;
-        account.keys.insert(key);
-        self.settle_account(key, session);
+        let here = account.held.entry(key).or_default();
+        *here = *here + after - before;
+        if *here == 0 {
+            account.held.remove(&key);
+        }
+        self.drop_account_if_empty(session);
     }
 
-    /// Forgets that a session has something in a table once it has not.
-    fn settle_account(&mut self, key: Key, session: SessionId) {
-        if self.tables.get(&key).is_some_and(|table| table.has(session)) {
-            return;
-        }
-        if let Some(account) = self.accounts.get_mut(&session) {
-            account.keys.remove(&key);
-            if account.keys.is_empty() {
-                assert_eq!((account.held, account.waits), (0, 0), "LK-2: {session:?} has locks in no table");
-                self.accounts.remove(&session);
-            }
+    fn drop_account_if_empty(&mut self, session: SessionId) {
+        if self.accounts.get(&session).is_some_and(|account| account.used() == 0) {
+            self.accounts.remove(&session);
         }
     }
 
-    fn enqueue(&mut self, key: Key, wanted: Wait) {
-        let account = self.accounts.entry(wanted.owner.session).or_default();
-        account.waits += 1;
-        account.keys.insert(key);
-        self.waits.insert(wanted.origin, key);
-        self.waiting.entry(wanted.owner).or_default().push(wanted.origin);
-        self.tables.entry(key).or_default().waits.push_back(wanted);
+    fn enqueue(&mut self, key: Key, wanted: Wait) -> Turn {
+        let turn = self.next_turn();
+        let place = (key, turn);
+        self.accounts.entry(wanted.owner.session).or_default().waits.insert(place);
+        self.places.insert(wanted.origin, Place::Queue(key, turn));
+        self.waiting.entry(wanted.owner).or_default().insert(place);
+        self.tables.entry(key).or_default().enqueue(Wait { turn, ..wanted });
+        turn
     }
 
-    fn dequeue(&mut self, key: Key, origin: Origin) -> Option<Wait> {
-        let table = self.tables.get_mut(&key)?;
-        let at = table.waits.iter().position(|wait| wait.origin == origin)?;
-        let wait = table.waits.remove(at)?;
-        self.waits.remove(&origin);
-        if let Some(origins) = self.waiting.get_mut(&wait.owner) {
-            origins.retain(|other| *other != origin);
-            if origins.is_empty() {
-                self.waiting.remove(&wait.owner);
-            }
-        }
+    fn dequeue(&mut self, key: Key, turn: Turn) -> Option<Wait> {
+        let wait = self.tables.get_mut(&key)?.dequeue(turn)?;
+        self.places.remove(&wait.origin);
+        remove_from(&mut self.waiting, wait.owner, (key, turn));
+        remove_from(&mut self.stuck, wait.owner, (key, turn));
         if let Some(account) = self.accounts.get_mut(&wait.owner.session) {
-            account.waits -= 1;
+            account.waits.remove(&(key, turn));
         }
-        self.settle_account(key, wait.owner.session);
+        self.drop_account_if_empty(wait.owner.session);
         Some(wait)
     }
 
-    /// Goes through a queue from the front and grants what can be granted. A grant stops others more, not less, unless it
-    /// makes an exclusive lock of its owner shared; then those in front may go too.
-    fn pump(&mut self, key: Key, out: &mut Vec<Output>) {
-        let mut at = 0;
-        let mut stuck = false;
-        while let Some(wait) = self.tables.get(&key).and_then(|table| table.waits.get(at)).copied() {
-            let blocked = self.tables.get(&key).is_some_and(|table| table.is_blocked(&wait));
-            if blocked || self.is_queued(key, &wait, Some(at)) {
-                stuck |= !blocked;
-                at += 1;
-                continue;
+    /// Bytes were given free, or a request for them waits no more: grants what can be granted now, there and elsewhere.
+    fn pump_all(&mut self, key: Key, freed: ByteRange, out: &mut Vec<Output>) {
+        let mut moved = Vec::new();
+        self.pump(key, freed, &mut moved, out);
+        self.pump_stuck(moved, out);
+    }
+
+    /// Looks at the requests that want bytes of `freed`, in the order of their turns, and grants what can be granted;
+    /// the owners that have locks now go into `moved`.
+    fn pump(&mut self, key: Key, freed: ByteRange, moved: &mut Vec<Owner>, out: &mut Vec<Output>) {
+        let wanting = |locks: &Locks, range| -> BTreeSet<Turn> {
+            locks.tables.get(&key).into_iter().flat_map(|table| table.wanting(range)).map(|wait| wait.turn).collect()
+        };
+        let mut turns = wanting(self, freed);
+        while let Some(turn) = turns.pop_first() {
+            // A grant stops others more, not less, but for those that it opens to.
+            if let Some(opened) = self.try_grant(key, turn, moved, out) {
+                turns.extend(wanting(self, opened));
             }
-            self.dequeue(key, wait.origin);
-            if self.tables.get(&key).is_some_and(|table| table.is_downgrade(&wait)) {
-                (at, stuck) = (0, false);
-            }
-            self.grant(key, &wait);
-            out.push(Output::LockDone { origin: wait.origin, result: Ok(()) });
-        }
-        if stuck {
-            self.stuck.insert(key);
-        } else {
-            self.stuck.remove(&key);
         }
     }
 
-    /// Looks again whether those who are only queued depend on each other by now.
-    fn pump_stuck(&mut self, out: &mut Vec<Output>) {
-        loop {
-            let before = out.len();
-            for key in self.stuck.clone() {
-                self.pump(key, out);
-            }
-            if out.len() == before {
-                return;
+    /// Grants the waiting request if it is neither blocked nor queued. `Some`: others that want these bytes may go too.
+    fn try_grant(&mut self, key: Key, turn: Turn, moved: &mut Vec<Owner>, out: &mut Vec<Output>) -> Option<ByteRange> {
+        let table = self.tables.get(&key)?;
+        let wait = *table.wait(turn)?;
+        if table.is_blocked(&wait) {
+            remove_from(&mut self.stuck, wait.owner, (key, turn));
+            return None;
+        }
+        if self.is_queued(key, &wait) {
+            self.stuck.entry(wait.owner).or_default().insert((key, turn));
+            return None;
+        }
+        self.dequeue(key, turn);
+        let opens = self.grant(key, &wait);
+        moved.push(wait.owner);
+        out.push(Output::LockDone { origin: wait.origin, result: Ok(()) });
+        opens.then_some(wait.range)
+    }
+
+    /// These owners wait for more, or have more, than before: requests that are stuck behind others which depend on them
+    /// by now go first.
+    fn pump_stuck(&mut self, mut moved: Vec<Owner>, out: &mut Vec<Output>) {
+        while !self.stuck.is_empty()
+            && let Some(owner) = moved.pop()
+        {
+            for reached in self.reached_by(owner) {
+                for (key, turn) in self.stuck.get(&reached).cloned().unwrap_or_default() {
+                    if let Some(opened) = self.try_grant(key, turn, &mut moved, out) {
+                        self.pump(key, opened, &mut moved, out);
+                    }
+                }
             }
         }
     }
 
     fn drop_if_empty(&mut self, key: Key) {
-        let Some(table) = self.tables.get(&key) else { return };
-        if table.is_free() && table.waits.is_empty() {
+        if self.tables.get(&key).is_some_and(Table::is_empty) {
             self.tables.remove(&key);
+        }
+    }
+}
+
+fn remove_from(map: &mut HashMap<Owner, BTreeSet<(Key, Turn)>>, owner: Owner, place: (Key, Turn)) {
+    if let Some(places) = map.get_mut(&owner) {
+        places.remove(&place);
+        if places.is_empty() {
+            map.remove(&owner);
         }
     }
 }
@@ -404,7 +477,7 @@ mod tests {
 
     #[test]
     fn many_locks_of_others_are_not_looked_at() {
-        let (mut locks, mut out) = (Locks::new(1 << 20, 1 << 20), Vec::new());
+        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
         let fid = Fid::new(1, 2, 1);
         let lock = |locks: &mut Locks, session: u64, owner: u64, start: u64, out: &mut Vec<Output>| {
             let session = SessionId(session);
@@ -428,5 +501,75 @@ mod tests {
         locks.unlock(fid, owner, ByteRange::ALL, &mut out);
         let steps = looked(&locks) - before;
         assert!(steps < 100 * 200, "{steps} entries were looked at for a hundred locks");
+    }
+
+    /// A session wants these bytes of the file for one of its owners.
+    fn request(file: u64, session: u64, owner: u64, (start, end): (u64, u64), mode: LockMode) -> LockRequest {
+        let (fid, family, session) = (Fid::new(1, 2 * file, 1), LockFamily::Posix, SessionId(session));
+        LockRequest { fid, session, owner: LockOwner(owner), pid: 1, family, range: ByteRange { start, end }, mode }
+    }
+
+    #[test]
+    fn h4_requests_that_wait_elsewhere_are_not_looked_at() {
+        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let mut number = 0;
+        let mut ask = |locks: &mut Locks, request: LockRequest, out: &mut Vec<Output>| {
+            number += 1;
+            locks.lock(Origin { session: request.session, slot: 0, request: number }, &request, true, out)
+        };
+        use LockMode::{Exclusive, Shared};
+        // Requests that are blocked, each at bytes of its own of the first file.
+        for place in 0..5_000 {
+            let at = (10 * place, 10 * place);
+            assert_eq!(ask(&mut locks, request(1, 1, place, at, Exclusive), &mut out), LockOutcome::Granted);
+            assert_eq!(ask(&mut locks, request(1, 2, place, at, Exclusive), &mut out), LockOutcome::Waiting);
+        }
+        // Requests that are stuck: in each of many files a reader behind a writer that waits for another reader.
+        for file in 0..2_000 {
+            let (file, at) = (100 + file, (0, 9));
+            assert_eq!(ask(&mut locks, request(file, 1, file, at, Shared), &mut out), LockOutcome::Granted);
+            assert_eq!(ask(&mut locks, request(file, 2, file, at, Exclusive), &mut out), LockOutcome::Waiting);
+            assert_eq!(ask(&mut locks, request(file, 3, file, at, Shared), &mut out), LockOutcome::Waiting);
+        }
+        let looked = |locks: &Locks| locks.tables.values().map(Table::looked).sum::<usize>();
+        let before = looked(&locks);
+        for place in 0..100 {
+            let at = (10 * place + 5, 10 * place + 5);
+            assert_eq!(ask(&mut locks, request(1, 4, 1, at, Exclusive), &mut out), LockOutcome::Granted);
+            assert_eq!(ask(&mut locks, request(1, 5, 1, at, Exclusive), &mut out), LockOutcome::Waiting);
+            let owner = Owner { session: SessionId(4), owner: LockOwner(1), family: LockFamilyOrd::Posix };
+            locks.unlock(Fid::new(1, 2, 1), owner, ByteRange { start: at.0, end: at.1 }, &mut out);
+            assert!(matches!(out.last(), Some(Output::LockDone { result: Ok(()), .. })), "the other has it now");
+        }
+        let steps = looked(&locks) - before;
+        assert!(steps < 100 * 1000, "{steps} entries were looked at for a hundred locks that were handed on");
+    }
+
+    #[test]
+    fn h4_a_search_for_deadlocks_takes_a_bounded_number_of_steps() {
+        let (mut locks, mut out) = (Locks::new(LockLimits { per_session: 1 << 20, all: 1 << 20 }), Vec::new());
+        let mut number = 0;
+        let mut ask = |locks: &mut Locks, request: LockRequest, out: &mut Vec<Output>| {
+            number += 1;
+            locks.lock(Origin { session: request.session, slot: 0, request: number }, &request, true, out)
+        };
+        // 300 owners each wait for all of 300 others, and the last request would wait for the first of them.
+        for owner in 0..300 {
+            let at = (owner, owner);
+            assert_eq!(ask(&mut locks, request(1, 1, owner, at, LockMode::Exclusive), &mut out), LockOutcome::Granted);
+        }
+        for owner in 0..300 {
+            let (file, all) = (2, (owner, owner));
+            let held = request(file, 2, owner, all, LockMode::Exclusive);
+            assert_eq!(ask(&mut locks, held, &mut out), LockOutcome::Granted);
+            let wanted = request(1, 2, owner, (0, u64::MAX), LockMode::Exclusive);
+            assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
+        }
+        let looked = |locks: &Locks| locks.tables.values().map(Table::looked).sum::<usize>();
+        let before = looked(&locks);
+        let wanted = request(2, 3, 1, (0, u64::MAX), LockMode::Exclusive);
+        assert_eq!(ask(&mut locks, wanted, &mut out), LockOutcome::Waiting);
+        let steps = looked(&locks) - before;
+        assert!(steps < 60_000, "{steps} entries were looked at");
     }
 }

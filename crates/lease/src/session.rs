@@ -5,7 +5,8 @@
 //! an entry that comes up too early is put back with the present end. So a renewal costs one hash look-up.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use types::{BreakId, ClientId, Fid, SessionId, Time};
@@ -68,6 +69,8 @@ pub(crate) struct Session {
     pub promises: usize,
     /// No user has called through it yet (`leases/strangers.rs`).
     pub stranger: bool,
+    /// Where its client is, for the bounds of hosts; `None`: where no bounds are.
+    pub host: Option<IpAddr>,
     /// A user's since then, and these breaks from before are not acknowledged: the last of them.
     pub unsettled: Option<BreakId>,
 }
@@ -82,6 +85,7 @@ struct Client {
 pub(crate) struct Sessions {
     table: HashMap<SessionId, Session>,
     clients: HashMap<ClientId, Client>,
+    hosts: HashMap<IpAddr, BTreeSet<SessionId>>,
     idle: VecDeque<ClientId>,
     ends: BinaryHeap<Reverse<(Time, SessionId)>>,
     next: u64,
@@ -92,6 +96,7 @@ impl Sessions {
         Sessions {
             table: HashMap::new(),
             clients: HashMap::new(),
+            hosts: HashMap::new(),
             idle: VecDeque::new(),
             ends: BinaryHeap::new(),
             next: next.0,
@@ -118,6 +123,29 @@ impl Sessions {
     pub fn richest(&self) -> Option<SessionId> {
         let users = self.table.iter().filter(|(_, session)| !session.stranger);
         users.max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
+    }
+
+    /// The session's client is there from now on.
+    pub fn set_host(&mut self, id: SessionId, host: Option<IpAddr>) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut session.host, host)
+            && let Some(sessions) = self.hosts.get_mut(&before)
+        {
+            sessions.remove(&id);
+            if sessions.is_empty() {
+                self.hosts.remove(&before);
+            }
+        }
+        if let Some(host) = host {
+            self.hosts.entry(host).or_default().insert(id);
+        }
+    }
+
+    /// The users' sessions of the host where this session is; none where no bounds are.
+    pub fn of_its_host(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
+        let host = self.table.get(&id).and_then(|session| session.host);
+        let all = host.and_then(|host| self.hosts.get(&host)).into_iter().flatten().copied();
+        all.filter(|id| self.table.get(id).is_some_and(|session| !session.stranger))
     }
 
     /// Checks an attach and names the sessions that it ends.
@@ -180,6 +208,7 @@ impl Sessions {
             order: VecDeque::new(),
             promises: 0,
             stranger: false,
+            host: None,
             unsettled: None,
         };
         assert!(self.table.insert(id, session).is_none(), "EO-2: session number {id:?} was used twice");
@@ -190,6 +219,7 @@ impl Sessions {
     }
 
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
+        self.set_host(id, None);
         let session = self.table.remove(&id)?;
         if let Some(owner) = self.clients.get_mut(&session.client) {
             owner.sessions.retain(|other| *other != id);

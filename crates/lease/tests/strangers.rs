@@ -110,7 +110,7 @@ fn an_older_life_that_is_proved_late_is_refused() {
 
 #[test]
 fn what_one_session_has_too_much_of_it_loses_itself() {
-    let stranger = StrangerConfig { promises_max: 20, locks_max: 3, holds_max: 4 };
+    let stranger = StrangerConfig { promises_max: 20, locks_max: 3, holds_max: 4, ..StrangerConfig::default() };
     let config = LeaseConfig { stranger, promises_per_session_max: 100, ..LeaseConfig::default() };
     let (mut leases, mut out) = (leases(config), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
@@ -265,4 +265,82 @@ fn cb1_a_client_that_becomes_a_users_shows_nothing_old() {
         };
         (0..200).for_each(|_| world.step(&mut random));
     }
+}
+
+fn lock_of(session: SessionId, fid: Fid, start: u64) -> (Origin, LockRequest) {
+    let (owner, family, mode) = (LockOwner(start), LockFamily::Posix, LockMode::Exclusive);
+    let range = ByteRange { start, end: start };
+    let origin = Origin { session, slot: 0, request: start };
+    (origin, LockRequest { fid, session, owner, pid: 1, family, range, mode })
+}
+
+#[test]
+fn h4_a_host_has_a_share_of_each_table() {
+    let config = LeaseConfig {
+        promises_per_host_max: 256,
+        locks_per_host_max: 256,
+        holds_per_host_max: 256,
+        ..LeaseConfig::default()
+    };
+    let (mut leases, mut out) = (leases(config), Vec::new());
+    let host = "10.0.0.1".parse().unwrap();
+    let attach = |host, leases: &mut Leases, out: &mut Vec<Output>| {
+        let client = ClientId(leases.counts().sessions as u128 + 1);
+        let session = leases.attach(at(0), client, 1, out).unwrap();
+        leases.set_host(session, host);
+        session
+    };
+    let ours: Vec<_> = (0..4).map(|_| attach(Some(host), &mut leases, &mut out)).collect();
+    let (other, own) =
+        (attach(Some("10.0.0.2".parse().unwrap()), &mut leases, &mut out), attach(None, &mut leases, &mut out));
+    let lock = |session, start, leases: &mut Leases, out: &mut Vec<Output>| {
+        let (origin, request) = lock_of(session, fid(1), start);
+        leases.lock(origin, &request, false, false, out)
+    };
+    let mut held = [0; 3];
+    for number in 0..1000_u64 {
+        let session = ours[usize::try_from(number).unwrap() % ours.len()];
+        held[0] += usize::from(lock(session, 2 * number, &mut leases, &mut out) == LockOutcome::Granted);
+        held[1] += usize::from(leases.hold(session, fid(number)).is_ok());
+        leases.promise(at(1), session, fid(number), &mut out);
+    }
+    held[2] = leases.counts().promises;
+    // Each session may be past the host's share by up to 64.
+    assert!(held.iter().all(|count| (256..=256 + 4 * 64).contains(count)), "{held:?}");
+    assert!(leases.counts().pressed.hosts > 0 && leases.counts().pressed.holds > 0);
+    // Nobody else is kept out, and neither is the server's own machine.
+    for session in [other, own] {
+        assert_eq!(lock(session, 5001 + session.0, &mut leases, &mut out), LockOutcome::Granted);
+        assert_eq!(leases.hold(session, fid(5000)), Ok(()));
+    }
+    // What a session had is free with its end.
+    leases.detach(at(2), ours[0], &mut out);
+    leases.detach(at(2), ours[1], &mut out);
+    let later = attach(Some(host), &mut leases, &mut out);
+    assert_eq!(leases.hold(later, fid(6000)), Ok(()));
+}
+
+#[test]
+fn h4_nobody_waits_in_a_long_queue_for_a_lock() {
+    let config = LeaseConfig {
+        stranger: StrangerConfig { lock_queue_max: 3, ..StrangerConfig::default() },
+        ..LeaseConfig::default()
+    };
+    let (mut leases, mut out) = (leases(config), Vec::new());
+    let user = leases.attach(at(0), ClientId(1), 1, &mut out).unwrap();
+    let (origin, request) = lock_of(user, fid(1), 0);
+    assert_eq!(leases.lock(origin, &request, false, false, &mut out), LockOutcome::Granted);
+    let wait = |session, owner, leases: &mut Leases, out: &mut Vec<Output>| {
+        let (origin, request) = lock_of(session, fid(1), 0);
+        let request = LockRequest { owner: LockOwner(owner), ..request };
+        leases.lock(Origin { request: owner, ..origin }, &request, true, false, out)
+    };
+    for owner in 10..13 {
+        let nobody = leases.attach_stranger(at(0), ClientId(owner.into()), 1, &mut out).unwrap();
+        assert_eq!(wait(nobody, owner, &mut leases, &mut out), LockOutcome::Waiting);
+    }
+    let nobody = leases.attach_stranger(at(0), ClientId(20), 1, &mut out).unwrap();
+    assert_eq!(wait(nobody, 20, &mut leases, &mut out), LockOutcome::Refused(Fault::Busy));
+    let other = leases.attach(at(0), ClientId(21), 1, &mut out).unwrap();
+    assert_eq!(wait(other, 21, &mut leases, &mut out), LockOutcome::Waiting, "a user waits in any queue");
 }

@@ -220,6 +220,12 @@ impl House {
         Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
     }
 
+    /// The session's client is on this host, whose bounds count it from now on.
+    pub fn is_from(&self, session: SessionId, host: Option<Host>, stranger: bool) {
+        self.bounds.seated(session, host, stranger);
+        self.vice.set_host(session, host.map(Host::address));
+    }
+
     pub fn seats(&self) -> Vec<Arc<Seat>> {
         self.seats.read().values().cloned().collect()
     }

@@ -82,7 +82,7 @@ fn find(house: &House, attach: &Attach, door: &Door, agenda: &mut Agenda) -> Res
     if let Some(session) = attach.resume {
         match house.vice.resume(now, session, attach.client, attach.incarnation, &mut agenda.effects) {
             Ok(attached) => {
-                house.bounds.seated(session, host, house.vice.is_stranger(session));
+                house.is_from(session, host, house.vice.is_stranger(session));
                 return Ok((attached, true));
             }
             Err(fault) => {
@@ -104,7 +104,7 @@ fn find(house: &House, attach: &Attach, door: &Door, agenda: &mut Agenda) -> Res
         }
         house.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
     };
-    house.bounds.seated(attached.session, host, stranger);
+    house.is_from(attached.session, host, stranger);
     let before = if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
     if let Some(before) = before {
         tracing::info!(session = attached.session.0, client = %attach.display, before, "new session");

@@ -32,18 +32,26 @@ pub struct Limits {
     pub promises: usize,
     /// [`limits::PROMISES_PER_SESSION_MAX`].
     pub promises_per_session: usize,
+    /// [`limits::PROMISES_PER_HOST_MAX`].
+    pub promises_per_host: usize,
     /// [`limits::NOBODY_PROMISES_MAX`].
     pub nobody_promises_per_session: usize,
     /// [`limits::LOCKS_MAX`].
     pub locks: usize,
     /// [`limits::LOCKS_PER_SESSION_MAX`].
     pub locks_per_session: usize,
+    /// [`limits::LOCKS_PER_HOST_MAX`].
+    pub locks_per_host: usize,
     /// [`limits::NOBODY_LOCKS_MAX`].
     pub nobody_locks_per_session: usize,
+    /// [`limits::NOBODY_LOCK_QUEUE_MAX`].
+    pub nobody_lock_queue: usize,
     /// [`limits::HOLDS_MAX`].
     pub holds: usize,
     /// [`limits::HOLDS_PER_SESSION_MAX`].
     pub holds_per_session: usize,
+    /// [`limits::HOLDS_PER_HOST_MAX`].
+    pub holds_per_host: usize,
     /// [`limits::NOBODY_HOLDS_MAX`].
     pub nobody_holds_per_session: usize,
     /// [`limits::PASSWORDS_WAITING_MAX`].
@@ -71,12 +79,16 @@ impl Default for Limits {
             nobody_memory_mib: limits::NOBODY_MEMORY_MIB,
             promises: limits::PROMISES_MAX,
             promises_per_session: limits::PROMISES_PER_SESSION_MAX,
+            promises_per_host: limits::PROMISES_PER_HOST_MAX,
             nobody_promises_per_session: limits::NOBODY_PROMISES_MAX,
             locks: limits::LOCKS_MAX,
             locks_per_session: limits::LOCKS_PER_SESSION_MAX,
+            locks_per_host: limits::LOCKS_PER_HOST_MAX,
             nobody_locks_per_session: limits::NOBODY_LOCKS_MAX,
+            nobody_lock_queue: limits::NOBODY_LOCK_QUEUE_MAX,
             holds: limits::HOLDS_MAX,
             holds_per_session: limits::HOLDS_PER_SESSION_MAX,
+            holds_per_host: limits::HOLDS_PER_HOST_MAX,
             nobody_holds_per_session: limits::NOBODY_HOLDS_MAX,
             passwords_waiting: limits::PASSWORDS_WAITING_MAX,
             passwords_per_host: limits::PASSWORDS_PER_HOST_MAX,
@@ -115,12 +127,16 @@ impl Limits {
         let lease = &mut config.lease;
         lease.promises_max = self.promises;
         lease.promises_per_session_max = self.promises_per_session;
+        lease.promises_per_host_max = self.promises_per_host;
         lease.stranger.promises_max = self.nobody_promises_per_session;
         lease.locks_max = self.locks;
         lease.locks_per_session_max = self.locks_per_session;
+        lease.locks_per_host_max = self.locks_per_host;
         lease.stranger.locks_max = self.nobody_locks_per_session;
+        lease.stranger.lock_queue_max = self.nobody_lock_queue;
         lease.holds_max = self.holds;
         lease.holds_per_session_max = self.holds_per_session;
+        lease.holds_per_host_max = self.holds_per_host;
         lease.stranger.holds_max = self.nobody_holds_per_session;
     }
 }

@@ -68,14 +68,20 @@ pub const SLOTS_MAX: u32 = 128;
 pub const PROMISES_MAX: usize = 4 << 20;
 /// Promises of one user's session: a quarter of all, so that one client cannot break those of the others.
 pub const PROMISES_PER_SESSION_MAX: usize = PROMISES_MAX / 4;
+/// Promises of all users' sessions of one host: half of all.
+pub const PROMISES_PER_HOST_MAX: usize = PROMISES_MAX / 2;
 /// Locks and waiting lock requests of one user's session: a database with a lock for each row of a large query.
 pub const LOCKS_PER_SESSION_MAX: usize = 1 << 16;
 /// Locks and waiting lock requests of all sessions: 100 MB of tables.
 pub const LOCKS_MAX: usize = 1 << 20;
+/// Locks and waiting lock requests of all users' sessions of one host: half of all.
+pub const LOCKS_PER_HOST_MAX: usize = LOCKS_MAX / 2;
 /// Files that one user's session holds open: what Linux lets a machine have open (`fs.nr_open`).
 pub const HOLDS_PER_SESSION_MAX: usize = 1 << 20;
 /// Holds of all sessions: 400 MB of tables.
 pub const HOLDS_MAX: usize = 4 << 20;
+/// Holds of all users' sessions of one host: half of all.
+pub const HOLDS_PER_HOST_MAX: usize = HOLDS_MAX / 2;
 
 // What *nobody* may have: a session through which no user has called, who is proved by a token or believed for the connection's sake.
 // All of it together (times NOBODY_SESSIONS_MAX) is at most a quarter of what there is.
@@ -90,6 +96,9 @@ pub const NOBODY_CREDITS: u32 = 8;
 pub const NOBODY_PROMISES_MAX: usize = 1024;
 /// Locks and waiting lock requests of a session of nobody.
 pub const NOBODY_LOCKS_MAX: usize = 16;
+/// A session of nobody waits for a lock only while fewer requests than this wait for locks of the file: whoever unlocks
+/// it looks at all that want the same bytes.
+pub const NOBODY_LOCK_QUEUE_MAX: usize = 64;
 /// Files that a session of nobody holds open.
 pub const NOBODY_HOLDS_MAX: usize = 64;
 /// MiB that messages of nobody may take that are half received, and as much again for replies that nobody has read. Past it the connection that has

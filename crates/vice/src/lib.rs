@@ -15,7 +15,6 @@ mod growth;
 mod guarded;
 mod lookups;
 mod opened;
-mod parked;
 mod room;
 mod rules;
 mod service;

@@ -5,7 +5,7 @@
 //! then *breaks* the promises that it made untrue; if anyone holds one, the reply waits for the ticket. *Finish* (`settle.rs`)
 //! remembers the reply in the slot and puts it out.
 //!
-//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`parked.rs`), and executed from its beginning when
+//! A call that meets what another session has to itself has left nothing behind: it is *parked* (`waiting.rs`), and executed from its beginning when
 //! that is back.
 //!
 //! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core. The core is never held over I/O.
@@ -29,12 +29,11 @@ use crate::calls::{Blanks, Counters, Lends};
 use crate::guarded::Guarded;
 use crate::lookups::LookupHook;
 use crate::opened::Opened;
-use crate::parked::ParkedCalls;
 use crate::rules::Ruled;
 use crate::slots::{Begin, SlotTable};
 use crate::stripes::Stripes;
 use crate::volumes::{Known, Moves, ViceVolume};
-use crate::waiting::{Queue, Waiting};
+use crate::waiting::{CallQueue, Parked, Waiting, Waits};
 use crate::whose::Whose;
 use crate::witness::{Refusals, Witness};
 use crate::{Effect, Errands, Partitions, ViceConfig};
@@ -92,9 +91,10 @@ pub struct Vice {
 pub(crate) struct Core {
     pub leases: Leases,
     pub slots: SlotTable,
-    pub queue: Queue,
+    /// Calls that wait for the grace period.
+    pub queue: CallQueue<Waiting>,
     /// Calls that wait for delegations of others.
-    pub parked: ParkedCalls,
+    pub parked: CallQueue<Parked>,
     /// Slots for new files that sessions may give themselves.
     pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
     /// Volumes of which somebody was told what he may do there.
@@ -115,6 +115,11 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    fn enqueue(&mut self, waiting: Waiting) -> Result<(), Fault> {
+        let of_nobody = self.leases.is_stranger(waiting.origin().session);
+        self.queue.push(waiting, of_nobody)
+    }
+
     /// Breaks what was told of rights, in all volumes.
     pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<Ticket> {
         self.leases.rights_changed();
@@ -207,8 +212,8 @@ impl Vice {
             core: Guarded::new(Core {
                 leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
                 slots,
-                queue: Queue::new(config.waiting_calls_max, config.waiting_bytes_max),
-                parked: ParkedCalls::new(config.waiting_calls_max, config.waiting_bytes_max),
+                queue: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
+                parked: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
                 given: HashMap::new(),
                 told_rights: HashSet::new(),
                 rights_ticket: None,
@@ -439,7 +444,7 @@ impl Vice {
         let mut core = self.core.lock();
         core.slots.note(origin.session, caller);
         let begun = core.slots.begin(origin);
-        let settled = may_run(&core, origin, &call);
+        let settled = may_run(&core.leases, origin, &call);
         match begun {
             Begin::Execute if settled => {
                 drop(core);
@@ -449,7 +454,7 @@ impl Vice {
             }
             Begin::Execute => {
                 let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
-                let queued = core.queue.push(waiting);
+                let queued = core.enqueue(waiting);
                 drop(core);
                 if let Err(fault) = queued {
                     self.finish(origin, false, Err(fault), None, out);
@@ -466,7 +471,7 @@ impl Vice {
                 if settled {
                     out.push(Effect::Reply { origin, result: Ok(answer), body: None });
                 } else if !core.queue.contains(origin) {
-                    let queued = core.queue.push(Waiting::Reply { origin, answer: Box::new(answer) });
+                    let queued = core.enqueue(Waiting::Reply { origin, answer: Box::new(answer) });
                     out.extend(queued.err().map(|fault| Effect::Reply { origin, result: Err(fault), body: None }));
                 }
             }
@@ -535,11 +540,11 @@ impl Vice {
 
 /// Whether the earlier life is settled far enough for this call: changes wait for all of it (CB-5), whoever looks at files for those that may have
 /// changed them on their own, and those may say so at any time.
-pub(crate) fn may_run(core: &Core, origin: Origin, call: &Call) -> bool {
+pub(crate) fn may_run(leases: &Leases, origin: Origin, call: &Call) -> bool {
     match call {
-        Call::Delegated { .. } | Call::AdoptBody { .. } if core.leases.reclaims_delegations(origin.session) => true,
-        call if call.changes() => core.leases.may_change(),
-        call if looks(call) => core.leases.may_read(origin.session),
+        Call::Delegated { .. } | Call::AdoptBody { .. } if leases.reclaims_delegations(origin.session) => true,
+        call if call.changes() => leases.may_change(),
+        call if looks(call) => leases.may_read(origin.session),
         _ => true,
     }
 }

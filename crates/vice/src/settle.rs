@@ -12,9 +12,8 @@ use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp
 use crate::access::Principals;
 use crate::calls::Outcome;
 use crate::lookups::MemoryOnly;
-use crate::parked::Parked;
-use crate::service::{Ask, looks, may_run};
-use crate::waiting::Waiting;
+use crate::service::{Ask, Core, looks, may_run};
+use crate::waiting::{Parked, Waiting};
 use crate::{Effect, Vice};
 
 impl Vice {
@@ -121,13 +120,14 @@ impl Vice {
         }
         let (came, caller, waits) = ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
         let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
-        core.parked.push(parked).map(|()| true)
+        let of_nobody = core.leases.is_stranger(ask.origin.session);
+        core.parked.push(parked, of_nobody).map(|()| true)
     }
 
     /// Executes what waited for these directories anew.
     fn unpark(&self, now: Time, back: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
-        let go = self.core.lock().parked.take(back);
+        let go = self.core.lock().parked.take_if(|parked| parked.waits_for(back));
         for Parked { came, caller, origin, call, .. } in go {
             let wall = came.1.later(now.since(came.0));
             self.run(now, wall, &caller, origin, &call, &mut events, out);
@@ -220,12 +220,11 @@ impl Vice {
     /// Those who may look at files again do.
     fn read_again(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut core = self.core.lock();
-        let mut queue = std::mem::take(&mut core.queue);
+        let Core { queue, leases, .. } = &mut *core;
         let ready = queue.take_if(|waiting| match waiting {
-            Waiting::Execute { origin, call, .. } => may_run(&core, *origin, call),
+            Waiting::Execute { origin, call, .. } => may_run(leases, *origin, call),
             Waiting::Reply { .. } => false,
         });
-        core.queue = queue;
         drop(core);
         self.run_all(now, ready, out)
     }
@@ -238,7 +237,7 @@ impl Vice {
         events
     }
 
-    fn run_all(&self, now: Time, waiting: VecDeque<Waiting>, out: &mut Vec<Effect>) -> Vec<Output> {
+    fn run_all(&self, now: Time, waiting: Vec<Waiting>, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         for waiting in waiting {
             match waiting {

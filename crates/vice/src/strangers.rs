@@ -4,6 +4,8 @@
 //! them (CB-5). Their changes, where the rules allow nobody any, are made once as all others (EO-1) while the session lives; a client whose
 //! session ended with the server's process hears that it did, and not what became of what it had asked for last.
 
+use std::net::IpAddr;
+
 use types::limits::CLIENT_KEPT_DAYS;
 use types::{ClientId, Fault, SessionId, Time, Timestamp};
 
@@ -63,6 +65,11 @@ impl Vice {
         let proved = self.core.lock().leases.prove(now, session, &mut events);
         self.settle(now, events, out);
         proved.map_err(|_| Fault::Expired)
+    }
+
+    /// The session's client is on this host, whose sessions share bounds. `None`: it is on this machine, or a server.
+    pub fn set_host(&self, session: SessionId, host: Option<IpAddr>) {
+        self.core.lock().leases.set_host(session, host);
     }
 
     /// Whether no user has called through the session yet.

@@ -10,6 +10,8 @@
 use types::{ClientId, SessionId, Time};
 
 use super::Leases;
+use crate::config::StrangerConfig;
+use crate::lock::LockRequest;
 use crate::output::{EndReason, Output};
 use crate::session::{AttachError, Session};
 
@@ -76,12 +78,30 @@ impl Leases {
 
     /// Whether the session may hold one more file; counts if it may not.
     pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
-        let of_one = match self.is_stranger(session) {
-            true => self.config.stranger.holds_max,
-            false => self.config.holds_per_session_max,
-        };
-        let has = self.holds.count(session) < of_one && self.holds.len() < self.config.holds_max;
+        let has = self.holds.len() < self.config.holds_max
+            && match self.is_stranger(session) {
+                true => self.holds.count(session) < self.config.stranger.holds_max,
+                false => {
+                    let count = |leases: &Leases, session| leases.holds.count(session);
+                    self.holds.count(session) < self.config.holds_per_session_max
+                        && !self.is_host_full(session, self.config.holds_per_host_max, count)
+                }
+            };
         self.pressed.holds += u64::from(!has);
         has
+    }
+
+    /// Whether the session may have one more lock, or wait for it.
+    pub(super) fn has_room_to_lock(&self, request: &LockRequest, wait: bool) -> bool {
+        let LockRequest { session, fid, family, .. } = *request;
+        let count = |leases: &Leases, session| leases.locks.used_by(session);
+        match self.is_stranger(session) {
+            true => {
+                let StrangerConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
+                self.locks.used_by(session) < locks_max
+                    && !(wait && self.locks.waiting_for(fid, family) >= lock_queue_max)
+            }
+            false => !self.is_host_full(session, self.config.locks_per_host_max, count),
+        }
     }
 }

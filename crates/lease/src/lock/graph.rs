@@ -1,59 +1,97 @@
-//! Who waits for whom.
+//! Which owners wait for which others.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::table::Wait;
 use super::{Key, LockFamilyOrd, Locks, Owner};
 
 impl Locks {
-    /// Whether `wanted` would wait for itself, over owners that are blocked by each other's locks.
+    /// Whether `wanted` would wait for itself, through owners that are blocked by each other's locks.
     pub(super) fn is_deadlock(&self, key: Key, wanted: &Wait) -> bool {
         wanted.owner.family == LockFamilyOrd::Posix
             && self.tables.get(&key).is_some_and(|table| {
                 let first = table.blockers(wanted).map(|held| held.owner).collect();
-                self.reaches(first, wanted.owner, false)
+                self.reaches(first, wanted.owner, false).unwrap_or(false)
             })
     }
 
-    /// Whether `wanted`, at place `at` of the queue or behind its end, has to let an earlier request go first.
-    pub(super) fn is_queued(&self, key: Key, wanted: &Wait, at: Option<usize>) -> bool {
+    /// Whether `wanted` has to let an earlier request go first.
+    pub(super) fn is_queued(&self, key: Key, wanted: &Wait) -> bool {
         let Some(table) = self.tables.get(&key) else { return false };
-        let at = at.unwrap_or(table.waits.len());
         // One process with the file open twice has two `flock` owners, and must not wait for itself.
         let flock = wanted.owner.family == LockFamilyOrd::Flock;
         if flock && table.of_session(wanted.owner.session).any(|held| wanted.is_same_process(held)) {
             return false;
         }
-        table.ahead(wanted, at).any(|earlier| !self.reaches(vec![earlier.owner], wanted.owner, true))
+        table.ahead(wanted).any(|earlier| !self.reaches(vec![earlier.owner], wanted.owner, true).unwrap_or(true))
     }
 
-    /// Whether one of `from` is `target` or waits for it, through any number of others; `queues`: being queued counts as waiting.
-    fn reaches(&self, mut from: Vec<Owner>, target: Owner, queues: bool) -> bool {
-        let mut seen: HashSet<Owner> = from.iter().copied().collect();
-        while let Some(owner) = from.pop() {
-            if owner == target {
-                return true;
+    /// Whether one of `from` is `target` or waits for it, through any number of others; `queues`: being queued counts
+    /// as waiting. `None`: unknown after [`STEPS_MAX`] steps.
+    fn reaches(&self, from: Vec<Owner>, target: Owner, queues: bool) -> Option<bool> {
+        if from.contains(&target) {
+            return Some(true);
+        }
+        let mut search = Search::from(from);
+        while let Some(owner) = search.next() {
+            let next = self.waits_for(owner, queues);
+            if next.contains(&target) {
+                return Some(true);
             }
-            for next in self.waits_for(owner, queues) {
-                if seen.insert(next) {
-                    from.push(next);
-                }
+            search.add(next)?;
+        }
+        Some(false)
+    }
+
+    /// The owner, and all for whom it waits or is queued, through any number of others; of very many the first.
+    pub(super) fn reached_by(&self, owner: Owner) -> Vec<Owner> {
+        let mut search = Search::from(vec![owner]);
+        while let Some(owner) = search.next() {
+            if search.add(self.waits_for(owner, true)).is_none() {
+                break;
             }
         }
-        false
+        search.seen.into_iter().collect()
     }
 
     fn waits_for(&self, owner: Owner, queues: bool) -> Vec<Owner> {
         let mut owners = Vec::new();
-        for origin in self.waiting.get(&owner).into_iter().flatten() {
-            let Some(table) = self.waits.get(origin).and_then(|key| self.tables.get(key)) else { continue };
-            let Some(at) = table.waits.iter().position(|wait| wait.origin == *origin) else { continue };
-            let wait = &table.waits[at];
+        for (key, turn) in self.waiting.get(&owner).into_iter().flatten() {
+            let Some(table) = self.tables.get(key) else { continue };
+            let Some(wait) = table.wait(*turn) else { continue };
             owners.extend(table.blockers(wait).map(|held| held.owner));
             if queues {
-                owners.extend(table.ahead(wait, at).map(|earlier| earlier.owner));
+                owners.extend(table.ahead(wait).map(|earlier| earlier.owner));
             }
         }
         owners
+    }
+}
+
+/// Steps from one owner to another that a search takes. Owners that depend on each other so much are no application's,
+/// and nobody else's request may stand still for them: beyond it a deadlock is not found (Linux looks ten steps far),
+/// and a request does not stand behind others.
+const STEPS_MAX: usize = 1 << 14;
+
+struct Search {
+    seen: BTreeSet<Owner>,
+    next: Vec<Owner>,
+    steps: usize,
+}
+
+impl Search {
+    fn from(first: Vec<Owner>) -> Search {
+        Search { seen: first.iter().copied().collect(), next: first, steps: 0 }
+    }
+
+    fn next(&mut self) -> Option<Owner> {
+        self.next.pop()
+    }
+
+    /// `None`: these are too many.
+    fn add(&mut self, owners: Vec<Owner>) -> Option<()> {
+        self.steps += owners.len();
+        self.next.extend(owners.into_iter().filter(|owner| self.seen.insert(*owner)));
+        (self.steps <= STEPS_MAX).then_some(())
     }
 }

@@ -1,37 +1,46 @@
-//! Ranges of many owners, found by what they overlap in steps that do not grow with how many others there are (an interval tree over the bits of the bytes' numbers).
+//! Ranges of bytes, found by the bytes that they overlap, in a number of steps that does not grow with the number of
+//! ranges that do not overlap (an interval tree over the bits of the bytes' numbers).
 //!
-//! A range belongs to one *node*: the smallest aligned block of bytes, a power of two long, that has all of it. The middle of the block lies within the range, so of those
-//! of one node a byte before the middle is in each that begins at or before it, and a byte behind the middle in each that ends at or behind it. A byte lies in one block
-//! of each size: 65 looks find all ranges that have it, and no others. What overlaps a range has its first byte, or begins behind that within it.
+//! A range belongs to one *node*: the smallest aligned block of bytes, a power of two long, that contains it. The
+//! middle of the block lies within the range. So a byte before the middle is in each range of the node that begins at
+//! or before the byte, and a byte behind the middle in each that ends at or behind it. A byte lies in one block of each
+//! size: 65 look-ups find all ranges that contain it, and no others. A range that overlaps another one contains its
+//! first byte, or begins behind that within it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use types::{ByteRange, LockOwner, SessionId};
+use types::ByteRange;
 
-use super::table::Held;
-use super::{LockFamilyOrd, Owner};
+/// What has a range, and a key of its own.
+pub(super) trait Ranged: Copy {
+    /// Two with one key never overlap.
+    type Key: Copy + Ord;
+    /// Not after any key.
+    const FIRST: Self::Key;
+    /// Not before any key.
+    const LAST: Self::Key;
 
-/// Of no owner, before all; and behind all.
-const FIRST: Owner = Owner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
-const LAST: Owner = Owner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
+    fn key(&self) -> Self::Key;
+    fn range(&self) -> ByteRange;
+}
 
-/// The logarithm of a block's length, and its number among those.
+/// The logarithm of a block's length, and its number among the blocks of that length.
 type Node = (u32, u64);
 
-/// Ranges; those of one owner are disjoint.
+/// See the head of the file.
 #[derive(Debug)]
-pub(super) struct Intervals {
-    starts: BTreeMap<(u64, Owner), Held>,
-    by_start: BTreeMap<(Node, u64, Owner), Held>,
-    by_end: BTreeMap<(Node, u64, Owner), Held>,
+pub(super) struct Intervals<T: Ranged> {
+    starts: BTreeMap<(u64, T::Key), T>,
+    by_start: BTreeMap<(Node, u64, T::Key), T>,
+    by_end: BTreeMap<(Node, u64, T::Key), T>,
     /// How many belong to blocks of each size.
     sizes: [u32; 65],
     /// Entries that were looked at, for tests.
     looked: Cell<usize>,
 }
 
-impl Default for Intervals {
+impl<T: Ranged> Default for Intervals<T> {
     fn default() -> Self {
         let (starts, by_start, by_end) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Intervals { starts, by_start, by_end, sizes: [0; 65], looked: Cell::new(0) }
@@ -48,47 +57,50 @@ fn block(size: u32, byte: u64) -> u64 {
     byte.checked_shr(size).unwrap_or(0)
 }
 
-impl Intervals {
+impl<T: Ranged> Intervals<T> {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    pub fn insert(&mut self, held: Held) {
-        let (node, owner) = (node_of(held.range), held.owner);
-        self.starts.insert((held.range.start, owner), held);
-        self.by_start.insert((node, held.range.start, owner), held);
-        self.by_end.insert((node, held.range.end, owner), held);
+    pub fn insert(&mut self, item: T) {
+        let (range, key) = (item.range(), item.key());
+        let node = node_of(range);
+        self.starts.insert((range.start, key), item);
+        self.by_start.insert((node, range.start, key), item);
+        self.by_end.insert((node, range.end, key), item);
         self.sizes[node.0 as usize] += 1;
     }
 
-    pub fn remove(&mut self, held: &Held) {
-        let (node, owner) = (node_of(held.range), held.owner);
-        if self.starts.remove(&(held.range.start, owner)).is_some() {
-            self.by_start.remove(&(node, held.range.start, owner));
-            self.by_end.remove(&(node, held.range.end, owner));
+    pub fn remove(&mut self, item: &T) {
+        let (range, key) = (item.range(), item.key());
+        let node = node_of(range);
+        if self.starts.remove(&(range.start, key)).is_some() {
+            self.by_start.remove(&(node, range.start, key));
+            self.by_end.remove(&(node, range.end, key));
             self.sizes[node.0 as usize] -= 1;
         }
     }
 
-    /// Those that have a byte of the range.
-    pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = &Held> {
+    /// Those that contain a byte of the range.
+    pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = &T> {
         let behind = range.start.checked_add(1).filter(|next| *next <= range.end);
-        let behind = behind.map(|next| self.starts.range((next, FIRST)..=(range.end, LAST)).map(|(_, held)| held));
+        let behind =
+            behind.map(|next| self.starts.range((next, T::FIRST)..=(range.end, T::LAST)).map(|(_, item)| item));
         self.with_byte(range.start).chain(behind.into_iter().flatten()).inspect(|_| self.look())
     }
 
-    fn with_byte(&self, byte: u64) -> impl Iterator<Item = &Held> {
+    fn with_byte(&self, byte: u64) -> impl Iterator<Item = &T> {
         let sizes = (0..=u64::BITS).filter(|size| self.sizes[*size as usize] > 0);
         sizes.flat_map(move |size| {
             self.look();
             let node = (size, block(size, byte));
             let is_before_the_middle = size > 0 && byte & (1 << (size - 1)) == 0;
             match is_before_the_middle {
-                true => self.by_start.range((node, 0, FIRST)..=(node, byte, LAST)),
-                false => self.by_end.range((node, byte, FIRST)..=(node, u64::MAX, LAST)),
+                true => self.by_start.range((node, 0, T::FIRST)..=(node, byte, T::LAST)),
+                false => self.by_end.range((node, byte, T::FIRST)..=(node, u64::MAX, T::LAST)),
             }
-            .map(|(_, held)| held)
+            .map(|(_, item)| item)
         })
     }
 
@@ -106,8 +118,10 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use types::LockMode;
+    use types::{LockMode, LockOwner, SessionId};
 
+    use super::super::table::Held;
+    use super::super::{LockFamilyOrd, Owner};
     use super::*;
 
     fn held(owner: u64, start: u64, end: u64) -> Held {

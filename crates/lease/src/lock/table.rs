@@ -1,10 +1,10 @@
-//! The locks of one family of one file, and who waits for them.
+//! The locks of one family of one file, and the requests that wait for them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use types::{ByteRange, LockFamily, LockMode, LockOwner, Origin, SessionId};
 
-use super::intervals::Intervals;
+use super::intervals::{Intervals, Ranged};
 use super::ranges;
 use super::{LockFamilyOrd, LockRequest, Owner};
 
@@ -17,10 +17,31 @@ pub(super) struct Held {
     pub mode: LockMode,
 }
 
+impl Ranged for Held {
+    type Key = Owner;
+    const FIRST: Owner = Owner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
+    const LAST: Owner =
+        Owner { session: SessionId(u64::MAX), owner: LockOwner(u64::MAX), family: LockFamilyOrd::Flock };
+
+    fn key(&self) -> Owner {
+        self.owner
+    }
+
+    fn range(&self) -> ByteRange {
+        self.range
+    }
+}
+
+/// The place of a waiting request: a lower one came earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Turn(pub u64);
+
 /// A request that waits, or is about to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub origin: Origin,
+    /// Given when it begins to wait.
+    pub turn: Turn,
     pub owner: Owner,
     pub pid: u32,
     pub range: ByteRange,
@@ -34,7 +55,7 @@ impl Wait {
             LockFamily::Posix => request.range,
             LockFamily::Flock => ByteRange::ALL,
         };
-        Wait { origin, owner, pid: request.pid, range, mode: request.mode }
+        Wait { origin, turn: Turn(u64::MAX), owner, pid: request.pid, range, mode: request.mode }
     }
 
     /// Whether the two cannot both be held.
@@ -49,14 +70,28 @@ impl Wait {
     }
 }
 
+impl Ranged for Wait {
+    type Key = Turn;
+    const FIRST: Turn = Turn(0);
+    const LAST: Turn = Turn(u64::MAX);
+
+    fn key(&self) -> Turn {
+        self.turn
+    }
+
+    fn range(&self) -> ByteRange {
+        self.range
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Of each owner: disjoint, in order, and neighbours have different modes.
     owners: BTreeMap<Owner, Vec<Held>>,
-    exclusive: Intervals,
-    shared: Intervals,
-    /// Oldest first.
-    pub waits: VecDeque<Wait>,
+    exclusive: Intervals<Held>,
+    shared: Intervals<Held>,
+    waits: BTreeMap<Turn, Wait>,
+    waiting: Intervals<Wait>,
 }
 
 impl Table {
@@ -71,14 +106,43 @@ impl Table {
         self.blockers(wanted).next().is_some()
     }
 
-    /// Whether nobody holds anything here.
-    pub fn is_free(&self) -> bool {
-        self.owners.is_empty()
+    /// Whether no lock is held and no request waits here.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty() && self.waits.is_empty()
     }
 
-    /// The requests before place `at` that conflict with `wanted`.
-    pub fn ahead<'a>(&'a self, wanted: &'a Wait, at: usize) -> impl Iterator<Item = &'a Wait> + 'a {
-        self.waits.iter().take(at).filter(|wait| wanted.conflicts(wait.owner, wait.range, wait.mode))
+    /// A request begins to wait.
+    pub fn enqueue(&mut self, wait: Wait) {
+        self.waits.insert(wait.turn, wait);
+        self.waiting.insert(wait);
+    }
+
+    /// A request waits no more.
+    pub fn dequeue(&mut self, turn: Turn) -> Option<Wait> {
+        let wait = self.waits.remove(&turn)?;
+        self.waiting.remove(&wait);
+        Some(wait)
+    }
+
+    /// The request with this turn.
+    pub fn wait(&self, turn: Turn) -> Option<&Wait> {
+        self.waits.get(&turn)
+    }
+
+    /// How many requests wait.
+    pub fn waits(&self) -> usize {
+        self.waits.len()
+    }
+
+    /// The requests that want a byte of `range`.
+    pub fn wanting(&self, range: ByteRange) -> impl Iterator<Item = &Wait> {
+        self.waiting.overlapping(range)
+    }
+
+    /// The requests that came before `wanted` and conflict with it.
+    pub fn ahead<'a>(&'a self, wanted: &'a Wait) -> impl Iterator<Item = &'a Wait> + 'a {
+        let earlier = self.waiting.overlapping(wanted.range).filter(|wait| wait.turn < wanted.turn);
+        earlier.filter(|wait| wanted.conflicts(wait.owner, wait.range, wait.mode))
     }
 
     /// Whether granting `wanted` makes bytes shared that its owner has exclusively.
@@ -95,11 +159,6 @@ impl Table {
         let from = Owner { session, owner: first, family: posix };
         let owners = self.owners.range(from..=Owner { session, owner: last, family: flock });
         owners.flat_map(|(_, held)| held)
-    }
-
-    /// Whether a session holds or wants anything here.
-    pub fn has(&self, session: SessionId) -> bool {
-        self.of_session(session).next().is_some() || self.waits.iter().any(|wait| wait.owner.session == session)
     }
 
     /// Takes away all that a session holds here; how many locks those were.
@@ -134,7 +193,7 @@ impl Table {
         (count, has)
     }
 
-    fn of_mode(&mut self, mode: LockMode) -> &mut Intervals {
+    fn of_mode(&mut self, mode: LockMode) -> &mut Intervals<Held> {
         match mode {
             LockMode::Exclusive => &mut self.exclusive,
             LockMode::Shared => &mut self.shared,
@@ -144,6 +203,6 @@ impl Table {
     /// Entries that were looked at so far.
     #[cfg(test)]
     pub fn looked(&self) -> usize {
-        self.exclusive.looked() + self.shared.looked()
+        self.exclusive.looked() + self.shared.looked() + self.waiting.looked()
     }
 }

@@ -86,6 +86,7 @@ impl Vice {
             "bounds_met": {
                 "promises": counts.pressed.all,
                 "promises_per_session": counts.pressed.sessions,
+                "promises_per_host": counts.pressed.hosts,
                 "locks": counts.pressed.locks,
                 "holds": counts.pressed.holds,
             },
