@@ -410,6 +410,8 @@ fn accept(listeners: &[Listener], (near, porch): (&[Arc<Poll>], &Poll), stop: &S
                     }
                     continue;
                 }
+                // Counted here: the worker may be behind by more than there are descriptors.
+                house.tally.connections.fetch_add(1, Ordering::Relaxed);
                 let poll = if is_far { porch } else { &near[usize::try_from(number).unwrap_or(0) % near.len()] };
                 poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
             }

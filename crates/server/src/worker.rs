@@ -217,6 +217,7 @@ impl Worker {
         let features = if connection.passes_descriptors() { always.with(Features::DESCRIPTORS) } else { always };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
+            self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
             self.house.bounds.part(host);
             return;
         }
@@ -239,7 +240,6 @@ impl Worker {
             stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
         };
         self.guests.insert(id.0, guest);
-        self.house.tally.connections.fetch_add(1, Ordering::Relaxed);
         self.strangers.push_back(id.0);
         self.stranger_count += 1;
         self.turn_away_the_oldest();

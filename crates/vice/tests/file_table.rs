@@ -6,18 +6,18 @@
 #![allow(clippy::unwrap_used)] // tests
 
 mod common;
+mod file_calls;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Ground, Rig, VOLUME, name};
+use common::{Ground, Rig, name};
 use dafs::Procedure;
-use guard::{Acl, Cps, Rights};
+use file_calls::{Place, file_calls, place, set_list};
+use guard::{Cps, Rights};
 use types::{
-    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, Level, LockFamily, LockMode,
-    LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, Who,
-    XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, PrincipalId, RemoveWhat, StatusChange, Timestamp, Who,
 };
 
 const OWNER: u32 = 10;
@@ -144,14 +144,6 @@ fn may_open(want: Want, kind: Kind) -> bool {
     }
 }
 
-/// A directory with a file and a symbolic link.
-#[derive(Clone, Copy)]
-struct Place {
-    dir: Fid,
-    file: Fid,
-    link: Fid,
-}
-
 struct World {
     rig: Rig,
     closed: Place,
@@ -170,8 +162,8 @@ impl World {
         if model == Model::Lists {
             set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         }
-        let closed = place(&mut rig, root, "closed", OWNER, [0o700, 0o600]);
-        let open = place(&mut rig, root, "open", 0, [0o777, 0o666]);
+        let closed = place(&mut rig, root, "closed", (OWNER, OWNER), [0o700, 0o600]);
+        let open = place(&mut rig, root, "open", (0, 0), [0o777, 0o666]);
         if model == Model::Lists {
             set_list(&mut rig, closed.dir, &[(PrincipalId(OWNER as i32), Rights::ALL)]);
             set_list(&mut rig, open.dir, &[(PrincipalId::ANYBODY, Rights::ALL)]);
@@ -180,123 +172,40 @@ impl World {
     }
 }
 
-fn set_list(rig: &mut Rig, fid: Fid, given: &[(PrincipalId, Rights)]) {
-    let mut list = Acl::new();
-    given.iter().for_each(|(who, rights)| assert!(list.set(*who, *rights, false)));
-    let call = Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None };
-    rig.call(0, &Caller::ROOT, call).unwrap();
-}
-
-fn place(rig: &mut Rig, root: Fid, called: &str, uid: u32, [dir_mode, file_mode]: [u16; 2]) -> Place {
-    let mut make = |dir, called: &str, kind: NewKind, mode| {
-        let how = CreateHow::Guarded;
-        let made = rig.call(0, &Caller::ROOT, Call::Make { dir, name: name(called.as_bytes()), kind, mode, how });
-        let Ok(Answer::Made { status, .. }) = made else { panic!("{made:?}") };
-        let change = StatusChange { uid: Some(uid), gid: Some(uid), ..StatusChange::default() };
-        rig.call(0, &Caller::ROOT, Call::SetStatus { fid: status.fid, change }).unwrap();
-        status.fid
-    };
-    let dir = make(root, called, NewKind::Directory, dir_mode);
-    let file = make(dir, "file", NewKind::File, file_mode);
-    let link = make(dir, "link", NewKind::Symlink(Bytes::from_static(b"target")), 0o777);
-    let data = Bytes::from_static(&[7; 1000]);
-    let write = Call::Write { fid: file, offset: Some(0), data, stable: false, kill_privileges: false };
-    rig.call(0, &Caller::ROOT, write).unwrap();
-    for attribute in [&b"user.a"[..], b"trusted.a"] {
-        let (name, value, mode) = (Bytes::from_static(attribute), Bytes::from_static(b"v"), XattrMode::Either);
-        rig.call(0, &Caller::ROOT, Call::XattrSet { fid: file, name, value, mode }).unwrap();
+/// What a call wants, by its label in the documents.
+fn want(model: Model, label: &str) -> Want {
+    let lists = model == Model::Lists;
+    match label {
+        "Root" | "VolumeStatus" | "Commit" | "CommitVolume" => Want::Nothing,
+        // What a session itself has.
+        "Unlock" | "Hold" | "Unhold" | "ReclaimDone" | "Return" => Want::Nothing,
+        // Nothing is delegated to the session, whatever the caller may.
+        "Delegated" => Want::Nothing,
+        "LendBlank" => Want::Proof,
+        // Administrators look everywhere where lists decide.
+        "Lookup" | "ReadDir" if lists => Want::See,
+        "Lookup" | "ReadDir" | "Make" | "MakeUnnamed" | "Link" | "Remove" | "Rename" => Want::Name,
+        "Delegate" if lists => Want::Name,
+        "Rights" if lists => Want::Nothing,
+        "GetAcl" if lists => Want::See,
+        "SetAcl" if lists => Want::Administer,
+        "Rights" | "GetAcl" | "SetAcl" => Want::Unsupported,
+        "ReadLink" | "GetStatus" | "XattrList" | "XattrGet trusted" | "SetStatus nothing" | "TestLock" => Want::See,
+        "SetStatus mode" | "SetStatus given times" => Want::Own,
+        "SetStatus owner" | "XattrSet trusted" | "XattrRemove trusted" => Want::Rule,
+        "SetStatus size by name" | "SetStatus times to now" => Want::Name,
+        "XattrGet user" | "XattrSet user" | "XattrRemove user" => Want::Name,
+        "SetStatus size through a handle" | "SetStatus set-id bits" | "Delegate" => Want::Data,
+        "Read" | "ReadPacked" | "Seek" | "ReadSums" | "OpenBody" | "LendBody for reading" => Want::Data,
+        "Write" | "Allocate" | "LendBody for writing" | "LendBody again" | "SettleBody" | "AdoptBody" => Want::Data,
+        "Lock shared" | "Lock exclusive" | "Lock flock" => Want::Data,
+        label => panic!("{label} is new: say what it wants"),
     }
-    Place { dir, file, link }
 }
 
 /// Every call on files, with what it wants.
-fn rows(model: Model, Place { dir, file: fid, link }: Place) -> Vec<(Want, Call)> {
-    let lists = model == Model::Lists;
-    let (listed, administered) =
-        if lists { (Want::See, Want::Administer) } else { (Want::Unsupported, Want::Unsupported) };
-    let looked = if lists { Want::See } else { Want::Name };
-    let delegated = if lists { Want::Name } else { Want::Data };
-    let how = CreateHow::Guarded;
-    let named = |text: &str| name(text.as_bytes());
-    let set = |change| Call::SetStatus { fid, change };
-    let none = StatusChange::default();
-    let user = Bytes::from_static(b"user.a");
-    let trusted = Bytes::from_static(b"trusted.a");
-    let value = Bytes::from_static(b"w");
-    let (owner, range, pid) = (LockOwner(1), ByteRange::ALL, 1);
-    let lock = |family, mode| Call::Lock { fid, owner, pid, family, range, mode, wait: false, reclaim: false };
-    let write = Call::Write { fid, offset: Some(0), data: value.clone(), stable: false, kill_privileges: false };
-    vec![
-        (Want::Nothing, Call::Root { volume: name(VOLUME) }),
-        // Administrators look everywhere where lists decide.
-        (looked, Call::Lookup { dir, name: named("file") }),
-        (looked, Call::ReadDir { dir, cookie: 0, bytes_max: 1000, plus: true }),
-        (Want::Name, Call::Make { dir, name: named("new"), kind: NewKind::File, mode: 0o600, how }),
-        (Want::Name, Call::Make { dir, name: named("d"), kind: NewKind::Directory, mode: 0o700, how }),
-        (Want::Name, Call::MakeUnnamed { dir, mode: 0o600 }),
-        (Want::Name, Call::Link { fid, dir, name: named("hard") }),
-        (Want::Name, Call::Remove { dir, name: named("file"), what: RemoveWhat::File, hold: true }),
-        (
-            Want::Name,
-            Call::Rename {
-                from_dir: dir,
-                from: named("file"),
-                to_dir: dir,
-                to: named("to"),
-                mode: RenameMode::Replace,
-                hold: false,
-            },
-        ),
-        (Want::See, Call::ReadLink { fid: link }),
-        (Want::See, Call::GetStatus { fid }),
-        (Want::See, set(none)),
-        (Want::Own, set(StatusChange { mode: Some(0o777), ..none })),
-        (Want::Own, set(StatusChange { modified: Some(SetTime::To(Timestamp::new(5, 0))), ..none })),
-        (Want::Rule, set(StatusChange { uid: Some(OTHER), ..none })),
-        (Want::Name, set(StatusChange { size: Some(0), ..none })),
-        (Want::Name, set(StatusChange { modified: Some(SetTime::Now), ..none })),
-        (Want::Data, set(StatusChange { size: Some(0), through_handle: true, ..none })),
-        (Want::Data, set(StatusChange { kill_privileges: true, ..none })),
-        (Want::Name, Call::XattrGet { fid, name: user.clone() }),
-        (Want::See, Call::XattrGet { fid, name: trusted.clone() }),
-        (Want::See, Call::XattrList { fid }),
-        (Want::Name, Call::XattrSet { fid, name: user.clone(), value: value.clone(), mode: XattrMode::Either }),
-        (Want::Rule, Call::XattrSet { fid, name: trusted.clone(), value, mode: XattrMode::Either }),
-        (Want::Name, Call::XattrRemove { fid, name: user }),
-        (Want::Rule, Call::XattrRemove { fid, name: trusted }),
-        (Want::Nothing, Call::VolumeStatus { fid }),
-        (listed, Call::GetAcl { fid }),
-        (administered, Call::SetAcl { fid, list: Some(Acl::new().encode().into()), instead_of: None }),
-        (if lists { Want::Nothing } else { Want::Unsupported }, Call::Rights { fid }),
-        (Want::Data, Call::Read { fid, offset: 0, length: 10 }),
-        (Want::Data, Call::ReadPacked { fid, offset: 0, length: 10 }),
-        (Want::Data, Call::Seek { fid, offset: 0, what: SeekWhat::Data }),
-        (Want::Data, Call::ReadSums { fid, first: 0, count: 1 }),
-        (Want::Data, Call::OpenBody { fid }),
-        (Want::Data, write.clone()),
-        (Want::Data, Call::Allocate { fid, offset: 0, length: 10, mode: AllocateMode::Extend }),
-        (Want::Data, Call::LendBody { fid, how: Lending::Read }),
-        (Want::Data, Call::LendBody { fid, how: Lending::Write }),
-        (Want::Data, Call::LendBody { fid, how: Lending::Join }),
-        (Want::Data, Call::SettleBody { fid, back: true }),
-        (Want::Data, Call::AdoptBody { fid, blank: 1 }),
-        (Want::Proof, Call::LendBlank { fid }),
-        (Want::Nothing, Call::Commit { fid }),
-        (Want::Nothing, Call::CommitVolume { fid }),
-        (Want::Data, lock(LockFamily::Posix, LockMode::Shared)),
-        (Want::Data, lock(LockFamily::Posix, LockMode::Exclusive)),
-        (Want::Data, lock(LockFamily::Flock, LockMode::Exclusive)),
-        (Want::See, Call::TestLock { fid, owner, family: LockFamily::Posix, range, mode: LockMode::Exclusive }),
-        // What a session itself has.
-        (Want::Nothing, Call::Unlock { fid, owner, family: LockFamily::Posix, range }),
-        (Want::Nothing, Call::Hold { fids: vec![fid] }),
-        (Want::Nothing, Call::Unhold { fids: vec![fid] }),
-        (Want::Nothing, Call::ReclaimDone),
-        (Want::Nothing, Call::Return { fids: vec![dir] }),
-        (delegated, Call::Delegate { fid: dir }),
-        // Nothing is delegated to the session, whatever the caller may.
-        (Want::Nothing, Call::Delegated { at: Timestamp::new(5, 0), slot: 0, call: Box::new(write) }),
-    ]
+fn rows(model: Model, place: Place) -> Vec<(Want, Call)> {
+    file_calls(place).into_iter().map(|(label, call)| (want(model, label), call)).collect()
 }
 
 /// Calls of these have tables of their own: `table.rs`.

@@ -182,7 +182,11 @@ impl Served {
         let mut config = SessionConfig::new(Endpoint::Tcp(self.address.to_string()), Identity::fleeting());
         config.options = fabric::Options { tls, ..Default::default() }.into();
         config.options.wallet = Some(Arc::new(Purse { token: self.token.clone(), client: Signer::new(&[3; 32]) }));
-        User { session: Session::connect(config).unwrap(), root: self.root, file: self.file, made: 0 }
+        User { session: Session::connect(config).unwrap(), root: self.root, file: self.file, made: 0, last: None }
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn rss_mib(&self) -> u64 {
@@ -248,6 +252,8 @@ pub struct User {
     root: Fid,
     file: Fid,
     made: u64,
+    /// The file that it made last.
+    last: Option<Fid>,
 }
 
 impl User {
@@ -258,6 +264,14 @@ impl User {
 
     pub fn stat(&self) {
         assert!(matches!(self.call(Call::GetStatus { fid: self.file }), Answer::Status(_)));
+    }
+
+    /// Returns when it is on the disk.
+    pub fn write_stable(&mut self) {
+        self.create();
+        let (fid, data) = (self.last.expect("one was made"), Bytes::from_static(b"stable"));
+        let write = Call::Write { fid, offset: Some(0), data, stable: true, kill_privileges: false };
+        assert!(matches!(self.call(write), Answer::Written { .. }));
     }
 
     pub fn read(&self) {
@@ -273,7 +287,8 @@ impl User {
         let at = name(&format!("made-{}-{}", self.made, rand::random::<u32>()));
         let (dir, how) = (self.root, CreateHow::Guarded);
         let made = self.call(Call::Make { dir, name: at, kind: NewKind::File, mode: 0o644, how });
-        assert!(matches!(made, Answer::Made { .. }));
+        let Answer::Made { status, .. } = made else { panic!("{made:?}") };
+        self.last = Some(status.fid);
     }
 
     /// Does each so often in turn. Of each kind how long each took, sorted: stat, create, read.
@@ -356,7 +371,7 @@ struct Stranger<'a> {
 }
 
 /// A connection from the address that this stranger has.
-fn connect_from(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
+pub fn connect_from(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let host = u8::try_from(number / OF_ONE_HOST + 1).unwrap_or(255);
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
