@@ -241,15 +241,25 @@ impl Shared {
         cancel: Option<&Cancel>,
         urgent: bool,
     ) -> Result<Reply, CallError> {
+        // One deadline for all attempts: a server that ends every session must not keep the caller for ever.
+        let until = self.deadline();
         if !is_question(&call) {
-            return self.call_once(caller, call, cancel, urgent);
+            return self.call_once(caller, call, cancel, urgent, until);
         }
         loop {
-            match self.call_once(caller, call.clone(), cancel, urgent) {
+            match self.call_once(caller, call.clone(), cancel, urgent, until) {
+                Err(CallError::Lost) if until.is_some_and(|until| Instant::now() >= until) => {
+                    return Err(CallError::TimedOut);
+                }
                 Err(CallError::Lost) if !cancel.is_some_and(Cancel::is_cancelled) => {}
                 result => return result,
             }
         }
+    }
+
+    /// Of a call that begins now.
+    fn deadline(&self) -> Option<Instant> {
+        self.config.call_within.map(|within| Instant::now() + within)
     }
 
     fn call_once(
@@ -258,6 +268,7 @@ impl Shared {
         call: Call,
         cancel: Option<&Cancel>,
         urgent: bool,
+        until: Option<Instant>,
     ) -> Result<Reply, CallError> {
         let pending = Arc::new(Pending::default());
         let (harmless, wanted) = (is_question(&call), Wanted::of(&call));
@@ -270,7 +281,7 @@ impl Shared {
         };
         self.follow_up(after, On::Caller);
         let Some(cancel) = cancel else {
-            return wanted.unpack(self.wait(&pending, id, harmless, &|| false));
+            return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
         };
         let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
         let told = AtomicU64::new(0);
@@ -283,7 +294,7 @@ impl Shared {
         // With a server that answers, the end of a change or a lock comes from there. Without one nobody waits for its return,
         // and for the answer to a question nobody waits in any case: a server that hangs must not keep killed processes.
         let give_up = || cancel.is_cancelled() && (harmless || self.core.lock().phase != Phase::Attached);
-        wanted.unpack(self.wait(&pending, id, harmless, &give_up))
+        wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
     }
 
     fn wait(
@@ -291,9 +302,9 @@ impl Shared {
         pending: &Arc<Pending>,
         id: CallId,
         harmless: bool,
+        until: Option<Instant>,
         give_up: &dyn Fn() -> bool,
     ) -> Result<Reply, CallError> {
-        let until = self.config.call_within.map(|within| Instant::now() + within);
         self.take_part(pending, until, give_up);
         if let Some(result) = pending.take() {
             return result;
@@ -381,7 +392,7 @@ impl Shared {
         });
         let give_up = || cancel.is_some_and(Cancel::is_cancelled);
         for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
-            take(at, wanted.unpack(self.wait(pending, id, cancel.is_some(), &give_up)));
+            take(at, wanted.unpack(self.wait(pending, id, cancel.is_some(), self.deadline(), &give_up)));
         }
     }
 

@@ -88,10 +88,11 @@ impl Tree {
     }
 
     fn need_to_name(&self, ask: Ask<'_>, fid: Fid) -> Result<(), Fault> {
-        if owns(ask.caller, &self.node(fid)?.status) {
+        let is_judged_there = !self.decides() && is_believed(ask.caller);
+        if is_judged_there || owns(ask.caller, &self.node(fid)?.status) {
             return Ok(());
         }
-        self.need(ask, fid, Want::ReadData)?;
+        self.need(ask, fid, Want::ReadXattr)?;
         self.need(ask, fid, Want::WriteData)
     }
 

@@ -520,3 +520,33 @@ impl House {
         agenda.effects.append(&mut effects);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use store::{MemMachine, OpenOptions, Partition};
+    use vice::ViceConfig;
+
+    use super::*;
+    use crate::Limits;
+
+    fn house() -> House {
+        let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+        let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
+        let vice = Arc::new(Vice::open(partition, config, clock::now()).unwrap());
+        let pools = std::array::from_fn(|_| Pool::start("test", 1).unwrap());
+        let bounds = Arc::new(Bounds::new(Limits::default(), None));
+        House::new(vice, pools, None, bounds, &ServerConfig::new("/nowhere"))
+    }
+
+    #[test]
+    fn m6_a_thread_that_panics_begins_anew_and_is_counted() {
+        let house = house();
+        let turns = AtomicU32::new(0);
+        house
+            .keep("a thread under test", || assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics"));
+        assert_eq!(turns.load(Ordering::SeqCst), 2, "the second turn ended in order");
+        assert_eq!(house.tally.panics.load(Ordering::Relaxed), 1);
+    }
+}

@@ -134,7 +134,7 @@ fn sit(
         let machine = ServerSession::new(setup);
         let stranger = house.vice.is_stranger(attached.session);
         let machine = if stranger { machine.with_credits(house.bounds.limits.nobody_requests) } else { machine };
-        Seat::new(machine, stranger)
+        Seat::new(machine, stranger, Arc::clone(&house.tally.panics))
     });
     let now = clock::now();
     let renewed = house.vice.renew(now, attached.session, &mut agenda.effects);

@@ -1,5 +1,6 @@
 //! What the server itself adds to the answer of `ServerReport`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -23,7 +24,8 @@ pub(crate) struct Tally {
     pub frames: AtomicU64,
     pub replies: AtomicU64,
     pub breaks: AtomicU64,
-    pub panics: AtomicU64,
+    /// Of threads, requests and sessions; seats count theirs.
+    pub panics: Arc<AtomicU64>,
 }
 
 impl Default for Tally {
@@ -41,7 +43,7 @@ impl Default for Tally {
             frames: zero(),
             replies: zero(),
             breaks: zero(),
-            panics: zero(),
+            panics: Arc::default(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
 use parking_lot::Mutex;
@@ -30,6 +30,7 @@ struct Cell {
     /// Who is at the other end, if the kernel told.
     process: Option<Process>,
     outputs: Vec<ServerOutput>,
+    panics: Arc<AtomicU64>,
     /// The machine panicked.
     broken: bool,
 }
@@ -48,7 +49,8 @@ pub(crate) struct Outcome {
 }
 
 impl Seat {
-    pub fn new(machine: ServerSession, stranger: bool) -> Self {
+    /// `panics` counts those of its machine.
+    pub fn new(machine: ServerSession, stranger: bool, panics: Arc<AtomicU64>) -> Self {
         Seat {
             id: machine.id(),
             stranger: AtomicBool::new(stranger),
@@ -58,6 +60,7 @@ impl Seat {
                 moving: HashMap::new(),
                 process: None,
                 outputs: Vec::new(),
+                panics,
                 broken: false,
             }),
         }
@@ -197,6 +200,7 @@ impl Cell {
         let stepped = catch_unwind(AssertUnwindSafe(|| self.machine.step(now, input, outputs)));
         if stepped.is_err() {
             tracing::error!(session = self.machine.id().0, "the session's machine panicked");
+            self.panics.fetch_add(1, Ordering::Relaxed);
             self.broken = true;
         }
         stepped.ok()

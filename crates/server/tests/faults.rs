@@ -6,6 +6,7 @@
 mod common;
 
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -397,4 +398,68 @@ fn breaks_arrive_although_connections_are_cut_again_and_again() {
     }
     assert!(proxy.cuts() > 0, "nothing was cut");
     assert_eq!(*heard.lost.lock(), 0);
+}
+
+/// Keys that fail as a broken assertion does.
+#[derive(Debug)]
+struct BrokenKeys;
+
+impl login::SigningKeys for BrokenKeys {
+    fn newest(&self) -> Option<(u32, Arc<guard::Signer>)> {
+        panic!("the key of this test is broken")
+    }
+    fn public(&self, _number: u32) -> Option<[u8; 32]> {
+        panic!("the key of this test is broken")
+    }
+}
+
+/// Shows a token to any server.
+#[derive(Debug)]
+struct AnyToken;
+
+impl dafs::showing::Wallet for AnyToken {
+    fn changes(&self) -> u64 {
+        1
+    }
+    fn show(&self, caller: &Caller, _line: &dafs::showing::Line) -> Option<dafs::showing::Shown> {
+        let client = guard::Signer::new(&[3; 32]);
+        let token = guard::Token {
+            cell: "cell.test".to_owned(),
+            key: 1,
+            number: 1,
+            principal: types::PrincipalId(1),
+            name: "joe".to_owned(),
+            level: types::Level::Password,
+            issued: 0,
+            expires: i64::MAX,
+            renewable: i64::MAX,
+            client: client.public(),
+        };
+        let shown = dafs::showing::Shown { token: token.sign(&client).into(), proof: [0; 64] };
+        (caller.uid == 4711).then_some(shown)
+    }
+}
+
+/// A panic over what one client sends costs that client its connection, and no other client anything.
+#[test]
+fn m6_a_panic_in_a_worker_is_one_connections() {
+    let cell = Cell::with(|config| {
+        config.mint = Some(Arc::new(login::Mint::new("cell.test", Arc::new(BrokenKeys))));
+        config.workers = 1;
+    });
+    let other = connect(cell.unix());
+    let fid = make(&other, root(&other), "f");
+    let mut config = SessionConfig::new(cell.unix(), Identity::fleeting());
+    config.options.wallet = Some(Arc::new(AnyToken));
+    config.call_within = Some(Duration::from_secs(2));
+    let session = Session::connect(config).unwrap();
+    let caller = Caller { uid: 4711, ..Caller::ROOT };
+    let said = session.call(&caller, Call::GetStatus { fid }, None);
+    assert!(said.is_err(), "{said:?}");
+    for number in 0..20 {
+        make(&other, root(&other), &format!("f{number}"));
+    }
+    let Answer::Report(report) = ask(&other, Call::ServerReport) else { panic!("a report") };
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["server"]["panics"].as_u64().unwrap() > 0, "{report}");
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
-use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use server::{Server, ServerConfig, StartError};
+use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, Quota};
 use tempfile::TempDir;
 use types::{Answer, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, Name, NewKind, Status, Time, Timestamp};
 
@@ -45,7 +45,16 @@ impl Cell {
     }
 
     pub fn start(&mut self) {
-        let server = Server::start(&self.config).unwrap();
+        let mut server = None;
+        // After a crash a thread of the earlier life may still have the partition: the process that it was in goes on.
+        wait_for("the partition of an earlier life", || match Server::start(&self.config) {
+            Err(StartError::Partition { error: OpenError::InUse { .. }, .. }) => false,
+            started => {
+                server = Some(started.unwrap());
+                true
+            }
+        });
+        let server = server.unwrap();
         // The same port at the next start.
         for endpoint in server.endpoints() {
             if let Endpoint::Tcp(address) = endpoint {
