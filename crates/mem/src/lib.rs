@@ -11,6 +11,7 @@ pub mod lease;
 pub mod length;
 pub mod lock;
 pub mod map;
+pub mod schedule;
 pub mod tun;
 pub mod uring;
 pub mod writeback;

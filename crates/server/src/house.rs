@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use client::{Options, clock};
 use dafs::{ServerInput, ServerOutput};
@@ -51,7 +52,7 @@ pub(crate) struct House {
     pub tally: Tally,
     /// Which life of the server this is.
     pub life: u64,
-    pub lease: std::time::Duration,
+    pub lease: Duration,
     pub cell_name: Option<String>,
     /// What it is in the network.
     pub tls: Option<Arc<ServerTls>>,
@@ -62,6 +63,9 @@ pub(crate) struct House {
     /// How connections to other servers are made.
     pub options: Options,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
+    /// When a user called last, in milliseconds since [`House::born`].
+    users_called: AtomicU64,
+    born: Instant,
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
     broken: AtomicBool,
@@ -127,8 +131,12 @@ fn is_hashed(call: &Call) -> bool {
     matches!(call, Call::Auth { call, .. } if matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. }))
 }
 
+/// Users call while the last call of one is not older than this.
+const USERS_RECENT_MILLIS: u64 = 50;
+/// The longest rest of a thread that works for strangers.
+const REST_MAX: Duration = Duration::from_millis(5);
 /// Between a panic and the next attempt.
-const RESTART_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
 /// Calls of nobody that wait for a thread: some for each of the sessions that read.
 const GUESTS_WAITING_MAX: usize = 1024;
 
@@ -166,9 +174,23 @@ impl House {
             bounds,
             options: config.options.clone(),
             seats: RwLock::default(),
+            users_called: AtomicU64::new(0),
+            born: Instant::now(),
             changes: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             end: OnceLock::new(),
+        }
+    }
+
+    fn age_millis(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A thread that works for strangers calls it after a piece of work: while users call too, it rests for as long as
+    /// it worked. Users pay for strangers with more than processor time: with caches, locks and the network.
+    pub fn rest_after(&self, began: Instant) {
+        if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed)) < USERS_RECENT_MILLIS {
+            std::thread::sleep(began.elapsed().min(REST_MAX));
         }
     }
 
@@ -306,6 +328,7 @@ impl House {
                     seat.begin(origin, link, &call);
                 }
                 if !seat.is_strangers() {
+                    self.users_called.store(self.age_millis(), Ordering::Relaxed);
                     self.execute(seat, origin, caller, call, chained, agenda);
                 } else if caller.who.level == Level::Nobody {
                     self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
@@ -391,9 +414,11 @@ impl House {
         }
         let house = Arc::clone(self);
         let taken = self.guests.try_run(GUESTS_WAITING_MAX, move || {
+            let began = Instant::now();
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
             house.perform(origin, &caller, call, &mut agenda);
             house.settle_and_send(&mut agenda);
+            house.rest_after(began);
         });
         if !taken {
             bounds::count(&self.bounds.met.nobody_calls);

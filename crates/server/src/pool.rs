@@ -12,6 +12,8 @@ type Task = Box<dyn FnOnce() + Send>;
 const TASKS_MAX: usize = 1024;
 /// How much later than others the threads get a processor that work for nobody (`nice`).
 pub(crate) const NICE: i32 = 19;
+/// How long a thread for users has a processor at a time while others want it: the least that the kernel knows.
+const TURN: std::time::Duration = std::time::Duration::from_micros(100);
 
 pub(crate) struct Pool {
     queue: Arc<Queue>,
@@ -32,7 +34,7 @@ struct State {
 
 impl Pool {
     pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
-        Self::start_as(name, threads, || ())
+        Self::start_as(name, threads, serve_users)
     }
 
     /// As [`Pool::start`], for work of strangers: its threads stand back behind all others.
@@ -89,6 +91,15 @@ impl Pool {
                 tracing::error!("a thread of the pool panicked");
             }
         }
+    }
+}
+
+/// The calling thread serves users: it takes a processor from threads for strangers, and other long-running ones, as
+/// soon as it has something to do. A priority below theirs alone does not do that: the kernel lets the running thread
+/// finish its turn, which is some milliseconds long.
+pub(crate) fn serve_users() {
+    if let Err(error) = mem::schedule::take_short_turns(TURN) {
+        tracing::debug!(%error, "a thread for users takes turns as long as others");
     }
 }
 

@@ -29,7 +29,7 @@ use crate::house::{Agenda, House};
 use crate::join::{self, Wish};
 use crate::link::{Link, Security};
 use crate::poll::{Found, Orders, PROCESS, Poll};
-use crate::pool::be_nice;
+use crate::pool::{be_nice, serve_users};
 use crate::process::{Life, Process};
 use crate::seat::Seat;
 
@@ -134,15 +134,20 @@ impl Worker {
 
     /// Serves until told to stop.
     pub fn run(mut self) {
-        if self.porch.is_some() {
-            be_nice();
+        match self.porch {
+            Some(_) => be_nice(),
+            None => serve_users(),
         }
         let mut events: Vec<Event> = Vec::new();
         let mut ready = Vec::new();
         loop {
             let timeout = self.has_deadlines().then_some(LOOK);
             let orders = self.poll.wait(&mut events, timeout, &mut ready);
+            let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
+            if self.porch.is_some() {
+                self.house.rest_after(began);
+            }
             match went {
                 Ok(true) => {}
                 Ok(false) => break,

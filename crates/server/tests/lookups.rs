@@ -24,6 +24,12 @@ const UNKNOWN: u32 = 6000;
 /// threads of their own an asker waited for 10 s and more.
 const SOON: Duration = Duration::from_secs(5);
 
+/// `SILENT_SECS` is how long the database is silent. With `SILENT_CHECK` the times are judged by what is promised:
+/// known users wait at most twice as long as before (99th percentile), unknown ones are refused within 3 s.
+fn silence() -> Duration {
+    Duration::from_secs(std::env::var("SILENT_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(4))
+}
+
 struct World {
     first: Cell,
     second: Cell,
@@ -95,39 +101,54 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
     let there = connect(world.second.unix());
     let root = root(&there);
     assert_eq!(asks(&there, &uid(JOE), root), None);
-    let quiet: Vec<Duration> = (0..2000).map(|_| serves_joe_and_root(&there, root)).collect();
+    let quiet = |_| {
+        std::thread::sleep(Duration::from_micros(200));
+        serves_joe_and_root(&there, root)
+    };
+    let quiet: Vec<Duration> = (0..2000).map(quiet).collect();
     world.proxy.fall_silent();
     let since = Instant::now();
-    let mut waits = Vec::new();
+    let (mut waits, mut longest) = (Vec::new(), Duration::ZERO);
     std::thread::scope(|scope| {
-        let strangers: Vec<_> = (0..24)
+        let unknown: Vec<_> = (0..24)
             .map(|number| {
                 let endpoint = world.second.unix();
                 scope.spawn(move || {
                     let session = connect(endpoint);
-                    let start = Instant::now();
-                    let fault = asks(&session, &uid(UNKNOWN + number), root);
-                    (fault, start.elapsed())
+                    let mut longest = Duration::ZERO;
+                    for round in 0.. {
+                        let start = Instant::now();
+                        let fault = asks(&session, &uid(UNKNOWN + 1000 * round + number), root);
+                        assert_eq!(fault, Some(Fault::CellAway));
+                        longest = longest.max(start.elapsed());
+                        if since.elapsed() >= silence() {
+                            break;
+                        }
+                        std::thread::sleep(Duration::from_millis(200));
+                    }
+                    longest
                 })
             })
             .collect();
         // All the while known users are served by the same thread.
-        while strangers.iter().any(|stranger| !stranger.is_finished()) || since.elapsed() < Duration::from_secs(4) {
+        while unknown.iter().any(|user| !user.is_finished()) || since.elapsed() < silence() {
             waits.push(serves_joe_and_root(&there, root));
+            std::thread::sleep(Duration::from_micros(200));
         }
-        for stranger in strangers {
-            let (fault, waited) = stranger.join().unwrap();
-            assert_eq!(fault, Some(Fault::CellAway));
-            assert!(waited < SOON, "a stranger was refused after {waited:?}");
-        }
+        longest = unknown.into_iter().map(|user| user.join().unwrap()).max().unwrap();
     });
+    assert!(longest < SOON, "an unknown user was refused after {longest:?}");
     let slowest = waits.iter().max().unwrap();
-    // Of two requests each; what this machine is doing beside decides too, so it is shown and not judged.
+    // Of two requests each. What this machine does beside decides too, so it is judged only on a quiet one.
+    let (before, while_silent) = (percentile(quiet), percentile(waits.clone()));
     println!(
-        "99th percentile: {:?} before, {:?} while the database is silent",
-        percentile(quiet),
-        percentile(waits.clone())
+        "99th percentile of known users: {before:?} before, {while_silent:?} while the database is silent for {:?}; an \
+         unknown user was refused after {longest:?} at most",
+        silence()
     );
+    if std::env::var_os("SILENT_CHECK").is_some() {
+        assert!(while_silent <= before * 2 && longest <= Duration::from_secs(3));
+    }
     assert!(*slowest < Duration::from_secs(1), "a known user waited {slowest:?} in {} requests", waits.len());
     // From now on nobody waits for a server that is known to be silent.
     let start = Instant::now();

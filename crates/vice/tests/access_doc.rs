@@ -90,13 +90,13 @@ fn has_bit(mode: u16, caller: &Caller, letter: &str) -> bool {
     (mode >> class(caller)) & bit != 0
 }
 
-fn is_refused(rig: &mut Rig, caller: &Caller, call: Call) -> (bool, String) {
+fn is_refused(rig: &mut Rig, caller: &Caller, call: &Call) -> (bool, String) {
     let what = format!("{caller:?} {call:?}");
     let origin = rig.start(1, caller, call.clone());
     let result = rig.reply(origin).unwrap_or_else(|| panic!("no answer: {what}"));
     let refused = matches!(result, Err(Fault::AccessDenied | Fault::NotPermitted));
     if let Call::Delegate { fid } = call {
-        rig.call(1, caller, Call::Return { fids: vec![fid] }).unwrap();
+        rig.call(1, caller, Call::Return { fids: vec![*fid] }).unwrap();
     }
     (refused, format!("{what}: {result:?}"))
 }
@@ -136,7 +136,7 @@ fn ac4_mode_bits_are_judged_as_the_document_says() {
                         None => has_bit(file_mode, &caller, word),
                     },
                 });
-                let (refused, what) = is_refused(&mut rig, &caller, call);
+                let (refused, what) = is_refused(&mut rig, &caller, &call);
                 checked += 1;
                 if refused == expected {
                     wrong.push(format!("{label}: {term}: dir {dir_mode:o}, file {file_mode:o}: {what:.300}"));
@@ -145,7 +145,7 @@ fn ac4_mode_bits_are_judged_as_the_document_says() {
             }
         }
         let place = place(&mut rig, root, "superuser", (OWNER, GROUP), [0, 0]);
-        let (refused, what) = is_refused(&mut rig, &Caller::ROOT, file_calls(place).swap_remove(at).1);
+        let (refused, what) = is_refused(&mut rig, &Caller::ROOT, &file_calls(place).swap_remove(at).1);
         assert!(!refused, "{label}: the superuser: {what}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -198,7 +198,7 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
                 "proof" => level != Level::Nobody,
                 letter => given.contains(letter),
             });
-            let (refused, what) = is_refused(&mut rig, &caller, file_calls(place).swap_remove(at).1);
+            let (refused, what) = is_refused(&mut rig, &caller, &file_calls(place).swap_remove(at).1);
             checked += 1;
             if refused == expected {
                 wrong.push(format!("{label}: {term}: {given:?}: {what:.300}"));

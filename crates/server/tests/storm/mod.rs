@@ -293,6 +293,8 @@ impl User {
 
     /// Does each so often in turn. Of each kind how long each took, sorted: stat, create, read.
     pub fn measure(&mut self, until: Instant) -> [Vec<Duration>; 3] {
+        // The user's machine does nothing else.
+        let _ = mem::schedule::take_short_turns(Duration::from_micros(100));
         let mut took = [Vec::new(), Vec::new(), Vec::new()];
         while Instant::now() < until {
             let timed = |act: &mut dyn FnMut()| {
@@ -320,7 +322,7 @@ pub struct Storm {
     pub requests: AtomicU64,
 }
 
-/// Attacks with so many strangers, in threads of this process that stand back behind others, until `Storm::stop`.
+/// Attacks with so many strangers, in threads of this process that stand back behind all others, until `Storm::stop`.
 pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
     let storm = Arc::new(Storm::default());
     let places = (served.address, served.root, served.file, served.large);
@@ -329,7 +331,8 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
         std::thread::Builder::new()
             .stack_size(256 << 10)
             .spawn(move || {
-                let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+                // It stands for another machine, and takes only what this one's processors have left.
+                let _ = mem::schedule::stand_back();
                 while !storm.stop.load(Ordering::SeqCst) {
                     // Whatever the server does to it, it comes again.
                     if Stranger::begin(&storm, places, number).and_then(|mut stranger| stranger.rage()).is_err() {
