@@ -10,6 +10,25 @@ use types::limits::PRINCIPAL_NAME_BYTES_MAX;
 /// Before the colon of groups that the cell itself has; nobody is called so.
 const SYSTEM: &str = "system";
 
+/// What the names of groups begin with that stand for the users of another realm.
+const REALM_GROUP: &str = "system:authuser@";
+
+/// The realm of a user of another realm or cell, in small letters; `None`: the name is a user's of this cell.
+fn realm_of(user: &str) -> Option<String> {
+    user.split_once('@').map(|(_, realm)| realm.to_lowercase())
+}
+
+/// The name of the group that such a user is in by its name alone, if the cell has that group:
+/// `system:authuser@example.org` for `joe@example.org`. `None`: the user is one of this cell.
+pub(crate) fn realm_group(user: &str) -> Option<String> {
+    realm_of(user).map(|realm| format!("{REALM_GROUP}{realm}"))
+}
+
+/// Whether a group with this name stands for the users of another realm.
+pub(crate) fn is_realm_group(name: &str) -> bool {
+    name.starts_with(REALM_GROUP)
+}
+
 /// Whether somebody may be called so: `joe`, or `joe@example.org` of another cell or realm.
 ///
 /// # Errors
@@ -20,7 +39,8 @@ pub fn check_user_name(name: &str) -> Result<(), Fault> {
     if foreign && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// Whether a group may be called so: `owner:name`, or `name`.
+/// Whether a group may be called so: `owner:name`, or `name`. The realm in `system:authuser@REALM` is
+/// written in small letters, as it is in the names of its users.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.
@@ -30,7 +50,9 @@ pub fn check_group_name(name: &str) -> Result<(), Fault> {
         Some((owner, rest)) => !owner.is_empty() && !rest.is_empty() && !rest.contains(':'),
         None => true,
     };
-    if sound { Ok(()) } else { Err(Fault::Invalid) }
+    let realm = name.strip_prefix(REALM_GROUP);
+    let known = realm.is_none_or(|realm| !realm.is_empty() && !realm.contains('@') && realm == realm.to_lowercase());
+    if sound && known { Ok(()) } else { Err(Fault::Invalid) }
 }
 
 /// A name must not be taken for a number, or for a line of a list.
@@ -166,12 +188,24 @@ mod tests {
         }
         assert_eq!(check_user_name(&"x".repeat(64)), Err(Fault::NameTooLong));
         assert_eq!(check_user_name(&"x".repeat(63)), Ok(()));
-        for good in ["staff", "joe:friends", "system:backup"] {
+        for good in ["staff", "joe:friends", "system:backup", "system:authuser@example.org", "joe@example.org:friends"]
+        {
             assert_eq!(check_group_name(good), Ok(()), "{good}");
         }
-        for bad in ["", ":x", "joe:", "a:b:c", "-204", "a: b"] {
+        let bad_realms = ["system:authuser@", "system:authuser@Example.org", "system:authuser@a@b"];
+        for bad in ["", ":x", "joe:", "a:b:c", "-204", "a: b"].into_iter().chain(bad_realms) {
             assert_eq!(check_group_name(bad), Err(Fault::Invalid), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn m12_a_realm_and_its_group_are_told_by_the_name() {
+        assert_eq!(realm_group("joe"), None);
+        assert_eq!(realm_group("joe/admin"), None);
+        assert_eq!(realm_group("joe@example.org").as_deref(), Some("system:authuser@example.org"));
+        assert_eq!(realm_group("joe@EXAMPLE.org").as_deref(), Some("system:authuser@example.org"));
+        assert!(is_realm_group("system:authuser@example.org") && !is_realm_group("system:authuser"));
+        assert!(!is_realm_group("joe:authuser@example.org"));
     }
 
     #[test]
