@@ -189,9 +189,28 @@ impl BodyKey {
     }
 }
 
+/// The vnode's key of this purpose: two blocks, of the vnode and a counter, encrypted with the purpose's key, which encrypts nothing else. As in RFC 8452,
+/// section 4. An HMAC took five times as long as sealing a record.
+fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
+    const BLOCK: usize = 16;
+    let mut blocks = [0; 2 * BLOCK];
+    for (counter, block) in (0..).zip(blocks.chunks_exact_mut(BLOCK)) {
+        block[..8].copy_from_slice(&vnode.0.to_le_bytes());
+        block[8] = counter;
+    }
+    let mut cipher = CipherCtx::new()?;
+    cipher.encrypt_init(Some(Cipher::aes_256_ecb()), Some(&purpose[..]), None)?;
+    cipher.set_padding(false);
+    let mut encrypted = Zeroizing::new([0; 3 * BLOCK]);
+    cipher.cipher_update(&blocks, Some(&mut encrypted[..]))?;
+    let mut key = TreeKey::default();
+    key.copy_from_slice(&encrypted[..KEY_BYTES]);
+    Ok(key)
+}
+
 /// Nonce, tag and encrypted bytes, with the vnode's key of this purpose, bound to `to`.
 fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Vec<u8>, ErrorStack> {
-    let key = derive(&purpose[..], &vnode.0.to_le_bytes())?;
+    let key = of_vnode(purpose, vnode)?;
     let mut nonce = [0; NONCE_BYTES];
     openssl::rand::rand_bytes(&mut nonce)?;
     let mut tag = [0; TAG_BYTES];
@@ -203,7 +222,7 @@ fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Ve
 fn open(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
     let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;
-    let key = derive(&purpose[..], &vnode.0.to_le_bytes()).ok()?;
+    let key = of_vnode(purpose, vnode).ok()?;
     symm::decrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(nonce), to, bytes, tag).ok()
 }
 
@@ -558,6 +577,25 @@ mod tests {
             assert_eq!(key.open_inline(VnodeNo(4), &damaged), None);
             assert_eq!(key.open_inline(VnodeNo(4), &sealed[..at]), None);
         }
+    }
+
+    #[test]
+    fn keys_of_vnodes_and_purposes_are_all_different() {
+        let key = key(3);
+        let all = |purpose: &TreeKey| {
+            (0..1000).map(|no| of_vnode(purpose, VnodeNo(no << 20 | no)).unwrap().to_vec()).collect()
+        };
+        let (inline, sums): (Vec<_>, Vec<_>) = (all(&key.inline), all(&key.sums));
+        let distinct: std::collections::HashSet<_> = inline.iter().chain(&sums).collect();
+        assert_eq!(distinct.len(), 2000);
+        assert!(inline.iter().all(|key| key[..16] != key[16..]));
+        // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends on it.
+        let derived =
+            of_vnode(&TreeKey::new(std::array::from_fn(|at| at as u8)), VnodeNo(0x7766_5544_3322_1100)).unwrap();
+        let golden = 0xed3e_b112_3cbc_b8ad_0164_e6c3_eb0d_c53e_u128.to_be_bytes();
+        assert_eq!(derived[..16], golden);
+        let golden = 0xb760_9eb5_5d9d_4367_b997_6dd6_2264_562a_u128.to_be_bytes();
+        assert_eq!(derived[16..], golden);
     }
 
     #[test]
