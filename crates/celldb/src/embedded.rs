@@ -62,7 +62,8 @@ impl Embedded {
     /// Opens the database in `path`, or makes it.
     ///
     /// # Errors
-    /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer program made it.
+    /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer
+    /// program made it.
     pub fn open(path: &Path) -> Result<Embedded> {
         Self::open_with(path, CHANGES_KEPT)
     }

@@ -1,5 +1,6 @@
-//! The file that says what a directory of the cell's database is: `FORMAT`, beside RocksDB's files. It is looked at before
-//! anything is opened, so that an older program neither changes nor misreads what a newer one keeps.
+//! The file that says what a directory of the cell's database is: `FORMAT`, beside RocksDB's files.
+//! It is looked at before anything is opened, so that an older program neither changes nor misreads
+//! what a newer one keeps.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +18,8 @@ fn text(version: u32) -> String {
     summed(&format!("{MAGIC}\nversion {version}\n"))
 }
 
-/// The version of the database in `path`; `None`: there is none, or one that was made before it said so, which is the first.
+/// The version of the database in `path`; `None`: there is none, or one that was made before it
+/// said so, which is the first.
 ///
 /// # Errors
 /// `Version` if a newer program made it; `Damaged`, `Medium`.

@@ -203,9 +203,10 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
     check
 }
 
-/// Which of `hashes` no line of these files has. A hash that a line has proves, where [`audit_check`] finds nothing wrong before that
-/// line, that the line and all before it are what they were when the hash was written down elsewhere: the hash covers the line, which has
-/// the hash of the one before it, and so on.
+/// Which of `hashes` no line of these files has. A hash that a line has proves, where
+/// [`audit_check`] finds nothing wrong before that line, that the line and all before it are what
+/// they were when the hash was written down elsewhere: the hash covers the line, which has the hash
+/// of the one before it, and so on.
 pub fn audit_missing<'f, 'h>(files: impl IntoIterator<Item = &'f [u8]>, hashes: &'h [String]) -> Vec<&'h str> {
     let mut missing: Vec<&str> = hashes.iter().map(String::as_str).collect();
     for bytes in files {
@@ -295,7 +296,8 @@ mod tests {
         }
     }
 
-    /// The whole log with other events, as whoever may write the directory can make it, with its head.
+    /// The whole log with other events, as whoever may write the directory can make it, with its
+    /// head.
     fn rewritten(files: &[Vec<u8>], from: usize) -> (Vec<Vec<u8>>, AuditHead) {
         let (mut before, mut at, mut last) = (NO_HASH.to_owned(), 0, 0);
         let mut rewritten = Vec::new();

@@ -129,8 +129,9 @@ pub fn is_system(id: PrincipalId) -> bool {
     .contains(&id)
 }
 
-/// The group of everybody who has shown a proof, as far as this principal is in one: `system:authuser` for a user of this
-/// cell, `system:authuser@REALM` for a user of another realm, if administrators have made that. The name alone says so.
+/// The group of everybody who has shown a proof, as far as this principal is in one:
+/// `system:authuser` for a user of this cell, `system:authuser@REALM` for a user of another realm,
+/// if administrators have made that. The name alone says so.
 fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<PrincipalId>, Fault> {
     let is_user = |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
     let Some(user) = book.get(principal)?.filter(is_user) else { return Ok(None) };
@@ -140,8 +141,10 @@ fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<Princi
     }
 }
 
-/// Every group that a principal is in who has shown a proof: directly, through groups, or by its realm ([`proved_group`]); and what the host brings: the
-/// sets that it is in, and their groups, but none that gives power over the cell, since an address proves little. In no order, each once, without the principal.
+/// Every group that a principal is in who has shown a proof: directly, through groups, or by its
+/// realm ([`proved_group`]); and what the host brings: the sets that it is in, and their groups,
+/// but none that gives power over the cell, since an address proves little. In no order, each once,
+/// without the principal.
 ///
 /// # Errors
 /// The book's.

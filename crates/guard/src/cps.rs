@@ -1,8 +1,8 @@
 //! Everything that somebody is.
 //!
-//! What a principal is in is for the database to say ([`crate::subdomain`]): its groups, and the one of
-//! everybody who has shown a proof, which is another one for the users of each realm. What is made of
-//! that here depends on how it was shown who asks.
+//! What a principal is in is for the database to say ([`crate::subdomain`]): its groups, and the
+//! one of everybody who has shown a proof, which is another one for the users of each realm. What
+//! is made of that here depends on how it was shown who asks.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub struct Cps {
 }
 
 impl Cps {
-    /// Of a principal with all that the database says that it is in, in any order. The group of everybody
-    /// is added; what the level of the proof does not carry is taken out.
+    /// Of a principal with all that the database says that it is in, in any order. The group of
+    /// everybody is added; what the level of the proof does not carry is taken out.
     pub fn new(principal: PrincipalId, level: Level, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
         let mut numbers: Vec<_> = groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
         if !level.is_proved() {

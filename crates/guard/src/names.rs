@@ -13,7 +13,8 @@ const SYSTEM: &str = "system";
 /// What the names of groups begin with that stand for the users of another realm.
 const REALM_GROUP: &str = "system:authuser@";
 
-/// The realm of a user of another realm or cell, in small letters; `None`: the name is a user's of this cell.
+/// The realm of a user of another realm or cell, in small letters; `None`: the name is a user's of
+/// this cell.
 fn realm_of(user: &str) -> Option<String> {
     user.split_once('@').map(|(_, realm)| realm.to_lowercase())
 }
@@ -39,8 +40,8 @@ pub fn check_user_name(name: &str) -> Result<(), Fault> {
     if foreign && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// Whether a group may be called so: `owner:name`, or `name`. The realm in `system:authuser@REALM` is
-/// written in small letters, as it is in the names of its users.
+/// Whether a group may be called so: `owner:name`, or `name`. The realm in `system:authuser@REALM`
+/// is written in small letters, as it is in the names of its users.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.

@@ -4,8 +4,9 @@
 //! of a record give others a part of that. The name of a group begins with its owner's name and a colon, unless an administrator gave it another; so a
 //! group that gets another owner, or whose owner gets another name, gets another name too, and what it owns with it.
 //!
-//! The group `system:authuser@REALM` has the users of that realm as members, by their names; it has no others. It is there for a user of the realm
-//! to be made at all, and its quota says how many more may be.
+//! The group `system:authuser@REALM` has the users of that realm as members, by their names; it has
+//! no others. It is there for a user of the realm to be made at all, and its quota says how many
+//! more may be.
 //!
 //! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies whole. Whoever asks holds the database's lock meanwhile.
 
@@ -97,8 +98,9 @@ impl Asker {
 /// The answer to a call, and what it changes.
 ///
 /// # Errors
-/// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for names, numbers and uids that somebody has; `Invalid`;
-/// `QuotaExceeded` if the asker may make no more groups, or the realm have no more users; the book's.
+/// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for
+/// names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no
+/// more groups, or the realm have no more users; the book's.
 pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
     let answer = match call {
         PtsCall::Names { ids } => names_of(book, ids)?,
@@ -162,8 +164,9 @@ fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Opt
     }
 }
 
-/// A group that begins or ends to stand for the users of a realm changes what all of these are, and who may log in. So
-/// administrators alone make one, however its name came about, and everybody's groups are looked up anew.
+/// A group that begins or ends to stand for the users of a realm changes what all of these are, and
+/// who may log in. So administrators alone make one, however its name came about, and everybody's
+/// groups are looked up anew.
 fn about_realms(book: &dyn Book, asker: &Asker, edit: Edit) -> Result<Edit, Fault> {
     for write in &edit.writes {
         let (id, after) = match write {
@@ -329,8 +332,9 @@ fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Princip
     Ok((record, Edit { writes, changed }))
 }
 
-/// The one that was asked for, or the user's number if that is free. Users of other realms have none of their own accord:
-/// the next number of the cell may be the uid of somebody on a believed host.
+/// The one that was asked for, or the user's number if that is free. Users of other realms have
+/// none of their own accord: the next number of the cell may be the uid of somebody on a believed
+/// host.
 fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId, foreign: bool) -> Result<Option<u32>, Fault> {
     match new.uid {
         Some(uid) if uid == 0 || uid >= OWN_IDS => Err(Fault::Invalid),
@@ -381,7 +385,8 @@ fn charge(book: &dyn Book, asker: &Asker, me: PrincipalId) -> Result<Option<Prin
     Ok(Some(record))
 }
 
-/// The group of a new user's realm, with one user less that may be made; `None`: the user is one of this cell.
+/// The group of a new user's realm, with one user less that may be made; `None`: the user is one of
+/// this cell.
 fn charge_realm(book: &dyn Book, user: &str) -> Result<Option<Principal>, Fault> {
     let Some(name) = realm_group(user) else { return Ok(None) };
     let mut group = find(book, &WhichPrincipal::Name(name))?;

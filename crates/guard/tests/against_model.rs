@@ -61,7 +61,8 @@ impl Model {
         Model { all, user: 0, group: ADMINISTRATORS, ..Model::default() }
     }
 
-    /// The groups that users are in by their names: one for those of the cell, one for those of each realm that has one.
+    /// The groups that users are in by their names: one for those of the cell, one for those of
+    /// each realm that has one.
     fn by_name(&self) -> Vec<(i32, i32)> {
         let users = self.all.iter().filter(|(id, one)| !one.is_group && **id != ANONYMOUS);
         let group = |one: &One| match one.name.split_once('@') {

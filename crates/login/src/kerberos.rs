@@ -122,7 +122,8 @@ impl Service {
     }
 }
 
-/// The user's name in a cell of `realm`; of a user of another realm it ends with that, behind an `@`.
+/// The user's name in a cell of `realm`; of a user of another realm it ends with that, behind an
+/// `@`.
 fn user(principal: &str, realm: &str) -> Result<String, KerberosError> {
     let bad = || KerberosError::Name(principal.to_owned());
     let (who, of) = principal.rsplit_once('@').ok_or_else(bad)?;

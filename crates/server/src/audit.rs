@@ -1,8 +1,8 @@
 //! The audit log's writer: a thread of its own behind a bounded queue (`docs/access.md`, *Audit*; its form is `guard/audit.rs`).
 //!
 //! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and the log says so. Files are `audit-N.jsonl` in the audit
-//! directory, readable by the server's user alone. Each life of the server begins a new one. Copies of the lines go to another log, if one is
-//! configured (`forward.rs`).
+//! directory, readable by the server's user alone. Each life of the server begins a new one. Copies
+//! of the lines go to another log, if one is configured (`forward.rs`).
 
 mod forward;
 
@@ -98,8 +98,9 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is removed with each file that begins. Copies of
-    /// what is written go to `forward`, which ends with it.
+    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is
+    /// removed with each file that begins. Copies of what is written go to `forward`, which ends
+    /// with it.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
@@ -332,7 +333,8 @@ impl Log {
             let line = entry.text();
             self.before = audit_hash(line.as_bytes());
             self.lines += 1;
-            // Before it is written: a disk that takes no more is no way to keep others from hearing of it.
+            // Before it is written: a disk that takes no more is no way to keep others from hearing
+            // of it.
             if let Some(forward) = &self.forward {
                 forward.push(self.number, self.lines, &entry.what, &line);
             }

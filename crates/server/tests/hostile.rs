@@ -185,7 +185,8 @@ fn frames_that_lie_end_the_connection_and_nothing_else() {
     ask(&session, Call::GetStatus { fid: root(&session) });
 }
 
-/// A client that is newer than the server asks what the server does not know, through a session that goes on.
+/// A client that is newer than the server asks what the server does not know, through a session
+/// that goes on.
 #[test]
 fn m14_a_newer_client_is_answered_and_not_cut_off() {
     let served = Served::start();

@@ -1,5 +1,5 @@
-//! A client and a server of different versions: what one does not know of the other ends calls, and no connection. The newer
-//! server is this one behind a relay that makes its replies newer.
+//! A client and a server of different versions: what one does not know of the other ends calls, and
+//! no connection. The newer server is this one behind a relay that makes its replies newer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -120,7 +120,7 @@ fn m14_a_newer_servers_answers_end_calls_alone() {
         assert!(applied.is_ok(), "{newer:?}: {applied:?}");
         ask(Call::GetStatus { fid: dir }).unwrap();
     }
-    // Nobody came again: longer than the first pauses before a new connection.
+    // The client made no other connection: this is longer than its first pauses before one.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(relay.connections.load(Ordering::SeqCst), 2);
 }

@@ -10,9 +10,11 @@
 //!
 //! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce, with a key for each vnode, bound to it.
 //!
-//! *Checksums* of blocks are of the plain bytes, and would confirm each guess of them: a block of which all but four bytes are known would be as good as
-//! read. So a record of sums is sealed as inline bodies are, with other keys, and bound to the record's own key (tree, vnode, group, epoch). A nonce of 96 bits
-//! is drawn for each record that is written; one vnode's key seals far fewer than 2^32 of them. Trees that were encrypted before this was so are refused.
+//! *Checksums* of blocks are of the plain bytes, and would confirm each guess of them: a block of
+//! which all but four bytes are known would be as good as read. So a record of sums is sealed as
+//! inline bodies are, with other keys, and bound to the record's own key (tree, vnode, group,
+//! epoch). A nonce of 96 bits is drawn for each record that is written; one vnode's key seals far
+//! fewer than 2^32 of them. Trees that were encrypted before this was so are refused.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -189,8 +191,9 @@ impl BodyKey {
     }
 }
 
-/// The vnode's key of this purpose: two blocks, of the vnode and a counter, encrypted with the purpose's key, which encrypts nothing else. As in RFC 8452,
-/// section 4. An HMAC took five times as long as sealing a record.
+/// The vnode's key of this purpose: two blocks, of the vnode and a counter, encrypted with the
+/// purpose's key, which encrypts nothing else. As in RFC 8452, section 4. An HMAC took five times
+/// as long as sealing a record.
 fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
     const BLOCK: usize = 16;
     let mut blocks = [0; 2 * BLOCK];
@@ -443,7 +446,8 @@ impl Ciphers {
         }
     }
 
-    /// The sums in such a record; those of a tombstone are all holes. A record in the clear is damaged in an encrypted tree.
+    /// The sums in such a record; those of a tombstone are all holes. A record in the clear is
+    /// damaged in an encrypted tree.
     ///
     /// # Errors
     /// `Damaged`; `Locked`.
@@ -589,7 +593,8 @@ mod tests {
         let distinct: std::collections::HashSet<_> = inline.iter().chain(&sums).collect();
         assert_eq!(distinct.len(), 2000);
         assert!(inline.iter().all(|key| key[..16] != key[16..]));
-        // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends on it.
+        // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends
+        // on it.
         let derived =
             of_vnode(&TreeKey::new(std::array::from_fn(|at| at as u8)), VnodeNo(0x7766_5544_3322_1100)).unwrap();
         let golden = 0xed3e_b112_3cbc_b8ad_0164_e6c3_eb0d_c53e_u128.to_be_bytes();

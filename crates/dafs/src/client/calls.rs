@@ -250,8 +250,8 @@ impl ClientSession {
     }
 }
 
-/// The answer of a reply to `asked`. One that cannot be read ends the call and not the connection: asked again, a newer
-/// server would only say the same.
+/// The answer of a reply to `asked`. One that cannot be read ends the call and not the connection:
+/// asked again, a newer server would only say the same.
 fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, CallFailure>, PeerError> {
     let Frame { header, message, payload } = frame;
     if let Some(code) = header.fault {

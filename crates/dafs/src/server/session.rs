@@ -355,7 +355,8 @@ impl ServerSession {
         }
         let slot = &self.slots[header.slot as usize];
         let arrival = slot.arrival(header.slot, header.request, line.channel)?;
-        // A newer client may ask what this program does not know. Its frame is sound, and says which slot is to be told so.
+        // A newer client may ask what this program does not know. Its frame is sound, and says
+        // which slot is to be told so.
         let decoded = decode_call(header.procedure, &frame.message, frame.payload);
         let unknown = decoded.as_ref().err().copied();
         if let Some(error) = unknown {
@@ -551,8 +552,9 @@ impl ServerSession {
     }
 }
 
-/// Stands where a request cannot be read. It is refused and not executed; but if the slot has a reply record of an earlier
-/// life of the server, which knew the request, it goes up and is answered from there (EO-1).
+/// Stands where a request cannot be read. It is refused and not executed; but if the slot has a
+/// reply record of an earlier life of the server, which knew the request, it goes up and is
+/// answered from there (EO-1).
 const UNKNOWN: Call = Call::GetStatus { fid: NO_FILE };
 const NO_FILE: Fid = Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
 

@@ -385,7 +385,8 @@ fn damaged_oversized_and_foreign_frames_end_the_connection() {
     assert_eq!(foreign, Err(PeerError::WrongSession));
 }
 
-/// Requests of a newer client, in sound frames: unknown procedures, choices, fields, and one that lacks a field.
+/// Requests of a newer client, in sound frames: unknown procedures, choices, fields, and one that
+/// lacks a field.
 fn newer(rig: &Rig, slot: u32, request: u64, flags: Flags) -> Vec<Frame> {
     let frame = rig.frame(slot, request, flags, &Call::Seek { fid: FID, offset: 0, what: types::SeekWhat::Hole });
     let with = |procedure: u16, message: Vec<u8>| {

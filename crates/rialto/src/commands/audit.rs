@@ -73,13 +73,15 @@ struct Show {
 
 /// Checks the whole log: every line and file that was changed, taken out or added is named.
 ///
-/// A log that was written anew as a whole, with its head, is found only with a head that was kept elsewhere.
+/// A log that was written anew as a whole, with its head, is found only with a head that was kept
+/// elsewhere.
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --head \"$(cat /mnt/usb/head)\" --json"
 )]
 struct Verify {
-    /// What 'rialto audit head' said at some time: the log must still have that line. Any number of them.
+    /// What 'rialto audit head' said at some time: the log must still have that line. Any number of
+    /// them.
     #[arg(long, value_name = "HASH", value_parser = hash)]
     head: Vec<String>,
 }

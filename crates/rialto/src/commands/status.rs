@@ -162,8 +162,7 @@ fn print(
             counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
         );
         println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
-        bounds(report).iter().for_each(|line| println!("{line}"));
-        forwarded(report).iter().for_each(|line| println!("{line}"));
+        bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
         for partition in stopped(report) {
             println!("STOPPED   {partition}");
         }

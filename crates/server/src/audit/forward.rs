@@ -1,10 +1,10 @@
-//! Copies of the audit log's lines on their way to a log that the server's owner cannot rewrite: messages as in RFC 5424, to a
-//! socket of this machine (`/dev/log`) or over UDP (RFC 5426).
+//! Copies of the audit log's lines on their way to a log that the server's owner cannot rewrite:
+//! messages as in RFC 5424, to a socket of this machine (`/dev/log`) or over UDP (RFC 5426).
 //!
-//! The thread that writes the audit log puts lines into a bounded queue and goes on. A thread of this module sends them, and
-//! keeps a line until the socket has taken it. Lines that find no room are counted: the status shows the count, and the
-//! receiver is told as soon as it takes something again. A line is at most so long as its event; one that no datagram can
-//! carry is counted too.
+//! The thread that writes the audit log puts lines into a bounded queue and goes on. A thread of
+//! this module sends them, and keeps a line until the socket has taken it. Lines that find no room
+//! are counted: the status shows the count, and the receiver is told as soon as it takes something
+//! again. A line is at most so long as its event; one that no datagram can carry is counted too.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -128,7 +128,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// With the thread that sends. Nobody needs to listen yet.
+    /// With the thread that sends. The receiver need not be there yet.
     ///
     /// # Errors
     /// If there can be no thread.
@@ -342,7 +342,8 @@ mod tests {
         }
     }
 
-    /// What another log gets is what the file has, line by line, in messages as in RFC 5424; and it is one chain.
+    /// What another log gets is what the file has, line by line, in messages as in RFC 5424; and it
+    /// is one chain.
     #[test]
     fn m13_each_line_reaches_the_other_log() {
         let dir = tempfile::tempdir().unwrap();
@@ -374,7 +375,7 @@ mod tests {
         }
     }
 
-    /// A receiver that is not there, or takes nothing, holds up nobody; it is told what it missed.
+    /// A receiver that is not there, or takes nothing, holds up no one; it is told what it missed.
     #[test]
     fn m13_a_silent_receiver_holds_up_nobody() {
         let dir = tempfile::tempdir().unwrap();
@@ -392,8 +393,8 @@ mod tests {
         while forward.state().failing.is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(forward.state().failing.is_some(), "the status says that nobody listens");
-        // Now somebody does.
+        assert!(forward.state().failing.is_some(), "the status says that no receiver is there");
+        // Now one is.
         let there = listener(&path);
         let mut got: Vec<String> = (0..QUEUE_MAX).map(|_| received(&there)).collect();
         push(1);

@@ -65,8 +65,8 @@ fn nothing_is_on_the_disk_in_the_clear() {
     }
 }
 
-/// The sums of a body's blocks, as they would lie in its records: two that follow each other, and the last with the hole behind it. No eight random bytes
-/// are one of them.
+/// The sums of a body's blocks, as they would lie in its records: two that follow each other, and
+/// the last with the hole behind it. No eight random bytes are one of them.
 fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
     let sums: Vec<u32> = body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
     let pair =
@@ -81,7 +81,8 @@ fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
         let world = World::new_as(encrypted);
         fill(&world);
         let volume = &world.volume;
-        // More than one group, changed in the head and in a clone, summed anew after a loss of power.
+        // More than one group, changed in the head and in a clone, summed anew after a loss of
+        // power.
         let large: Vec<u8> = (0..(1 << 20) + 50_000_u32).map(|at| (at / 1000) as u8).collect();
         make_file(volume, &name(3), |vnode, update| volume.write(vnode, 0, &large, update).unwrap());
         let new =

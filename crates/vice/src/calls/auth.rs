@@ -197,8 +197,8 @@ impl Desk {
     }
 }
 
-/// First parts of principals with an instance that are no person's, in small letters. `wellknown` is that of anonymous
-/// tickets (RFC 8062).
+/// First parts of principals with an instance that are no person's, in small letters. `wellknown`
+/// is that of anonymous tickets (RFC 8062).
 const SERVICES: [&str; 16] = [
     "afs",
     "cifs",
@@ -218,8 +218,8 @@ const SERVICES: [&str; 16] = [
     "wellknown",
 ];
 
-/// Whether a ticket's name is that of a machine or a service (`host/afs1`, `imap/mail.example.org`, `PC7$`), and no
-/// person's (`joe`, `joe/admin`).
+/// Whether a ticket's name is that of a machine or a service (`host/afs1`, `imap/mail.example.org`,
+/// `PC7$`), and no person's (`joe`, `joe/admin`).
 fn is_of_a_service(name: &str) -> bool {
     let who = name.split('@').next().unwrap_or(name);
     let of_service = who.split_once('/').is_some_and(|(service, instance)| {
@@ -232,8 +232,8 @@ fn is_user(principal: &Principal) -> bool {
     !principal.id.is_group() && principal.id != PrincipalId::ANONYMOUS
 }
 
-/// A user of the cell whom a realm has vouched for. Another login may have been quicker. `None`: the user is one of
-/// another realm, to which the cell is not open.
+/// A user of the cell whom a realm has vouched for. Another login may have been quicker. `None`:
+/// the user is one of another realm, to which the cell is not open.
 fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
     let new =
         NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
