@@ -153,7 +153,7 @@ fn refused(doing: &str, error: &CallError) -> Failure {
         Some(Fault::Exists) => failure.mend("'pts examine' says who has it, 'pts membership' who is in it"),
         Some(Fault::Invalid) => failure.mend(
             "users have names without a colon, groups of users OWNER:NAME, and no name is a number; numbers of users are above 0, of groups below; \
-             the realm in system:authuser@REALM has small letters, and that group the users of the realm alone",
+             the realm in NAME@REALM and system:authuser@REALM has small letters, and that group has the users of the realm alone",
         ),
         Some(Fault::CellAway) => {
             failure.mend("see whether the server that has the database runs: 'database' in cell.toml names it")
