@@ -1,8 +1,8 @@
 //! Everything that somebody is.
 //!
-//! What a principal is in is for the database to say ([`crate::subdomain`]): its groups, and the
-//! one of everybody who has shown a proof, which is another one for the users of each realm. What
-//! is made of that here depends on how it was shown who asks.
+//! The database says what a principal is in ([`crate::subdomain`]): its groups, and the one of
+//! everybody who has shown a proof, which is another one for the users of each realm. The level of
+//! the proof decides here what of that counts.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use types::limits::PRINCIPAL_NAME_BYTES_MAX;
 /// Before the colon of groups that the cell itself has; nobody is called so.
 const SYSTEM: &str = "system";
 
-/// What the names of groups begin with that stand for the users of another realm.
+/// The beginning of the names of groups that stand for the users of another realm.
 const REALM_GROUP: &str = "system:authuser@";
 
 /// The name of the group that a user of another realm is in by the user's name alone, if the cell

@@ -12,7 +12,7 @@ use types::{
 
 const ADMINISTRATORS: i32 = -204;
 const ANONYMOUS: i32 = 32766;
-/// What the names of realms' groups begin with.
+/// The beginning of the names of realms' groups.
 const REALMS: &str = "system:authuser@";
 const SYSTEM: [i32; 5] = [-204, -203, -102, -101, ANONYMOUS];
 

@@ -221,7 +221,7 @@ fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Ve
     Ok([&nonce[..], &tag, &sealed].concat())
 }
 
-/// What [`seal`] sealed; `None`: it is something else.
+/// The bytes that [`seal`] sealed; `None`: it is something else.
 fn open(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
     let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;

@@ -338,7 +338,7 @@ pub(crate) fn encode_sealed_sums(key: &[u8], sealed: &[u8]) -> Vec<u8> {
     out.seal(key)
 }
 
-/// What is sealed in a record of sums; `None`: a tombstone.
+/// The sealed part of a record of sums; `None`: a tombstone.
 pub(crate) fn decode_sealed_sums<'v>(key: &[u8], value: &'v [u8]) -> Result<Option<&'v [u8]>> {
     match In::open_any(key, value) {
         Some((SEALED, fields)) => Ok(Some(fields.0)),

@@ -86,7 +86,7 @@ impl fmt::Display for ForwardTo {
     }
 }
 
-/// What the status says of it.
+/// State of the copies, for the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForwardState {
     /// Where lines go.
@@ -174,7 +174,7 @@ impl Forward {
         self.more.notify_one();
     }
 
-    /// What waits is sent as long as the receiver takes it, and then nothing more.
+    /// Lines that wait are sent as long as the receiver takes them, and then nothing more.
     pub fn stop(&self) {
         self.waiting.lock().stopping = true;
         self.more.notify_all();
@@ -342,8 +342,8 @@ mod tests {
         }
     }
 
-    /// What another log gets is what the file has, line by line, in messages as in RFC 5424; and it
-    /// is one chain.
+    /// Another log gets what the file has, line by line, in messages as in RFC 5424, and it is one
+    /// chain.
     #[test]
     fn m13_each_line_reaches_the_other_log() {
         let dir = tempfile::tempdir().unwrap();
