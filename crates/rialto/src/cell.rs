@@ -649,6 +649,21 @@ mod tests {
     }
 
     #[test]
+    fn m13_where_copies_of_the_audit_log_go_is_checked() {
+        let parse =
+            |audit: &str| CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{audit}"));
+        for good in ["/dev/log", "udp:logs.example.org:514"] {
+            let config = parse(&format!("[audit]\nforward = \"{good}\"\n")).unwrap();
+            assert_eq!(config.audit.as_ref().map(|audit| audit.forward.to_string()).as_deref(), Some(good));
+            assert_eq!(CellConfig::parse(&config.text()), Ok(config), "written again it is the same");
+        }
+        for bad in ["forward = \"dev/log\"", "forward = \"udp:host\"", "forwards = \"/dev/log\"", ""] {
+            assert!(parse(&format!("[audit]\n{bad}\n")).is_err(), "{bad}");
+        }
+        assert_eq!(parse("").unwrap().audit, None);
+    }
+
+    #[test]
     fn a_cell_is_made_once_and_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("cell");
