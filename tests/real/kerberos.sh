@@ -60,6 +60,7 @@ make_realms() {
         admin KRB.TEST "addprinc -maxrenewlife 1d -pw opensesame joe" && admin KRB.TEST "addprinc -pw opensesame ann" &&
         admin KRB.TEST "addprinc -maxrenewlife 1d -randkey rialto/krb.test" && admin KRB.TEST "ktadd -k $base/keytab rialto/krb.test" &&
         admin KRB.TEST "modprinc -maxrenewlife 1d krbtgt/KRB.TEST" && admin OTHER.TEST "addprinc -pw opensesame bob" &&
+        admin OTHER.TEST "addprinc -pw opensesame eve" &&
         admin KRB.TEST "addprinc -pw cross krbtgt/KRB.TEST@OTHER.TEST" && admin OTHER.TEST "addprinc -pw cross krbtgt/KRB.TEST@OTHER.TEST"
 }
 check "two realms with users and a service" make_realms
@@ -169,9 +170,31 @@ check "it goes on" as 4711 sh -c "echo more >> '$far/joe/short'"
 
 sed -i 's|^keytab.*|&\ncreate = true|' "$cell/cell.toml"
 check "a cell that makes its users" restart
-check "of another realm" kinit_as 4713 bob@OTHER.TEST
-check "one logs in" says "as bob@other.test" 0 login 4713
-check "and is a user now" says "bob@other.test" 0 within 30 "$RIALTO" pts examine bob@other.test --dir "$cell"
-check "one of the own realm too" says "as ann" 0 login 4712
+check "one of the own realm" says "as ann" 0 login 4712
+check "a ticket of a service" sh -c "KRB5CCNAME=FILE:$realm/users/4714 kinit -k -t '$base/keytab' rialto/krb.test && chown 4714 $realm/users/4714"
+check "makes no user" says "knows no such user" 1 login 4714
+
+# Users of another realm. Lists of the volume name one group for the cell's own users and one for theirs.
+pts() { within 30 "$RIALTO" pts "$@" --dir "$cell"; }
+guests=$far/guests
+check "a volume for guests" within 60 "$RIALTO" vos create real.guests --dir "$cell"
+check "where lists decide" within 60 "$RIALTO" vos setfields real.guests -model acl -acl system:authuser rl --dir "$cell"
+check "in the tree" within 60 "$RIALTO" fs mkmount "$at/guests" real.guests
+check "m12: a ticket of another realm" kinit_as 4713 bob@OTHER.TEST
+check "m12: the cell is not open to that realm" says "creategroup system:authuser@REALM" 1 login 4713
+check "m12: nor is a user made" says "no such user" 1 pts examine bob@other.test
+check "m12: an administrator opens it" pts creategroup system:authuser@other.test
+check "m12: its user logs in" says "as bob@other.test" 0 login 4713
+check "m12: and is a user now" says "bob@other.test" 0 pts examine bob@other.test
+check "m12: system:authuser has the cell's own user" within 30 setpriv --reuid 4712 --regid 4712 --clear-groups ls "$guests"
+check "m12: and not the one of another realm" says "Permission denied" 2 as 4713 ls "$guests"
+check "m12: who is given something as a user of it" within 30 "$RIALTO" fs setacl "$at/guests" system:authuser@other.test rl
+check "m12: and has it at once" as 4713 ls "$guests"
+check "m12: without the group" pts delete system:authuser@other.test
+check "m12: it is gone at once" says "Permission denied" 2 as 4713 ls "$guests"
+check "m12: a new one" pts creategroup system:authuser@other.test
+check "m12: with room for nobody" pts setfields system:authuser@other.test -groupquota 0
+check "m12: another user of the realm" kinit_as 4715 eve@OTHER.TEST
+check "m12: is told that there is no more room" says "makes no more users of your realm" 1 login 4715
 check "no key or password is in any log" sh -c "! grep -rqF opensesame '$cell' '$base/client'"
 finish

@@ -13,15 +13,40 @@ fill() {
         ln -s "$secret" "$1/link" && sync -f "$1"
 }
 on_disk() { grep -rqaF "$secret" "$1/vicep"; }
+# sums_on_disk DIR FILE: checksums of blocks of 16 KiB of the file lie below the directory: two that follow each other.
+cat > "$WORK/sums.py" << 'PY'
+import pathlib, struct, sys
+table = []
+for byte in range(256):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    table.append(byte)
+def crc32c(block):
+    crc = 0xFFFFFFFF
+    for byte in block:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+assert crc32c(b"123456789") == 0xE3069283
+data = pathlib.Path(sys.argv[2]).read_bytes()
+sums = [crc32c(data[at:at + 16384]) for at in range(0, len(data) - 16383, 16384)]
+pairs = [struct.pack("<II", *pair) for pair in zip(sums, sums[1:])]
+assert len(pairs) > 10
+files = [path.read_bytes() for path in pathlib.Path(sys.argv[1]).rglob("*") if path.is_file()]
+if not any(pair in file for pair in pairs for file in files):
+    print("no sum of", len(files), "files")
+    sys.exit(3)
+PY
+sums_on_disk() { python3 "$WORK/sums.py" "$1/vicep" "$2"; }
 up() { within 90 "$RIALTO" up --dir "$cell" --at "$at" "$@"; }
 down() { within 60 "$RIALTO" down --dir "$cell"; }
 
 check "a cell that does not encrypt" within 90 "$RIALTO" up --dir "$open" --at "$at"
 check "has files" fill "$at"
 check "whose bytes lie on the disk" on_disk "$open"
+check "m11: and the sums of their blocks" sums_on_disk "$open" "$at/long"
 check "it goes" within 60 "$RIALTO" down --dir "$open"
 
-check "a cell that encrypts" up --encrypt
+check "m11: a cell that encrypts says where its keys lie" says "on the same disk" 0 up --encrypt
 check "has a key that only its user reads" [ "$(stat -c %a "$cell/keys/at-rest/1.key")" = 600 ]
 check "has the same files" fill "$at"
 check "whose bytes are nowhere on the disk" refused on_disk "$cell"
@@ -29,6 +54,7 @@ check "a snapshot" within 60 "$RIALTO" vos snapshot create root.cell monday --di
 printf 'X' | dd of="$at/long" bs=1 seek=5 conv=notrunc status=none
 check "after which bytes changed" sync -f "$at"
 check "shows none either" refused on_disk "$cell"
+check "m11: nor the sum of any block" says "no sum of" 3 sums_on_disk "$cell" "$at/long"
 sum=$(sha256sum "$at/long" | cut -d' ' -f1)
 check "down" down
 check "up" up

@@ -17,6 +17,7 @@ use rocksdb::{
 use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
 use waldb::Synced;
 
+use crate::format::{check_format, put_format};
 use crate::listeners::Listeners;
 use crate::record::{self, Counters};
 use crate::{Access, CellDb, CellError, key};
@@ -61,12 +62,14 @@ impl Embedded {
     /// Opens the database in `path`, or makes it.
     ///
     /// # Errors
-    /// `Medium` if another process has it open, or the disk fails; `Damaged`.
+    /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer
+    /// program made it.
     pub fn open(path: &Path) -> Result<Embedded> {
         Self::open_with(path, CHANGES_KEPT)
     }
 
     fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
+        let format = check_format(path)?;
         need_room(path)?;
         let diary = tempfile::tempdir().ok();
         let mut options = Options::default();
@@ -112,6 +115,9 @@ impl Embedded {
             changes_kept,
             _diary: diary,
         };
+        if format.is_none() {
+            put_format(path)?;
+        }
         embedded.add_system_principals()?;
         embedded.load_rules()?;
         Ok(embedded)

@@ -33,6 +33,18 @@ pub enum CellError {
     /// A record does not check, or is of a later program's form.
     #[error("cell database: {0} is damaged")]
     Damaged(String),
+    /// Another program wrote it, which keeps it in another form. Nothing was opened.
+    #[error(
+        "{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one"
+    )]
+    Version {
+        /// The file that says so.
+        path: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
     /// The server that has the database refused, or cannot be asked.
     #[error("the server of the cell database: {0}")]
     Away(Fault),
@@ -50,7 +62,7 @@ impl From<CellError> for Fault {
             CellError::Forgotten { .. } => Fault::NothingThere,
             CellError::Misuse(_) => Fault::Invalid,
             CellError::Damaged(_) => Fault::Damaged,
-            CellError::Medium(_) => Fault::Medium,
+            CellError::Medium(_) | CellError::Version { .. } => Fault::Medium,
             CellError::Away(fault) => fault,
         }
     }

@@ -13,6 +13,7 @@
 mod access;
 mod embedded;
 mod error;
+mod format;
 mod key;
 mod listeners;
 mod record;
@@ -20,6 +21,7 @@ mod record;
 pub use access::{Access, News};
 pub use embedded::Embedded;
 pub use error::CellError;
+pub use format::{FORMAT_VERSION, check_format};
 
 use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId};
 

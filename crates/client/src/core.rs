@@ -290,6 +290,16 @@ fn to_reply(
             tracing::warn!(%error, "a call breaks a limit of the protocol");
             Err(CallError::Fault(Fault::Invalid))
         }
+        Err(CallFailure::Unreadable(error)) => {
+            tracing::warn!(
+                %error,
+                cause = "the server is newer than this program, or in error",
+                consequence = "the call fails, and whether it was applied is unknown",
+                remedy = "see which versions both have ('rialto status', 'rialto --version')",
+                "an answer cannot be read"
+            );
+            Err(CallError::Unreadable)
+        }
         Err(CallFailure::Closed) => Err(CallError::Closed),
     }
 }

@@ -41,6 +41,10 @@ pub enum CallError {
     /// The session ended (its lease was over) before the reply to a change came. Whether it was applied is unknown.
     #[error("session ended before the reply")]
     Lost,
+    /// The server answered in a way that this program cannot read: it is newer, or in error.
+    /// Whether the call was applied is unknown.
+    #[error("the server's answer cannot be read; it may be newer than this program")]
+    Unreadable,
     /// The session was closed by its owner.
     #[error("session is closed")]
     Closed,
@@ -57,6 +61,7 @@ impl CallError {
             CallError::Cancelled
             | CallError::TimedOut
             | CallError::Lost
+            | CallError::Unreadable
             | CallError::Closed
             | CallError::Refused(_) => None,
         }

@@ -163,6 +163,47 @@ pub struct Region {
     pub offset: u64,
 }
 
+/// Why a peer refuses, as a header says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultCode {
+    /// One of ours.
+    Known(Fault),
+    /// One of a newer peer, by its number, which no [`Fault`] has.
+    Unknown(u16),
+}
+
+impl FaultCode {
+    /// `None`: nothing is refused.
+    fn from_wire(status: u16) -> Option<FaultCode> {
+        match (status, Fault::from_wire(status)) {
+            (0, _) => None,
+            (_, Some(fault)) => Some(FaultCode::Known(fault)),
+            (status, None) => Some(FaultCode::Unknown(status)),
+        }
+    }
+
+    fn to_wire(self) -> u16 {
+        match self {
+            FaultCode::Known(fault) => fault as u16,
+            FaultCode::Unknown(status) => status,
+        }
+    }
+
+    /// The fault; `Unsupported` for one that this program does not know.
+    pub fn fault(self) -> Fault {
+        match self {
+            FaultCode::Known(fault) => fault,
+            FaultCode::Unknown(_) => Fault::Unsupported,
+        }
+    }
+}
+
+impl From<Fault> for FaultCode {
+    fn from(fault: Fault) -> FaultCode {
+        FaultCode::Known(fault)
+    }
+}
+
 /// A checked header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -175,7 +216,7 @@ pub struct Header {
     /// Properties.
     pub flags: Flags,
     /// Of a reply: why the call was refused.
-    pub fault: Option<Fault>,
+    pub fault: Option<FaultCode>,
     /// Of an attached and a credits how many are granted, of a request how many are wanted; otherwise 0.
     pub credits: u16,
     /// Whose frame; 0 before the attach.
@@ -264,10 +305,7 @@ impl Header {
             kind,
             procedure: raw.procedure.get(),
             flags: Flags(raw.flags.get()),
-            fault: match raw.status.get() {
-                0 => None,
-                status => Some(Fault::from_wire(status).ok_or(bad("status", status.into()))?),
-            },
+            fault: FaultCode::from_wire(raw.status.get()),
             credits: raw.credits.get(),
             session: SessionId(raw.session.get()),
             request: raw.request.get(),
@@ -311,7 +349,7 @@ impl Header {
             _ if !bulk && self.payload_bytes > 0 => Err(WireError::BadPayload),
             _ if !bulk && self.procedure != 0 => bad("procedure", self.procedure.into()),
             _ if self.fault.is_some() && !matches!(self.kind, FrameKind::Reply | FrameKind::Goodbye) => {
-                bad("status", self.fault.map_or(0, |fault| fault as u64))
+                bad("status", self.fault.map_or(0, FaultCode::to_wire).into())
             }
             _ if self.credits != 0 && !self.kind.has_credits() => bad("credits", self.credits.into()),
             _ if !flags.has(Flags::DIRECT) && self.region != Region::default() => bad("region", self.region.offset),
@@ -329,7 +367,7 @@ impl Header {
             reserved: 0,
             procedure: self.procedure.into(),
             flags: self.flags.0.into(),
-            status: self.fault.map_or(0, |fault| fault as u16).into(),
+            status: self.fault.map_or(0, FaultCode::to_wire).into(),
             credits: self.credits.into(),
             session: self.session.0.into(),
             request: self.request.into(),
@@ -479,6 +517,18 @@ mod tests {
         assert!(refused(FrameKind::Request, Flags(1 << 15)));
         assert!(!refused(FrameKind::Request, Flags::CHAIN_END.with(Flags::ABORTED)));
         assert!(!refused(FrameKind::Reply, Flags::DESCRIPTOR.with(Flags::DIRECT)));
+    }
+
+    #[test]
+    fn m14_an_unknown_status_is_kept_as_it_came() {
+        let mut bytes = Header { fault: Some(Fault::NoSpace.into()), ..Header::new(FrameKind::Reply, SessionId(7)) };
+        assert_eq!(Header::parse(&bytes.to_bytes()), Ok(bytes));
+        bytes.fault = Some(FaultCode::Unknown(60_000));
+        let parsed = Header::parse(&bytes.to_bytes()).unwrap();
+        assert_eq!((parsed, parsed.fault.map(FaultCode::fault)), (bytes, Some(Fault::Unsupported)));
+        let request =
+            Header { fault: Some(FaultCode::Unknown(60_000)), ..Header::new(FrameKind::Request, SessionId(7)) };
+        assert!(Header::parse(&request.to_bytes()).is_err(), "a request refuses nothing");
     }
 
     #[test]

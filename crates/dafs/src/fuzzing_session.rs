@@ -446,7 +446,7 @@ impl ClientWorld {
             _ => script.answer(),
         };
         match answer {
-            Err(fault) => Some(Frame::plain(Header { fault: Some(fault), ..header }, Vec::new())),
+            Err(fault) => Some(Frame::plain(Header { fault: Some(fault.into()), ..header }, Vec::new())),
             Ok(answer) => {
                 let encoded = encode_answer(&answer).expect("within limits");
                 let header = Header { procedure: encoded.procedure, ..header };

@@ -766,7 +766,7 @@ fn frames() -> Vec<(&'static str, Frame)> {
         ("request-chain-middle", Frame::plain(flagged(Flags::CHAIN_MIDDLE), &b"message"[..])),
         ("request-chain-end", Frame::plain(flagged(Flags::CHAIN_END.with(Flags::ABORTED)), &b"message"[..])),
         ("reply-direct", Frame::new(direct, &b"message"[..], data).sealed(Features::CHECKSUMS)),
-        ("reply-fault", Frame::plain(Header { fault: Some(Fault::NoSpace), ..answered }, Bytes::new())),
+        ("reply-fault", Frame::plain(Header { fault: Some(Fault::NoSpace.into()), ..answered }, Bytes::new())),
         (
             "reply-descriptor",
             Frame::plain(

@@ -40,7 +40,7 @@ pub use codec::{
     encode_answer_record, encode_call,
 };
 pub use error::{PeerError, WireError};
-pub use frame::{Flags, Frame, FrameKind, Header, Region};
+pub use frame::{FaultCode, Flags, Frame, FrameKind, Header, Region};
 pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, Refusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};

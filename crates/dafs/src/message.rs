@@ -9,7 +9,7 @@ use crate::codec::choice::break_reason;
 use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
 use crate::showing::{Hash, Shown};
 use crate::wire::{Reader, Writer, limit};
-use crate::{Frame, FrameKind, Header, Terms, WireError};
+use crate::{FaultCode, Frame, FrameKind, Header, Terms, WireError};
 
 /// First message on an operations connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl Message {
                 to.bool(*renewed);
             }
             Message::Goodbye { fault, reason } => {
-                header.fault = *fault;
+                header.fault = fault.map(FaultCode::Known);
                 to.length16("reason bytes", reason.len(), REASON_BYTES_MAX).raw(reason.as_bytes());
             }
         }
@@ -275,7 +275,14 @@ impl Message {
             FrameKind::Credits => Message::Credits { credits: header.credits.into(), grant: header.request },
             FrameKind::Goodbye => {
                 let length = from.length16("reason bytes", REASON_BYTES_MAX)?;
-                Message::Goodbye { fault: header.fault, reason: from.text(length)? }
+                let fault = match header.fault {
+                    None => None,
+                    Some(FaultCode::Known(fault)) => Some(fault),
+                    Some(FaultCode::Unknown(status)) => {
+                        return Err(WireError::BadValue { what: "status", value: status.into() });
+                    }
+                };
+                Message::Goodbye { fault, reason: from.text(length)? }
             }
             FrameKind::Probed => Message::Probed(header.request),
         };

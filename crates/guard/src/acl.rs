@@ -190,7 +190,7 @@ mod tests {
         assert!(acl.set(STAFF, "rlidwk".parse().unwrap(), false));
         assert!(acl.set(JOE, "a".parse().unwrap(), false));
         assert!(acl.set(PrincipalId::PROVED, "dw".parse().unwrap(), true));
-        let joe = Cps::new(JOE, Level::Password, [STAFF]);
+        let joe = Cps::new(JOE, Level::Password, [STAFF, PrincipalId::PROVED]);
         assert_eq!(acl.rights(&joe).to_string(), "rlika");
         assert_eq!(acl.rights(&Cps::nobody()), Rights::NONE);
         assert!(acl.set(PrincipalId::PROVED, Rights::NONE, true));

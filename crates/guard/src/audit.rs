@@ -203,6 +203,24 @@ pub fn audit_check<'f>(files: impl IntoIterator<Item = (u64, &'f [u8])>, head: O
     check
 }
 
+/// Which of `hashes` no line of these files has. A hash that a line has proves, where
+/// [`audit_check`] finds nothing wrong before that line, that the line and all before it are what
+/// they were when the hash was written down elsewhere: the hash covers the line, which has the hash
+/// of the one before it, and so on.
+pub fn audit_missing<'f, 'h>(files: impl IntoIterator<Item = &'f [u8]>, hashes: &'h [String]) -> Vec<&'h str> {
+    let mut missing: Vec<&str> = hashes.iter().map(String::as_str).collect();
+    for bytes in files {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {
+            if missing.is_empty() {
+                return missing;
+            }
+            let hash = audit_hash(line);
+            missing.retain(|wanted| !wanted.eq_ignore_ascii_case(&hash));
+        }
+    }
+    missing
+}
+
 /// Whether an event is one of those that are looked for: each word is somewhere in what it is about.
 pub fn audit_matches(event: &AuditEvent, who: Option<&str>, request: Option<&str>, result: Option<&str>) -> bool {
     let value = serde_json::to_value(event).unwrap_or(Value::Null);
@@ -276,6 +294,58 @@ mod tests {
             // A copy of the very last line stands behind the head, and does not follow.
             prop_assert!(!check.wrong.is_empty(), "{:?}", check);
         }
+    }
+
+    /// The whole log with other events, as whoever may write the directory can make it, with its
+    /// head.
+    fn rewritten(files: &[Vec<u8>], from: usize) -> (Vec<Vec<u8>>, AuditHead) {
+        let (mut before, mut at, mut last) = (NO_HASH.to_owned(), 0, 0);
+        let mut rewritten = Vec::new();
+        for file in files {
+            let mut bytes = Vec::new();
+            last = 0;
+            for line in file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let mut line: AuditLine = serde_json::from_slice(line).unwrap();
+                if let AuditBody::Event(event) = &mut line.what
+                    && at >= from
+                {
+                    event.about = "nothing happened".to_owned();
+                }
+                let text = AuditLine { before, ..line }.text();
+                before = audit_hash(text.as_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+                bytes.push(b'\n');
+                (at, last) = (at + 1, last + 1);
+            }
+            rewritten.push(bytes);
+        }
+        let head = AuditHead { file: files.len() as u64, line: last, hash: before };
+        (rewritten, head)
+    }
+
+    #[test]
+    fn m13_a_head_kept_elsewhere_finds_a_rewritten_log() {
+        let (files, head) = log();
+        let bytes = |files: &[Vec<u8>]| files.concat();
+        let hashes: Vec<String> = bytes(&files)
+            .split_inclusive(|byte| *byte == b'\n')
+            .map(|line| audit_hash(&line[..line.len() - 1]))
+            .collect();
+        assert_eq!(hashes.last(), Some(&head.hash));
+        let kept =
+            |files: &[Vec<u8>], at: usize| audit_missing(files.iter().map(Vec::as_slice), &hashes[at..=at]).is_empty();
+        assert!((0..hashes.len()).all(|at| kept(&files, at)));
+        for from in 1..hashes.len() {
+            let (forged, head) = rewritten(&files, from);
+            assert_eq!(checked(&forged, &head).wrong, Vec::<String>::new(), "by itself nothing is found");
+            let changed = (from..hashes.len()).find(|at| at % 4 != 0).unwrap_or(hashes.len());
+            for at in 0..hashes.len() {
+                assert_eq!(kept(&forged, at), at < changed, "from {from}, a head of line {at}");
+            }
+        }
+        let cut = &files[..2];
+        assert!(kept(cut, 7) && !kept(cut, 8), "lines that were taken away at the end with their head");
+        assert_eq!(audit_missing([&files[0][..]], &["no hash".to_owned(), hashes[0].to_uppercase()]), ["no hash"]);
     }
 
     #[test]

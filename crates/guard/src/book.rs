@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use types::{Fault, Principal, PrincipalId, PrincipalKind, Privacy};
 
-use crate::names::Network;
+use crate::names::{Network, realm_group};
 
 /// One thing leading to many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,14 +129,30 @@ pub fn is_system(id: PrincipalId) -> bool {
     .contains(&id)
 }
 
-/// Every group that a principal is in, directly or through groups, and what the host brings: the sets that it is in, and their groups, but none
-/// that gives power over the cell, since an address proves little. In no order, each once, without the principal itself.
+/// The group of everybody who has shown a proof, as far as this principal is in one:
+/// `system:authuser` for a user of this cell, `system:authuser@REALM` for a user of another realm,
+/// if administrators have made that. The name alone says so.
+fn proved_group(book: &dyn Book, principal: PrincipalId) -> Result<Option<PrincipalId>, Fault> {
+    let is_user = |one: &Principal| one.kind == PrincipalKind::User && one.id != PrincipalId::ANONYMOUS;
+    let Some(user) = book.get(principal)?.filter(is_user) else { return Ok(None) };
+    match realm_group(&user.name) {
+        None => Ok(Some(PrincipalId::PROVED)),
+        Some(group) => book.named(&group),
+    }
+}
+
+/// Every group that a principal is in who has shown a proof: directly, through groups, or by its
+/// realm ([`proved_group`]); and what the host brings: the sets that it is in, and their groups,
+/// but none that gives power over the cell, since an address proves little. In no order, each once,
+/// without the principal.
 ///
 /// # Errors
 /// The book's.
 pub fn subdomain(book: &dyn Book, principal: PrincipalId, host: Option<IpAddr>) -> Result<Vec<PrincipalId>, Fault> {
     let mut all = BTreeSet::new();
-    reach(book, vec![principal], &mut all)?;
+    let proved = proved_group(book, principal)?;
+    all.extend(proved);
+    reach(book, proved.into_iter().chain([principal]).collect(), &mut all)?;
     if let Some(host) = host {
         let mut hosts = Vec::new();
         for network in Network::around(host) {

@@ -1,4 +1,8 @@
 //! Everything that somebody is.
+//!
+//! The database says what a principal is in ([`crate::subdomain`]): its groups, and the one of
+//! everybody who has shown a proof, which is another one for the users of each realm. The level of
+//! the proof decides here what of that counts.
 
 use std::sync::Arc;
 
@@ -12,11 +16,12 @@ pub struct Cps {
 }
 
 impl Cps {
-    /// Of a principal with its groups, in any order. What everybody is, and who has proved who he is, is added.
+    /// Of a principal with all that the database says that it is in, in any order. The group of
+    /// everybody is added; what the level of the proof does not carry is taken out.
     pub fn new(principal: PrincipalId, level: Level, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
         let mut numbers: Vec<_> = groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
-        if level.is_proved() && principal != PrincipalId::ANONYMOUS {
-            numbers.push(PrincipalId::PROVED);
+        if !level.is_proved() {
+            numbers.retain(|number| *number != PrincipalId::PROVED);
         }
         // A believed host may name whom it likes, so what it says makes no administrator.
         if level == Level::Host {
@@ -57,12 +62,12 @@ mod tests {
         let nobody = Cps::nobody();
         assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
         assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
-        // A trusted connection that names somebody whom the cell does not know has proved nobody.
-        assert!(!Cps::new(PrincipalId::ANONYMOUS, Level::Named, []).has(PrincipalId::PROVED));
-        let joe = Cps::new(PrincipalId(7), Level::Password, [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300)]);
+        assert!(!Cps::new(PrincipalId(7), Level::Nobody, [PrincipalId::PROVED]).has(PrincipalId::PROVED));
+        let groups = [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300), PrincipalId::PROVED];
+        let joe = Cps::new(PrincipalId(7), Level::Password, groups);
         assert!(joe.has(PrincipalId::PROVED) && joe.is_administrator());
         assert_eq!(joe.numbers().len(), 5);
-        let named_by_a_host = Cps::new(PrincipalId(7), Level::Host, [PrincipalId(-300), PrincipalId(-204)]);
+        let named_by_a_host = Cps::new(PrincipalId(7), Level::Host, groups);
         assert!(named_by_a_host.has(PrincipalId::PROVED) && named_by_a_host.has(PrincipalId(-300)));
         assert!(!named_by_a_host.is_administrator());
     }

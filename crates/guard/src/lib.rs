@@ -19,6 +19,7 @@ mod token;
 pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
 pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
+    audit_missing,
 };
 pub use book::{Book, FIRST, Highest, Link, MemBook, Write, is_system, subdomain, system_principals};
 pub use cps::Cps;

@@ -10,17 +10,40 @@ use types::limits::PRINCIPAL_NAME_BYTES_MAX;
 /// Before the colon of groups that the cell itself has; nobody is called so.
 const SYSTEM: &str = "system";
 
-/// Whether somebody may be called so: `joe`, or `joe@example.org` of another cell or realm.
+/// The beginning of the names of groups that stand for the users of another realm.
+const REALM_GROUP: &str = "system:authuser@";
+
+/// The name of the group that a user of another realm is in by the user's name alone, if the cell
+/// has that group: `system:authuser@example.org` for `joe@example.org`. `None`: the user is one of
+/// this cell.
+pub(crate) fn realm_group(user: &str) -> Option<String> {
+    user.split_once('@').map(|(_, realm)| format!("{REALM_GROUP}{realm}"))
+}
+
+/// Whether a group with this name stands for the users of another realm.
+pub(crate) fn is_realm_group(name: &str) -> bool {
+    name.starts_with(REALM_GROUP)
+}
+
+/// Whether a user may be called so: `joe`, or `joe@example.org` of another cell or realm, which is
+/// written in small letters.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.
 pub fn check_user_name(name: &str) -> Result<(), Fault> {
     check_text(name)?;
-    let foreign = name.split_once('@').is_none_or(|(who, at)| !who.is_empty() && !at.is_empty() && !at.contains('@'));
-    if foreign && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
+    let sound = name.split_once('@').is_none_or(|(who, realm)| !who.is_empty() && is_realm(realm));
+    if sound && !name.contains(':') && name != SYSTEM { Ok(()) } else { Err(Fault::Invalid) }
 }
 
-/// Whether a group may be called so: `owner:name`, or `name`.
+/// Whether a realm is written so. Names that only the case of the realm tells apart would be taken
+/// for one user by administrators, and for two by the cell.
+fn is_realm(text: &str) -> bool {
+    !text.is_empty() && !text.contains('@') && text == text.to_lowercase()
+}
+
+/// Whether a group may be called so: `owner:name`, or `name`. The realm in `system:authuser@REALM`
+/// is written in small letters, as it is in the names of its users.
 ///
 /// # Errors
 /// `Invalid`, `NameTooLong`.
@@ -30,7 +53,8 @@ pub fn check_group_name(name: &str) -> Result<(), Fault> {
         Some((owner, rest)) => !owner.is_empty() && !rest.is_empty() && !rest.contains(':'),
         None => true,
     };
-    if sound { Ok(()) } else { Err(Fault::Invalid) }
+    let known = name.strip_prefix(REALM_GROUP).is_none_or(is_realm);
+    if sound && known { Ok(()) } else { Err(Fault::Invalid) }
 }
 
 /// A name must not be taken for a number, or for a line of a list.
@@ -161,17 +185,28 @@ mod tests {
         for good in ["joe", "joe@example.org", "joe/admin", "j.o-e_7"] {
             assert_eq!(check_user_name(good), Ok(()), "{good}");
         }
-        for bad in ["", "joe:x", "system", "joe@", "@x", "a@b@c", "17", "-4", "jo e", "jo\ne"] {
+        for bad in ["", "joe:x", "system", "joe@", "@x", "a@b@c", "joe@Example.org", "17", "-4", "jo e", "jo\ne"] {
             assert_eq!(check_user_name(bad), Err(Fault::Invalid), "{bad:?}");
         }
         assert_eq!(check_user_name(&"x".repeat(64)), Err(Fault::NameTooLong));
         assert_eq!(check_user_name(&"x".repeat(63)), Ok(()));
-        for good in ["staff", "joe:friends", "system:backup"] {
+        for good in ["staff", "joe:friends", "system:backup", "system:authuser@example.org", "joe@example.org:friends"]
+        {
             assert_eq!(check_group_name(good), Ok(()), "{good}");
         }
-        for bad in ["", ":x", "joe:", "a:b:c", "-204", "a: b"] {
+        let bad_realms = ["system:authuser@", "system:authuser@Example.org", "system:authuser@a@b"];
+        for bad in ["", ":x", "joe:", "a:b:c", "-204", "a: b"].into_iter().chain(bad_realms) {
             assert_eq!(check_group_name(bad), Err(Fault::Invalid), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn m12_a_realm_and_its_group_are_told_by_the_name() {
+        assert_eq!(realm_group("joe"), None);
+        assert_eq!(realm_group("joe/admin"), None);
+        assert_eq!(realm_group("joe@example.org").as_deref(), Some("system:authuser@example.org"));
+        assert!(is_realm_group("system:authuser@example.org") && !is_realm_group("system:authuser"));
+        assert!(!is_realm_group("joe:authuser@example.org"));
     }
 
     #[test]

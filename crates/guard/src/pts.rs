@@ -4,6 +4,10 @@
 //! of a record give others a part of that. The name of a group begins with its owner's name and a colon, unless an administrator gave it another; so a
 //! group that gets another owner, or whose owner gets another name, gets another name too, and what it owns with it.
 //!
+//! The group `system:authuser@REALM` has the users of that realm as members, by their names; it has
+//! no others. It is there for a user of the realm to be made at all, and its quota says how many
+//! more may be.
+//!
 //! Nothing is written here: a call that is allowed gives the [`Edit`] that the database applies whole. Whoever asks holds the database's lock meanwhile.
 
 use std::collections::BTreeSet;
@@ -16,10 +20,12 @@ use types::{
 
 use crate::Cps;
 use crate::book::{Book, FIRST, Highest, Link, Write, is_system};
-use crate::names::{Network, check_group_name, check_user_name, prefix};
+use crate::names::{Network, check_group_name, check_user_name, is_realm_group, prefix, realm_group};
 
 /// Groups that a new user may make.
 const GROUP_QUOTA: u32 = 20;
+/// Users of a realm that may be made when its group is new. Source: OpenAFS `ptutils.c`.
+const REALM_QUOTA: u32 = 30;
 /// Any number of them.
 const NO_QUOTA: u32 = u32::MAX;
 /// Of names and links that one change may touch: it is one batch.
@@ -92,7 +98,9 @@ impl Asker {
 /// The answer to a call, and what it changes.
 ///
 /// # Errors
-/// `NotPermitted`; `NoPrincipal`; `Exists` for names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no more groups; the book's.
+/// `NotPermitted`; `NoPrincipal`, also for a new user of a realm that has no group; `Exists` for
+/// names, numbers and uids that somebody has; `Invalid`; `QuotaExceeded` if the asker may make no
+/// more groups, or the realm have no more users; the book's.
 pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
     let answer = match call {
         PtsCall::Names { ids } => names_of(book, ids)?,
@@ -132,10 +140,11 @@ pub fn perform(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer
 }
 
 fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
-    let done = |edit| Ok((Answer::Done, Some(edit)));
+    let done = |edit| Ok((Answer::Done, Some(about_realms(book, asker, edit)?)));
     match call {
         PtsCall::Create { new } => {
             let (record, edit) = create(book, asker, new)?;
+            let edit = about_realms(book, asker, edit)?;
             Ok((Answer::Principals { principals: vec![(record, 0)], end: true }, Some(edit)))
         }
         PtsCall::Delete { id } => done(delete(book, asker, *id)?),
@@ -153,6 +162,26 @@ fn change(book: &dyn Book, asker: &Asker, call: &PtsCall) -> Result<(Answer, Opt
         | PtsCall::Entries { .. }
         | PtsCall::Max => Err(Fault::Invalid),
     }
+}
+
+/// A group that begins or ends to stand for the users of a realm changes what all of these are, and
+/// who may log in. So administrators alone make one, however its name came about, and everybody's
+/// groups are looked up anew.
+fn about_realms(book: &dyn Book, asker: &Asker, edit: Edit) -> Result<Edit, Fault> {
+    for write in &edit.writes {
+        let (id, after) = match write {
+            Write::Put(one) => (one.id, Some(&one.name)),
+            Write::Remove(id) => (*id, None),
+            Write::Join { .. } | Write::Leave { .. } | Write::Highest(_) => continue,
+        };
+        let before = book.get(id)?.map(|one| one.name);
+        let of_realm = before.iter().chain(after).any(|name| is_realm_group(name));
+        if of_realm && before.as_ref() != after {
+            asker.need_administrator()?;
+            return Ok(Edit { changed: Changed::Principals, ..edit });
+        }
+    }
+    Ok(edit)
 }
 
 fn need(book: &dyn Book, id: PrincipalId) -> Result<Principal, Fault> {
@@ -278,13 +307,18 @@ fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Princip
             check_user_name(&record.name)?;
             record.privacy = Privacy::USER;
             record.group_quota = GROUP_QUOTA;
-            record.uid = first_uid(book, new, id)?;
+            let realm = charge_realm(book, &record.name)?;
+            record.uid = first_uid(book, new, id, realm.is_some())?;
             record.gid = new.gid.or(record.uid);
+            writes.extend(realm.map(Write::Put));
         }
         PrincipalKind::Group => {
             record.owner = first_owner(book, asker, me, new, &record)?;
             check_group_name(&record.name)?;
             need_prefix(book, asker, &record)?;
+            if is_realm_group(&record.name) {
+                record.group_quota = REALM_QUOTA;
+            }
             writes.extend(charge(book, asker, me)?.map(Write::Put));
         }
         PrincipalKind::Hosts => {}
@@ -298,12 +332,15 @@ fn create(book: &dyn Book, asker: &Asker, new: &NewPrincipal) -> Result<(Princip
     Ok((record, Edit { writes, changed }))
 }
 
-/// The one that was asked for, or the user's number if that is free.
-fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId) -> Result<Option<u32>, Fault> {
+/// The one that was asked for, or the user's number if that is free. Users of other realms have
+/// none of their own accord: the next number of the cell may be the uid of somebody on a believed
+/// host.
+fn first_uid(book: &dyn Book, new: &NewPrincipal, id: PrincipalId, foreign: bool) -> Result<Option<u32>, Fault> {
     match new.uid {
         Some(uid) if uid == 0 || uid >= OWN_IDS => Err(Fault::Invalid),
         Some(uid) if book.with_uid(uid)?.is_some() => Err(Fault::Exists),
         Some(uid) => Ok(Some(uid)),
+        None if foreign => Ok(None),
         None => {
             let own = id.0.cast_unsigned();
             Ok(if book.with_uid(own)?.is_none() { Some(own) } else { None })
@@ -346,6 +383,17 @@ fn charge(book: &dyn Book, asker: &Asker, me: PrincipalId) -> Result<Option<Prin
         left => record.group_quota = left - 1,
     }
     Ok(Some(record))
+}
+
+/// The group of a new user's realm, with one user less that may be made; `None`: the user is one of
+/// this cell.
+fn charge_realm(book: &dyn Book, user: &str) -> Result<Option<Principal>, Fault> {
+    let Some(name) = realm_group(user) else { return Ok(None) };
+    let mut group = find(book, &WhichPrincipal::Name(name))?;
+    if group.group_quota != NO_QUOTA {
+        group.group_quota = group.group_quota.checked_sub(1).ok_or(Fault::QuotaExceeded)?;
+    }
+    Ok(Some(group))
 }
 
 /// What the names of a principal's groups begin with.
@@ -549,6 +597,10 @@ fn join(book: &dyn Book, asker: &Asker, group: PrincipalId, member: PrincipalId)
     let by_member = group.privacy.has(Privacy::ADD_BY_MEMBERS) && asker.cps.has(group.id);
     if !(by_anybody || by_member || asker.controls(&group)) {
         return Err(Fault::NotPermitted);
+    }
+    // Its members are told by their names.
+    if is_realm_group(&group.name) {
+        return Err(Fault::Invalid);
     }
     if is_in(book, group.id, member.id)? {
         return Err(Fault::Exists);

@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use guard::{Asker, Book, Cps, FIRST, Link, MemBook, perform, subdomain};
 use proptest::prelude::*;
 use types::{
-    Answer, Level, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall, WhichPrincipal,
+    Answer, Changed, Fault, Level, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
+    WhichPrincipal,
 };
 
 const ADMINISTRATORS: i32 = -204;
 const ANONYMOUS: i32 = 32766;
+/// The beginning of the names of realms' groups.
+const REALMS: &str = "system:authuser@";
 const SYSTEM: [i32; 5] = [-204, -203, -102, -101, ANONYMOUS];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +61,29 @@ impl Model {
         Model { all, user: 0, group: ADMINISTRATORS, ..Model::default() }
     }
 
+    /// The groups that users are in by their names: one for those of the cell, one for those of
+    /// each realm that has one.
+    fn by_name(&self) -> Vec<(i32, i32)> {
+        let users = self.all.iter().filter(|(id, one)| !one.is_group && **id != ANONYMOUS);
+        let group = |one: &One| match one.name.split_once('@') {
+            None => Some(-102),
+            Some((_, realm)) => self.is_called(&format!("{REALMS}{realm}")),
+        };
+        users.filter_map(|(id, one)| Some((group(one)?, *id))).collect()
+    }
+
+    /// The groups of realms.
+    fn realms(&self) -> BTreeMap<i32, String> {
+        let of_realms = self.all.iter().filter(|(_, one)| one.name.starts_with(REALMS));
+        of_realms.map(|(id, one)| (*id, one.name.clone())).collect()
+    }
+
     /// Whether `who` is in `group`, however deep.
     fn is_in(&self, who: i32, group: i32) -> bool {
         let mut inside = BTreeSet::from([group]);
+        let pairs: Vec<(i32, i32)> = self.pairs.iter().copied().chain(self.by_name()).collect();
         for _ in 0..self.all.len() {
-            let more: Vec<i32> = self.pairs.iter().filter(|(of, _)| inside.contains(of)).map(|(_, one)| *one).collect();
+            let more: Vec<i32> = pairs.iter().filter(|(of, _)| inside.contains(of)).map(|(_, one)| *one).collect();
             inside.extend(more);
         }
         who != group && inside.contains(&who)
@@ -85,6 +106,7 @@ impl Model {
     fn apply(&mut self, who: i32, call: &PtsCall) -> Option<()> {
         let before = self.clone();
         let done = self.change(who, call);
+        let done = done.filter(|()| before.is_administrator(who) || before.realms() == self.realms());
         if done.is_none() {
             *self = before;
         }
@@ -96,6 +118,11 @@ impl Model {
         match call {
             PtsCall::Create { new } if new.kind == PrincipalKind::User => {
                 (root && self.is_called(&new.name).is_none() && !new.name.contains(':')).then_some(())?;
+                if let Some((_, realm)) = new.name.split_once('@') {
+                    let group = self.is_called(&format!("{REALMS}{realm}"))?;
+                    let left = &mut self.all.get_mut(&group)?.quota;
+                    *left = left.checked_sub(1)?;
+                }
                 self.user += 1;
                 let creator = if who == ANONYMOUS { ADMINISTRATORS } else { who };
                 let name = new.name.clone();
@@ -125,7 +152,8 @@ impl Model {
                     *left = left.checked_sub(1)?;
                 }
                 let name = new.name.clone();
-                self.all.insert(self.group, One { name, is_group: true, owner, creator: me, privacy: 0x90, quota: 0 });
+                let quota = if name.starts_with(REALMS) { 30 } else { 0 };
+                self.all.insert(self.group, One { name, is_group: true, owner, creator: me, privacy: 0x90, quota });
             }
             PtsCall::Delete { id } => {
                 let one = self.all.get(&id.0)?.clone();
@@ -165,12 +193,17 @@ impl Model {
                 self.all.get(&id.0)?;
                 self.controls(who, id.0).then_some(())?;
                 self.all.get_mut(&id.0)?.privacy = change.privacy?.0;
+                if let Some(quota) = change.group_quota {
+                    root.then_some(())?;
+                    self.all.get_mut(&id.0)?.quota = quota;
+                }
             }
             PtsCall::Join { group, member } => {
                 let flags = self.sound_pair(group.0, member.0)?;
                 let by_anybody = flags.has(Privacy::ADD_BY_ANYBODY) && who != ANONYMOUS;
                 let by_member = flags.has(Privacy::ADD_BY_MEMBERS) && self.is_in(who, group.0);
                 (by_anybody || by_member || self.controls(who, group.0)).then_some(())?;
+                (!self.realms().contains_key(&group.0)).then_some(())?;
                 self.pairs.insert((group.0, member.0)).then_some(())?;
             }
             PtsCall::Leave { group, member } => {
@@ -223,14 +256,15 @@ fn new(kind: PrincipalKind, name: String, owner: Option<String>) -> PtsCall {
 }
 
 fn user_name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["joe", "jim", "eve"]).prop_map(str::to_owned)
+    prop::sample::select(vec!["joe", "jim", "eve", "amy@x.org", "bob@x.org"]).prop_map(str::to_owned)
 }
 
 fn group_name() -> impl Strategy<Value = String> {
-    let rest = prop::sample::select(vec!["a", "b", "c"]);
+    let rest = prop::sample::select(vec!["a", "b", "authuser@x.org"]);
     prop_oneof![
         4 => (user_name(), rest).prop_map(|(begin, rest)| format!("{begin}:{rest}")),
-        1 => prop::sample::select(vec!["staff", "crew", "staff:a"]).prop_map(str::to_owned),
+        1 => prop::sample::select(vec!["staff", "crew", "staff:a", "system:x"]).prop_map(str::to_owned),
+        2 => Just("system:authuser@x.org".to_owned()),
     ]
 }
 
@@ -254,9 +288,9 @@ fn call() -> impl Strategy<Value = PtsCall> {
         1 => id().prop_map(|id| PtsCall::Delete { id }),
         2 => (id(), any_name()).prop_map(|(id, name)| PtsCall::Rename { id, name }),
         2 => (id(), id()).prop_map(|(id, owner)| PtsCall::ChangeOwner { id, owner }),
-        1 => (id(), any::<u8>()).prop_map(|(id, bits)| PtsCall::SetFields {
-            id,
-            change: PrincipalChange { privacy: Some(Privacy(bits)), ..PrincipalChange::default() },
+        1 => (id(), any::<u8>(), prop::option::weighted(0.3, 0..2_u32)).prop_map(|(id, bits, group_quota)| {
+            let privacy = Some(Privacy(bits));
+            PtsCall::SetFields { id, change: PrincipalChange { privacy, group_quota, ..PrincipalChange::default() } }
         }),
         6 => (id(), id()).prop_map(|(group, member)| PtsCall::Join { group, member }),
         2 => (id(), id()).prop_map(|(group, member)| PtsCall::Leave { group, member }),
@@ -334,4 +368,103 @@ fn no_name_is_given_twice_by_one_renaming() {
     }
     let rename = PtsCall::Rename { id: PrincipalId(-205), name: "joe:b".to_owned() };
     assert_eq!(perform(&book, &root, &rename).unwrap_err(), types::Fault::Exists);
+}
+
+fn made(book: &mut MemBook, root: &Asker, kind: PrincipalKind, name: &str) -> PrincipalId {
+    let (answer, edit) = perform(book, root, &new(kind, name.to_owned(), None)).unwrap();
+    book.apply(&edit.unwrap().writes);
+    match answer {
+        Answer::Principals { principals, .. } => principals[0].0.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cps_of(book: &MemBook, who: PrincipalId) -> Cps {
+    Cps::new(who, Level::Kerberos, subdomain(book, who, None).unwrap())
+}
+
+#[test]
+fn m12_foreign_users_are_not_authuser() {
+    let mut book = MemBook::new();
+    let root = asker(&book, ANONYMOUS);
+    let amy = new(PrincipalKind::User, "amy@x.org".to_owned(), None);
+    assert_eq!(perform(&book, &root, &amy).unwrap_err(), Fault::NoPrincipal, "her realm has no group");
+    let realm = made(&mut book, &root, PrincipalKind::Group, "system:authuser@x.org");
+    let amy = made(&mut book, &root, PrincipalKind::User, "amy@x.org");
+    let joe = made(&mut book, &root, PrincipalKind::User, "joe");
+    let (foreign, own) = (cps_of(&book, amy), cps_of(&book, joe));
+    assert_eq!(foreign.numbers(), [realm, PrincipalId::ANYBODY, amy]);
+    assert_eq!(own.numbers(), [PrincipalId::PROVED, PrincipalId::ANYBODY, joe]);
+    // The groups that the realm's group is in are theirs too.
+    let guests = made(&mut book, &root, PrincipalKind::Group, "guests");
+    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: guests, member: realm }).unwrap();
+    book.apply(&edit.unwrap().writes);
+    assert!(cps_of(&book, amy).has(guests) && !cps_of(&book, joe).has(guests));
+    // A group of another realm, a user who looks alike, and one who is not a user at all.
+    let like = made(&mut book, &root, PrincipalKind::Group, "system:authuser@org");
+    let eve = made(&mut book, &root, PrincipalKind::User, "eve@org");
+    assert!(cps_of(&book, eve).has(like) && !cps_of(&book, eve).has(realm));
+    assert!(!cps_of(&book, guests).has(PrincipalId::PROVED));
+    assert!(!cps_of(&book, PrincipalId(4711)).has(PrincipalId::PROVED), "no record");
+}
+
+#[test]
+fn m12_a_realms_group_changes_all_its_users() {
+    let mut book = MemBook::new();
+    let root = asker(&book, ANONYMOUS);
+    let realm = made(&mut book, &root, PrincipalKind::Group, "system:authuser@x.org");
+    let other = made(&mut book, &root, PrincipalKind::Group, "other");
+    let joe = made(&mut book, &root, PrincipalKind::User, "joe");
+    let changed = |call: PtsCall| perform(&book, &root, &call).unwrap().1.unwrap().changed;
+    let named = |name: &str| name.to_owned();
+    let made = changed(new(PrincipalKind::Group, named("system:authuser@y.org"), None));
+    assert_eq!(made, Changed::Principals);
+    assert_eq!(changed(PtsCall::Delete { id: realm }), Changed::Principals);
+    assert_eq!(changed(PtsCall::Rename { id: realm, name: named("old") }), Changed::Principals);
+    assert_eq!(changed(PtsCall::Rename { id: other, name: named("system:authuser@z.org") }), Changed::Principals);
+    // Its quota is nobody's group, and a user of the realm is one user.
+    assert_eq!(changed(new(PrincipalKind::User, named("amy@x.org"), None)), Changed::Principal(PrincipalId(2)));
+    let join = PtsCall::Join { group: realm, member: joe };
+    assert_eq!(perform(&book, &root, &join).unwrap_err(), Fault::Invalid, "names alone make members");
+}
+
+/// Everybody may give a group of their own away, and its name then begins with the new owner's.
+#[test]
+fn m12_only_administrators_open_the_cell_to_a_realm() {
+    let mut book = MemBook::new();
+    let root = asker(&book, ANONYMOUS);
+    let joe = made(&mut book, &root, PrincipalKind::User, "joe");
+    let system = made(&mut book, &root, PrincipalKind::Group, "system:staff");
+    let him = asker(&book, joe.0);
+    let own = made(&mut book, &him, PrincipalKind::Group, "joe:authuser@evil.org");
+    let (_, edit) = perform(&book, &root, &PtsCall::Join { group: system, member: joe }).unwrap();
+    book.apply(&edit.unwrap().writes);
+    let him = asker(&book, joe.0);
+    for call in [
+        PtsCall::ChangeOwner { id: own, owner: PrincipalId::ADMINISTRATORS },
+        PtsCall::ChangeOwner { id: own, owner: system },
+        PtsCall::Rename { id: own, name: "system:authuser@evil.org".to_owned() },
+        new(PrincipalKind::Group, "system:authuser@evil.org".to_owned(), Some("system:staff".to_owned())),
+    ] {
+        let refused = perform(&book, &him, &call).unwrap_err();
+        assert!(matches!(refused, Fault::NotPermitted | Fault::Invalid), "{call:?}: {refused}");
+    }
+}
+
+#[test]
+fn m12_a_realm_has_so_many_users_and_no_uids() {
+    let mut book = MemBook::new();
+    let root = asker(&book, ANONYMOUS);
+    let realm = made(&mut book, &root, PrincipalKind::Group, "system:authuser@x.org");
+    for number in 0..30 {
+        let user = made(&mut book, &root, PrincipalKind::User, &format!("u{number}@x.org"));
+        assert_eq!(book.get(user).unwrap().unwrap().uid, None, "it may be a uid of a believed host");
+    }
+    let one_more = new(PrincipalKind::User, "late@x.org".to_owned(), None);
+    assert_eq!(perform(&book, &root, &one_more).unwrap_err(), Fault::QuotaExceeded);
+    let more = PrincipalChange { group_quota: Some(u32::MAX), ..PrincipalChange::default() };
+    let (_, edit) = perform(&book, &root, &PtsCall::SetFields { id: realm, change: more }).unwrap();
+    book.apply(&edit.unwrap().writes);
+    made(&mut book, &root, PrincipalKind::User, "late@x.org");
+    assert_eq!(book.get(realm).unwrap().unwrap().group_quota, u32::MAX, "any number of them");
 }

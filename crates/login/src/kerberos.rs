@@ -67,8 +67,6 @@ fn krb5() -> Result<OidSet, KerberosError> {
 pub struct Vouched {
     /// The user's name in the cell.
     pub name: String,
-    /// Whether another realm than the cell's says so.
-    pub is_foreign: bool,
     /// How long the ticket is good still.
     pub left: Duration,
     /// For the user's program.
@@ -118,14 +116,15 @@ impl Service {
             return Err(KerberosError::Unbound);
         }
         let who = context.source_name()?.display_name()?;
-        let (name, is_foreign) = user(&String::from_utf8_lossy(&who), &self.realm)?;
+        let name = user(&String::from_utf8_lossy(&who), &self.realm)?;
         let reply = reply.ok_or(KerberosError::Incomplete)?.to_vec();
-        Ok(Vouched { name, is_foreign, left: context.lifetime()?, reply })
+        Ok(Vouched { name, left: context.lifetime()?, reply })
     }
 }
 
-/// The user's name in a cell of `realm`; whether he is of another one.
-fn user(principal: &str, realm: &str) -> Result<(String, bool), KerberosError> {
+/// The user's name in a cell of `realm`; of a user of another realm it ends with that, behind an
+/// `@`.
+fn user(principal: &str, realm: &str) -> Result<String, KerberosError> {
     let bad = || KerberosError::Name(principal.to_owned());
     let (who, of) = principal.rsplit_once('@').ok_or_else(bad)?;
     let is_foreign = of != realm;
@@ -138,7 +137,7 @@ fn user(principal: &str, realm: &str) -> Result<(String, bool), KerberosError> {
     if who.contains(['\\', '@']) || guard::check_user_name(&name).is_err() {
         return Err(bad());
     }
-    Ok((name, is_foreign))
+    Ok(name)
 }
 
 /// A user's request, and what waits for the reply.
@@ -188,12 +187,12 @@ mod tests {
     #[test]
     fn a_principal_is_one_user_and_nobody_elses() {
         let of = |principal: &str| user(principal, "EXAMPLE.ORG").ok();
-        let own = |name: &str| Some((name.to_owned(), false));
+        let own = |name: &str| Some(name.to_owned());
         assert_eq!(of("joe@EXAMPLE.ORG"), own("joe"));
         assert_eq!(of("joe/admin@EXAMPLE.ORG"), own("joe/admin"));
         assert_eq!(of("Joe@EXAMPLE.ORG"), own("Joe"));
-        assert_eq!(of("joe@OTHER.ORG"), Some(("joe@other.org".to_owned(), true)));
-        assert_eq!(of("Joe@OTHER.ORG"), Some(("Joe@other.org".to_owned(), true)));
+        assert_eq!(of("joe@OTHER.ORG"), own("joe@other.org"));
+        assert_eq!(of("Joe@OTHER.ORG"), own("Joe@other.org"));
         for none in [
             "joe",
             "joe@example.org",

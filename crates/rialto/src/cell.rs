@@ -152,12 +152,23 @@ pub struct CellConfig {
     /// Whether users may log in with tickets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<Kerberos>,
+    /// Where copies of the audit log go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditCopies>,
     /// Where keys of encrypted volumes come from, instead of `keys/at-rest`.
     #[serde(default, rename = "at-rest", skip_serializing_if = "Option::is_none")]
     pub at_rest: Option<KeyServer>,
     /// How much each session, each host and all together may have, where it is not what is usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<server::Limits>,
+}
+
+/// Copies of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditCopies {
+    /// `/dev/log`, or another datagram socket of this machine, or `udp:HOST:PORT`.
+    pub forward: server::ForwardTo,
 }
 
 /// A key server.
@@ -322,7 +333,7 @@ impl CellDir {
         };
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why)
-                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, trusted_root, cell_away_max, certificate, kerberos, at-rest and limits")
+                .mend("mend that line; the file has name, listen, partition (or partitions), socket, server, addresses, database, compress, encrypt, clear, trusted, trusted_root, cell_away_max, certificate, kerberos, audit, at-rest and limits")
         })?;
         // The directory itself may be reached through links; ours are real paths, as the kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
@@ -374,6 +385,7 @@ impl CellDir {
             trusted_root: new.trusted_root,
             certificate: None,
             kerberos: None,
+            audit: None,
             at_rest: None,
             limits: None,
         };
@@ -383,6 +395,7 @@ impl CellDir {
              # trusted = [\"10.1.0.0/16\"] believes who asks there, if the connection comes from a port below 1024 or shows a host certificate; users of all\n\
              # others log in. trusted_root = true takes root of such machines for root of the cell's files; without it that is nobody.\n\
              # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
+             # [audit] with forward = \"/dev/log\" (or \"udp:HOST:PORT\") copies the audit log where the owner of this directory cannot rewrite it.\n\
              # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
              # cell_away_max = 600 is how many seconds users are served from memory while the server of the cell's database is silent.\n\
              # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
@@ -633,6 +646,21 @@ mod tests {
         };
         let ports: std::collections::HashSet<u16> = ["a", "b", "c", "d", "e", "f"].into_iter().map(any).collect();
         assert!(ports.len() > 1, "{ports:?}");
+    }
+
+    #[test]
+    fn m13_where_copies_of_the_audit_log_go_is_checked() {
+        let parse =
+            |audit: &str| CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{audit}"));
+        for good in ["/dev/log", "udp:logs.example.org:514"] {
+            let config = parse(&format!("[audit]\nforward = \"{good}\"\n")).unwrap();
+            assert_eq!(config.audit.as_ref().map(|audit| audit.forward.to_string()).as_deref(), Some(good));
+            assert_eq!(CellConfig::parse(&config.text()), Ok(config), "written again it is the same");
+        }
+        for bad in ["forward = \"dev/log\"", "forward = \"udp:host\"", "forwards = \"/dev/log\"", ""] {
+            assert!(parse(&format!("[audit]\n{bad}\n")).is_err(), "{bad}");
+        }
+        assert_eq!(parse("").unwrap().audit, None);
     }
 
     #[test]

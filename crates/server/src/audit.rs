@@ -1,7 +1,10 @@
 //! The audit log's writer: a thread of its own behind a bounded queue (`docs/access.md`, *Audit*; its form is `guard/audit.rs`).
 //!
 //! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and the log says so. Files are `audit-N.jsonl` in the audit
-//! directory, readable by the server's user alone. Each life of the server begins a new one.
+//! directory, readable by the server's user alone. Each life of the server begins a new one. Copies
+//! of the lines go to another log, if one is configured (`forward.rs`).
+
+mod forward;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -13,6 +16,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub(crate) use forward::Forward;
+pub use forward::{ForwardState, ForwardTo};
 use guard::{AuditBody, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_hash};
 use parking_lot::{Condvar, Mutex};
 use types::Fid;
@@ -89,42 +94,66 @@ pub(crate) struct Retention {
 pub(crate) struct Audit {
     queue: Mutex<Queue>,
     more: Condvar,
+    forward: Option<Arc<Forward>>,
 }
 
 impl Audit {
-    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is removed with each file that begins.
+    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is
+    /// removed with each file that begins. Copies of what is written go to `forward`, which ends
+    /// with it.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
-    pub fn start(dir: &Path, kept: Retention) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
-        let log = Log::open(dir, kept)?;
-        let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new() });
+    pub fn start(
+        dir: &Path,
+        kept: Retention,
+        forward: Option<(Arc<Forward>, JoinHandle<()>)>,
+    ) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
+        let (forward, sending) = forward.unzip();
+        let log = Log::open(dir, kept, forward.clone())?;
+        let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new(), forward });
         let (writing, dir) = (Arc::clone(&audit), dir.to_owned());
         let write = move || {
-            let mut log = Some(log);
-            loop {
-                let log = log.take().map_or_else(|| Log::open(&dir, kept), Ok);
-                let wrote = catch_unwind(AssertUnwindSafe(|| log.map(|log| writing.write_all(log))));
-                match wrote {
-                    Ok(Ok(())) => return,
-                    Ok(Err(error)) => {
-                        tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again");
-                    }
-                    Err(_) => tracing::error!(
-                        cause = "a broken assertion, which the line before this one names",
-                        consequence = "events that it was writing may be missing from the audit log",
-                        remedy = "it goes on in a new file; report the lines before this one",
-                        "the thread of the audit log panicked"
-                    ),
+            writing.keep_writing(log, &dir, kept);
+            if let (Some(forward), Some(sending)) = (&writing.forward, sending) {
+                forward.stop();
+                if sending.join().is_err() {
+                    tracing::error!("the thread that forwards the audit log panicked");
                 }
-                if writing.queue.lock().stopping {
-                    return;
-                }
-                std::thread::sleep(Duration::from_secs(1));
             }
         };
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
         Ok((audit, thread))
+    }
+
+    /// How it stands with the copies of the log; `None`: there are none.
+    pub fn forwarded(&self) -> Option<ForwardState> {
+        self.forward.as_ref().map(|forward| forward.state())
+    }
+
+    /// Writes until the server stops; after a failure into a new file.
+    fn keep_writing(&self, log: Log, dir: &Path, kept: Retention) {
+        let mut log = Some(log);
+        loop {
+            let log = log.take().map_or_else(|| Log::open(dir, kept, self.forward.clone()), Ok);
+            let wrote = catch_unwind(AssertUnwindSafe(|| log.map(|log| self.write_all(log))));
+            match wrote {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    tracing::error!(%error, dir = %dir.display(), "the audit log cannot be written; it is tried again");
+                }
+                Err(_) => tracing::error!(
+                    cause = "a broken assertion, which the line before this one names",
+                    consequence = "events that it was writing may be missing from the audit log",
+                    remedy = "it goes on in a new file; report the lines before this one",
+                    "the thread of the audit log panicked"
+                ),
+            }
+            if self.queue.lock().stopping {
+                return;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
     }
 
     /// What is in the queue is written, and then nothing more.
@@ -222,14 +251,15 @@ struct Log {
     day: i64,
     before: String,
     kept: Retention,
+    forward: Option<Arc<Forward>>,
 }
 
 impl Log {
-    fn open(dir: &Path, kept: Retention) -> io::Result<Log> {
+    fn open(dir: &Path, kept: Retention, forward: Option<Arc<Forward>>) -> io::Result<Log> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let dir = dir.to_owned();
         let before = NO_HASH.to_owned();
-        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept };
+        let mut log = Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept, forward };
         log.begin()?;
         Ok(log)
     }
@@ -299,9 +329,15 @@ impl Log {
         let Some(mut file) = self.file.take() else { return Err(io::Error::other("no file is open")) };
         let mut bytes = Vec::new();
         for what in bodies {
-            let line = AuditLine { before: std::mem::take(&mut self.before), what }.text();
+            let entry = AuditLine { before: std::mem::take(&mut self.before), what };
+            let line = entry.text();
             self.before = audit_hash(line.as_bytes());
             self.lines += 1;
+            // Before it is written: a disk that takes no more is no way to keep others from hearing
+            // of it.
+            if let Some(forward) = &self.forward {
+                forward.push(self.number, self.lines, &entry.what, &line);
+            }
             bytes.extend_from_slice(line.as_bytes());
             bytes.push(b'\n');
         }
@@ -356,12 +392,15 @@ pub fn head(dir: &Path) -> io::Result<Option<AuditHead>> {
 }
 
 #[cfg(test)]
+const KEPT_IN_TESTS: Retention = Retention { days: 400, bytes: 1 << 30 };
+
+#[cfg(test)]
 mod tests {
     use guard::{AuditCheck, audit_check};
 
     use super::*;
 
-    const KEPT: Retention = Retention { days: 400, bytes: 1 << 30 };
+    const KEPT: Retention = KEPT_IN_TESTS;
 
     fn check(dir: &Path) -> AuditCheck {
         let files: Vec<(u64, Vec<u8>)> =
@@ -386,7 +425,7 @@ mod tests {
     fn several_lives_are_one_chain_torn_or_not() {
         let dir = tempfile::tempdir().unwrap();
         for life in 0..3_u64 {
-            let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
+            let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
             (0..10).for_each(|number| audit.saw(event(&format!("{life}.{number}"))));
             audit.stop();
             thread.join().unwrap();
@@ -404,7 +443,7 @@ mod tests {
     #[test]
     fn of_many_refusals_one_is_written_and_the_others_are_counted() {
         let dir = tempfile::tempdir().unwrap();
-        let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
+        let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let denied = |about| AuditEvent { kind: "denied".to_owned(), ..event(about) };
         (0..100).for_each(|_| audit.saw_refusal(Fid::root(types::VolumeId(1)), denied("one")));
         audit.saw_refusal(Fid::root(types::VolumeId(2)), denied("two"));
@@ -418,8 +457,8 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_said() {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::open(dir.path(), KEPT).unwrap();
-        let audit = Audit { queue: Mutex::default(), more: Condvar::new() };
+        let log = Log::open(dir.path(), KEPT, None).unwrap();
+        let audit = Audit { queue: Mutex::default(), more: Condvar::new(), forward: None };
         (0..QUEUE_MAX + 5).for_each(|number| audit.saw(event(&number.to_string())));
         audit.stop();
         audit.write_all(log);
@@ -430,7 +469,7 @@ mod tests {
     #[test]
     fn a_file_that_is_long_or_of_another_day_is_followed_by_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), KEPT).unwrap();
+        let mut log = Log::open(dir.path(), KEPT, None).unwrap();
         log.bytes = FILE_BYTES_MAX;
         log.write(VecDeque::from([event("a")]), 0, false).unwrap();
         log.day -= 1;
@@ -444,7 +483,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = Retention { bytes: 6000, ..KEPT };
         for life in 0..40_u64 {
-            let mut log = Log::open(dir.path(), kept).unwrap();
+            let mut log = Log::open(dir.path(), kept, None).unwrap();
             log.write((0..5).map(|of| event(&format!("{life}.{of}"))).collect(), 0, true).unwrap();
             let found = check(dir.path());
             assert_eq!(found.wrong, Vec::<String>::new(), "after {life}");
@@ -465,7 +504,7 @@ mod tests {
     #[test]
     fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made() {
         let dir = tempfile::tempdir().unwrap();
-        let (audit, thread) = Audit::start(dir.path(), KEPT).unwrap();
+        let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {
             let (request, result, host) = ("door.token".to_owned(), why.to_owned(), Some(host));
             audit.saw_at_door(AuditEvent { request, result, host, ..event("") });

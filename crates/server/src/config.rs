@@ -51,6 +51,8 @@ pub struct ServerConfig {
     pub owners: Vec<Network>,
     /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
     pub audit: Option<PathBuf>,
+    /// Where copies of that go; `None`: nowhere.
+    pub audit_forward: Option<crate::ForwardTo>,
     /// Where it keeps the cell's fences, and who administers what, for a start while the server of the cell's database is away; `None`: nowhere.
     pub rules: Option<PathBuf>,
     /// What was learnt of principals counts for so long while the server of the cell's database is
@@ -110,6 +112,7 @@ impl ServerConfig {
             trusted_root: false,
             owners: Vec::new(),
             audit: None,
+            audit_forward: None,
             rules: None,
             cell_away_max: crate::remote_cell::AWAY_MAX,
             cell_name: None,

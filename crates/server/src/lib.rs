@@ -29,6 +29,7 @@ mod seat;
 mod server;
 mod worker;
 
+pub use audit::{ForwardState, ForwardTo};
 pub use config::{CellPlace, ServerConfig, WORKERS_MAX};
 pub use limits::Limits;
 pub use loopback::{Loopback, LoopbackSession};

@@ -74,6 +74,9 @@ struct Report {
     replies: u64,
     breaks: u64,
     panics: u64,
+    /// Copies of the audit log; absent: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit_forward: Option<crate::audit::ForwardState>,
     /// How much there may be ([`crate::Limits`]).
     limits: crate::Limits,
     used: Used,
@@ -155,6 +158,7 @@ fn counts(house: &House) -> Report {
         replies: read(&tally.replies),
         breaks: read(&tally.breaks),
         panics: read(&tally.panics),
+        audit_forward: house.porter.audit.as_ref().and_then(|audit| audit.forwarded()),
         limits: house.bounds.limits,
         used: used(house),
         met: met(house),

@@ -19,7 +19,7 @@ use store::{OpenError, Partition, StoreError};
 use types::Answer;
 use vice::{Partitions, Vice, ViceConfig};
 
-use crate::audit::{Audit, Retention};
+use crate::audit::{Audit, Forward, Retention};
 use crate::bounds::{self, Bounds};
 use crate::cell::{self, Joining};
 use crate::house::{Agenda, House};
@@ -139,7 +139,11 @@ impl Server {
         let hashing = Pool::start_nice("hashing", HASHING_THREADS)?;
         let kept = Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
         let (audit, writing) = match &config.audit {
-            Some(dir) => Audit::start(dir, kept).map(|(audit, thread)| (Some(audit), Some(thread)))?,
+            Some(dir) => {
+                let cell = config.cell_name.as_deref().unwrap_or("-");
+                let forward = config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
+                Audit::start(dir, kept, forward).map(|(audit, thread)| (Some(audit), Some(thread)))?
+            }
             None => (None, None),
         };
         let pools = [pool, door, office, guests, hashing, lookups];

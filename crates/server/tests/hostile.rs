@@ -185,6 +185,43 @@ fn frames_that_lie_end_the_connection_and_nothing_else() {
     ask(&session, Call::GetStatus { fid: root(&session) });
 }
 
+/// A client that is newer than the server asks what the server does not know, through a session
+/// that goes on.
+#[test]
+fn m14_a_newer_client_is_answered_and_not_cut_off() {
+    let served = Served::start();
+    let session = served.session();
+    let (dir, before) = (root(&session), served.count(&session, "connections_malformed"));
+    let mut stream = served.connect();
+    let (id, terms) = attach(&mut stream);
+    send(&mut stream, id, &terms, &Message::Credential { handle: 1, caller: types::Caller::ROOT });
+    let known = dafs::encode_call(&Call::GetStatus { fid: dir }).unwrap();
+    let longer = [&known.message[..], b"a field of a newer version"].concat();
+    let body = vec![7; 100_000];
+    let sent = [
+        (999, known.message.clone(), vec![]),
+        (0x8000 | 999, vec![1; 200_000], vec![]),
+        (999, vec![], body),
+        (known.procedure, longer, vec![]),
+        (known.procedure, known.message.clone(), vec![]),
+    ];
+    for (number, (procedure, message, payload)) in (1..).zip(sent) {
+        let is_known = procedure == known.procedure && message == known.message;
+        let header = Header { procedure, request: number, credential: 1, ..Header::new(FrameKind::Request, id) };
+        let frame = dafs::Frame::new(header, message, payload.into()).sealed(terms.features);
+        let bytes = [&frame.header.to_bytes()[..], &frame.message, &frame.payload].concat();
+        // The same request again is refused in the same way.
+        for _ in 0..2 {
+            stream.write_all(&bytes).unwrap();
+            let (header, _) = receive(&mut stream).unwrap();
+            assert_eq!((header.kind, header.slot, header.request), (FrameKind::Reply, 0, number));
+            let fault = header.fault.map(dafs::FaultCode::fault);
+            assert_eq!(fault, (!is_known).then_some(types::Fault::Unsupported), "{number}");
+        }
+    }
+    assert_eq!(served.count(&session, "connections_malformed"), before);
+}
+
 #[test]
 fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
     let served = Served::start();

@@ -92,3 +92,37 @@ fn a_user_is_refused_what_is_not_his_at_both_servers() {
         assert_eq!(session.call(&caller, call, None).unwrap_err().fault(), Some(Fault::NotPermitted));
     }
 }
+
+#[test]
+fn m12_a_realms_group_counts_with_the_next_request() {
+    let (first, second) = two();
+    let (here, there) = (connect(first.unix()), connect(second.unix()));
+    let refused = as_user(&there, 0, create(PrincipalKind::User, "amy@x.org", None));
+    assert_eq!(refused, Err(Some(Fault::NoPrincipal)), "the cell is not open to her realm");
+    let group = || create(PrincipalKind::Group, "system:authuser@x.org", None);
+    let realm = made(pts(&here, group()));
+    let amy = made(pts(&there, create(PrincipalKind::User, "amy@x.org", None)));
+    let joe = made(pts(&there, create(PrincipalKind::User, "joe", Some(4711))));
+    let who = |principal| Who { principal, level: Level::Kerberos, ..Who::NOBODY };
+    let caller = |of: &Principal| Caller { uid: 9, gid: 9, groups: None, who: who(of.id) };
+    let expect = |of: &Principal, numbers: &[PrincipalId], after: &str| {
+        for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {
+            assert_eq!(server.vice().cps(&caller(of)).unwrap().numbers(), numbers, "{}: {after}", of.name);
+        }
+    };
+    let (mut realm, anybody) = (realm.id, PrincipalId::ANYBODY);
+    for (round, session) in [&here, &there].into_iter().enumerate() {
+        expect(&amy, &[realm, anybody, amy.id], &format!("made, {round}"));
+        expect(&joe, &[PrincipalId::PROVED, anybody, joe.id], "made");
+        pts(session, PtsCall::Rename { id: realm, name: "guests".into() });
+        expect(&amy, &[anybody, amy.id], "it is called otherwise");
+        pts(session, PtsCall::Rename { id: realm, name: "system:authuser@x.org".into() });
+        expect(&amy, &[realm, anybody, amy.id], "it is called so again");
+        pts(session, PtsCall::Delete { id: realm });
+        expect(&amy, &[anybody, amy.id], "removed");
+        realm = made(pts(session, group())).id;
+    }
+    // A user of the cell becomes one of the realm, with the next request too.
+    pts(&here, PtsCall::Rename { id: joe.id, name: "joe@x.org".into() });
+    expect(&joe, &[realm, anybody, joe.id], "renamed");
+}

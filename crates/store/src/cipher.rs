@@ -1,7 +1,7 @@
 //! Encryption of what a volume's files hold: bodies and inline bodies, with a key of the tree's own that a keeper wraps.
 //!
 //! Model. A tree that is encrypted has a record `k` with its key, wrapped; the keeper (a file of keys, a key server) unwraps it once. To change the keeper's
-//! key only that record is written anew. Names, statuses, attributes and sizes are not encrypted, nor are the checksums of blocks, which are of the plain bytes.
+//! key only that record is written anew. Names, statuses, attributes and sizes are not encrypted.
 //!
 //! *Bodies* keep their length and their holes: AES-256-XTS, as disks are encrypted, in sectors of 4 KiB, with the vnode and the sector's number as the
 //! tweak. Each unit of 16 bytes depends on its own plain bytes and its place alone. So an interrupted write leaves each unit old or new, as it does without encryption; a copy of the file is a copy
@@ -9,6 +9,12 @@
 //! XTS does not notice changes by who can write on the disk; the checksums notice accidents.
 //!
 //! *Inline bodies* are short records, written anew as a whole: AES-256-GCM with a random nonce, with a key for each vnode, bound to it.
+//!
+//! *Checksums* of blocks are of the plain bytes, and would confirm each guess of them: a block of
+//! which all but four bytes are known would be as good as read. So a record of sums is sealed as
+//! inline bodies are, with other keys, and bound to the record's own key (tree, vnode, group,
+//! epoch). A nonce of 96 bits is drawn for each record that is written; one vnode's key seals far
+//! fewer than 2^32 of them. Trees that were encrypted before this was so are refused.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +35,7 @@ use zeroize::Zeroizing;
 
 use crate::engine::{Batch, Engine, Gathered, prefix_end};
 use crate::key::{self, kind};
-use crate::record;
+use crate::record::{self, GROUP_BLOCKS, Sums, TreeKeyRecord};
 use crate::{Partition, StoreError};
 
 /// Bytes of a tree's key.
@@ -97,12 +103,22 @@ pub(crate) struct BodyKey {
     /// Two keys: of the bytes, and of the tweak.
     bodies: Zeroizing<[u8; 2 * KEY_BYTES]>,
     inline: TreeKey,
+    sums: TreeKey,
 }
 
 impl fmt::Debug for BodyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BodyKey(..)")
     }
+}
+
+/// The checksums of such a tree lie in the clear.
+fn of_older_form(tree: VolumeId) -> StoreError {
+    StoreError::Locked(format!(
+        "volume {} was encrypted by an older program, which left checksums of its files in the clear: dump it with that \
+         program ('rialto vos dump') and restore it with this one",
+        tree.0
+    ))
 }
 
 #[allow(clippy::needless_pass_by_value)] // to be named in `map_err`
@@ -125,7 +141,8 @@ impl BodyKey {
         let mut bodies = Zeroizing::new([0; 2 * KEY_BYTES]);
         bodies[..KEY_BYTES].copy_from_slice(&derive(&key[..], b"rialto bodies: bytes")?[..]);
         bodies[KEY_BYTES..].copy_from_slice(&derive(&key[..], b"rialto bodies: places")?[..]);
-        Ok(BodyKey { bodies, inline: derive(&key[..], b"rialto inline bodies")? })
+        let [inline, sums] = [&b"rialto inline bodies"[..], b"rialto sums"].map(|purpose| derive(&key[..], purpose));
+        Ok(BodyKey { bodies, inline: inline?, sums: sums? })
     }
 
     /// Encrypts `data`, which are whole units and belong at `at`, a multiple of the unit.
@@ -157,25 +174,59 @@ impl BodyKey {
         })
     }
 
-    fn inline_key(&self, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
-        derive(&self.inline[..], &vnode.0.to_le_bytes())
-    }
-
     fn seal_inline(&self, vnode: VnodeNo, bytes: &[u8]) -> Result<Vec<u8>, ErrorStack> {
-        let mut nonce = [0; NONCE_BYTES];
-        openssl::rand::rand_bytes(&mut nonce)?;
-        let mut tag = [0; TAG_BYTES];
-        let key = self.inline_key(vnode)?;
-        let sealed = symm::encrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(&nonce), &[], bytes, &mut tag)?;
-        Ok([&nonce[..], &tag, &sealed].concat())
+        seal(&self.inline, vnode, &[], bytes)
     }
 
     fn open_inline(&self, vnode: VnodeNo, sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
-        let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;
-        let key = self.inline_key(vnode).ok()?;
-        symm::decrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(nonce), &[], bytes, tag).ok()
+        open(&self.inline, vnode, &[], sealed)
     }
+
+    fn seal_sums(&self, vnode: VnodeNo, record: &[u8], sums: &Sums) -> Result<Vec<u8>, ErrorStack> {
+        seal(&self.sums, vnode, record, &record::sums_to_bytes(sums))
+    }
+
+    fn open_sums(&self, vnode: VnodeNo, record: &[u8], sealed: &[u8]) -> Option<Sums> {
+        record::sums_from_bytes(&open(&self.sums, vnode, record, sealed)?)
+    }
+}
+
+/// The vnode's key of this purpose: two blocks, of the vnode and a counter, encrypted with the
+/// purpose's key, which encrypts nothing else. As in RFC 8452, section 4. An HMAC took five times
+/// as long as sealing a record.
+fn of_vnode(purpose: &TreeKey, vnode: VnodeNo) -> Result<TreeKey, ErrorStack> {
+    const BLOCK: usize = 16;
+    let mut blocks = [0; 2 * BLOCK];
+    for (counter, block) in (0..).zip(blocks.chunks_exact_mut(BLOCK)) {
+        block[..8].copy_from_slice(&vnode.0.to_le_bytes());
+        block[8] = counter;
+    }
+    let mut cipher = CipherCtx::new()?;
+    cipher.encrypt_init(Some(Cipher::aes_256_ecb()), Some(&purpose[..]), None)?;
+    cipher.set_padding(false);
+    let mut encrypted = Zeroizing::new([0; 3 * BLOCK]);
+    cipher.cipher_update(&blocks, Some(&mut encrypted[..]))?;
+    let mut key = TreeKey::default();
+    key.copy_from_slice(&encrypted[..KEY_BYTES]);
+    Ok(key)
+}
+
+/// Nonce, tag and encrypted bytes, with the vnode's key of this purpose, bound to `to`.
+fn seal(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], bytes: &[u8]) -> Result<Vec<u8>, ErrorStack> {
+    let key = of_vnode(purpose, vnode)?;
+    let mut nonce = [0; NONCE_BYTES];
+    openssl::rand::rand_bytes(&mut nonce)?;
+    let mut tag = [0; TAG_BYTES];
+    let sealed = symm::encrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(&nonce), to, bytes, &mut tag)?;
+    Ok([&nonce[..], &tag, &sealed].concat())
+}
+
+/// The bytes that [`seal`] sealed; `None`: it is something else.
+fn open(purpose: &TreeKey, vnode: VnodeNo, to: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
+    let (tag, bytes) = rest.split_at_checked(TAG_BYTES)?;
+    let key = of_vnode(purpose, vnode).ok()?;
+    symm::decrypt_aead(symm::Cipher::aes_256_gcm(), &key[..], Some(nonce), to, bytes, tag).ok()
 }
 
 fn tweak(vnode: VnodeNo, sector: u64) -> [u8; 16] {
@@ -267,8 +318,9 @@ impl Ciphers {
         if let Some(known) = self.known.lock().get(&tree) {
             return Ok(known.clone());
         }
-        let found = match self.wrapped(tree)? {
-            Some(wrapped) => Some(self.unwrap(tree, &wrapped)?),
+        let found = match self.key_record(tree)? {
+            Some(TreeKeyRecord { seals_sums: false, .. }) => return Err(of_older_form(tree)),
+            Some(record) => Some(self.unwrap(tree, &record.wrapped)?),
             None => None,
         };
         let mut known = self.known.lock();
@@ -284,14 +336,15 @@ impl Ciphers {
     /// # Errors
     /// `Damaged`, `Medium`.
     pub(crate) fn wrapped(&self, tree: VolumeId) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.key_record(tree)?.map(|record| record.wrapped))
+    }
+
+    fn key_record(&self, tree: VolumeId) -> Result<Option<TreeKeyRecord>, StoreError> {
         if !self.any.load(Ordering::SeqCst) {
             return Ok(None);
         }
         let key = key::cipher(tree);
-        match self.engine.get(&key)? {
-            Some(value) => Ok(record::decode_bytes("key of a volume", &key, value)?.map(Vec::from)),
-            None => Ok(None),
-        }
+        self.engine.get(&key)?.map(|value| TreeKeyRecord::decode(&key, &value)).transpose()
     }
 
     /// The number of the key that the tree's is wrapped with; `None`: it is not encrypted.
@@ -332,7 +385,8 @@ impl Ciphers {
     pub(crate) fn put(&self, tree: VolumeId, wrapped: &[u8], batch: &mut Batch) -> Result<(), StoreError> {
         let opened = self.unwrap(tree, wrapped)?;
         let key = key::cipher(tree);
-        batch.put(&key, &record::encode_bytes(&key, wrapped));
+        let record = TreeKeyRecord { wrapped: wrapped.to_vec(), seals_sums: true };
+        batch.put(&key, &record.encode(&key));
         self.any.store(true, Ordering::SeqCst);
         self.known.lock().insert(tree, Some(opened));
         Ok(())
@@ -361,14 +415,54 @@ impl Ciphers {
 
     fn wrap_one(&self, key: &[u8], old: &[u8]) -> Result<Vec<u8>, StoreError> {
         let keeper = self.keeper()?;
-        let wrapped = record::decode_bytes("key of a volume", key, old.to_vec())?.unwrap_or_default();
-        let tree_key = keeper.unwrap(&wrapped).map_err(StoreError::Locked)?;
-        Ok(record::encode_bytes(key, &keeper.wrap(&tree_key).map_err(StoreError::Locked)?))
+        let record = TreeKeyRecord::decode(key, old)?;
+        let tree_key = keeper.unwrap(&record.wrapped).map_err(StoreError::Locked)?;
+        let wrapped = keeper.wrap(&tree_key).map_err(StoreError::Locked)?;
+        Ok(TreeKeyRecord { wrapped, ..record }.encode(key))
     }
 
     /// The batch of `put` was not applied, or the tree is gone.
     pub(crate) fn forget(&self, tree: VolumeId) {
         self.known.lock().remove(&tree);
+    }
+
+    /// The record under `key` of a group's sums, as the tree keeps them.
+    ///
+    /// # Errors
+    /// `Locked`, `Medium`.
+    pub(crate) fn encode_sums(
+        &self,
+        tree: VolumeId,
+        vnode: VnodeNo,
+        key: &[u8],
+        sums: &Sums,
+    ) -> Result<Vec<u8>, StoreError> {
+        match self.of(tree)? {
+            Some(cipher) => {
+                let sealed = cipher.seal_sums(vnode, key, sums).map_err(broken)?;
+                Ok(record::encode_sealed_sums(key, &sealed))
+            }
+            None => Ok(record::encode_sums(key, sums)),
+        }
+    }
+
+    /// The sums in such a record; those of a tombstone are all holes. A record in the clear is
+    /// damaged in an encrypted tree.
+    ///
+    /// # Errors
+    /// `Damaged`; `Locked`.
+    pub(crate) fn decode_sums(
+        &self,
+        tree: VolumeId,
+        vnode: VnodeNo,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Sums, StoreError> {
+        let Some(cipher) = self.of(tree)? else { return record::decode_sums(key, value) };
+        match record::decode_sealed_sums(key, value)? {
+            Some(sealed) => cipher.open_sums(vnode, key, sealed).ok_or_else(|| record::damaged("checksum", key)),
+            None => Ok([0; GROUP_BLOCKS as usize]),
+        }
     }
 
     /// An inline body as it is kept.
@@ -486,6 +580,44 @@ mod tests {
             damaged[at] ^= 1;
             assert_eq!(key.open_inline(VnodeNo(4), &damaged), None);
             assert_eq!(key.open_inline(VnodeNo(4), &sealed[..at]), None);
+        }
+    }
+
+    #[test]
+    fn keys_of_vnodes_and_purposes_are_all_different() {
+        let key = key(3);
+        let all = |purpose: &TreeKey| {
+            (0..1000).map(|no| of_vnode(purpose, VnodeNo(no << 20 | no)).unwrap().to_vec()).collect()
+        };
+        let (inline, sums): (Vec<_>, Vec<_>) = (all(&key.inline), all(&key.sums));
+        let distinct: std::collections::HashSet<_> = inline.iter().chain(&sums).collect();
+        assert_eq!(distinct.len(), 2000);
+        assert!(inline.iter().all(|key| key[..16] != key[16..]));
+        // As `openssl enc -aes-256-ecb -nopad` encrypts the two blocks: what lies on disks depends
+        // on it.
+        let derived =
+            of_vnode(&TreeKey::new(std::array::from_fn(|at| at as u8)), VnodeNo(0x7766_5544_3322_1100)).unwrap();
+        let golden = 0xed3e_b112_3cbc_b8ad_0164_e6c3_eb0d_c53e_u128.to_be_bytes();
+        assert_eq!(derived[..16], golden);
+        let golden = 0xb760_9eb5_5d9d_4367_b997_6dd6_2264_562a_u128.to_be_bytes();
+        assert_eq!(derived[16..], golden);
+    }
+
+    #[test]
+    fn m11_sums_belong_to_their_record_and_show_each_change() {
+        let key = key(3);
+        let sums: Sums = std::array::from_fn(|at| at as u32 * 0x0101_0101);
+        let sealed = key.seal_sums(VnodeNo(4), b"record", &sums).unwrap();
+        assert_eq!(key.open_sums(VnodeNo(4), b"record", &sealed), Some(sums));
+        assert_ne!(sealed, key.seal_sums(VnodeNo(4), b"record", &sums).unwrap(), "equal blocks are not told");
+        let others = [(VnodeNo(6), &b"record"[..]), (VnodeNo(4), b"another")];
+        assert!(others.iter().all(|(vnode, record)| key.open_sums(*vnode, record, &sealed).is_none()));
+        assert!(super::tests::key(4).open_sums(VnodeNo(4), b"record", &sealed).is_none());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[at] ^= 1;
+            assert_eq!(key.open_sums(VnodeNo(4), b"record", &damaged), None);
+            assert_eq!(key.open_sums(VnodeNo(4), b"record", &sealed[..at]), None);
         }
     }
 

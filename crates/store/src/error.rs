@@ -103,10 +103,8 @@ pub enum OpenError {
         /// The directory.
         path: String,
     },
-    /// Written by a program that knows more.
-    #[error(
-        "{path} has format version {found}, this program knows {known}; use the program that wrote it, or a newer one"
-    )]
+    /// Written by a program that keeps it in another form. Nothing was changed.
+    #[error("{path} has format version {found}, this program knows {known}; {}", of_another_version(*found, *known))]
     UnknownVersion {
         /// The directory.
         path: String,
@@ -137,6 +135,14 @@ pub enum OpenError {
         /// What failed.
         why: String,
     },
+}
+
+fn of_another_version(found: u32, known: u32) -> &'static str {
+    if found > known {
+        "use the program that wrote it, or a newer one"
+    } else {
+        "dump its volumes with the program that wrote it (`rialto vos dump`) and restore them with this one"
+    }
 }
 
 #[cfg(test)]

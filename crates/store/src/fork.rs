@@ -80,7 +80,11 @@ impl Partition {
         let usage = leave_orphans(of, id, aside, &mut batch)?;
         let usage = [usage.bytes as i64, usage.files as i64];
         batch.add(&key::usage(id), &usage);
-        if let Some(wrapped) = media.ciphers.wrapped(trunk.id)? {
+        // With the same key, since it reads the origin's records and bodies; one that cannot be
+        // read has no clone.
+        if media.ciphers.of(trunk.id)?.is_some()
+            && let Some(wrapped) = media.ciphers.wrapped(trunk.id)?
+        {
             media.ciphers.put(id, &wrapped, &mut batch)?;
         }
         let made = trunk.change(&mut header, below, batch);

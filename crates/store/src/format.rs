@@ -1,19 +1,18 @@
 //! The files that say what a directory is: `FORMAT`, `sysid`, `lock`.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use waldb::{summed, write_whole};
 
 use crate::{OpenError, PartitionConfig};
 
 /// Layout version of everything on a partition.
 pub const FORMAT_VERSION: u32 = 2;
-/// The oldest one that is still opened; it is brought to the newest then.
-const FORMAT_VERSION_OLDEST: u32 = 1;
 const MAGIC: &str = "rialto partition";
 
 /// What a partition says of itself.
@@ -40,11 +39,6 @@ pub(crate) fn text(version: u32, id: u128) -> String {
     summed(&format!("{MAGIC}\nversion {version}\nid {id:032x}\n"))
 }
 
-/// The lines and their sum.
-pub(crate) fn summed(body: &str) -> String {
-    format!("{body}crc32c {:08x}\n", crc32c::crc32c(body.as_bytes()))
-}
-
 /// Makes the directory with all but the engine and FORMAT itself, which [`seal`] writes last.
 pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File, OpenError> {
     // Small files and names lie in it: it is for the server's user alone.
@@ -67,16 +61,6 @@ pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File,
 /// Writes FORMAT: from here on it is a partition.
 pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
     write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
-}
-
-/// Writes a file that is there whole or not at all.
-fn write_whole(dir: &Path, name: &str, contents: &str) -> io::Result<()> {
-    let new = dir.join(format!("{name}.new"));
-    let mut file = fs::File::create(&new)?;
-    file.write_all(contents.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, dir.join(name))?;
-    fs::File::open(dir)?.sync_all()
 }
 
 /// How long a lock that is held may still be let go: by a process that is ending, or a child that has not begun its program yet and has our descriptors so long.
@@ -132,7 +116,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     }
     let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
     let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;
-    if !(FORMAT_VERSION_OLDEST..=FORMAT_VERSION).contains(&version) {
+    if version != FORMAT_VERSION {
         let path = path.display().to_string();
         return Err(OpenError::UnknownVersion { path, found: version, known: FORMAT_VERSION });
     }
@@ -150,17 +134,20 @@ mod tests {
         let first = "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
         let id = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
         assert_eq!(text(1, id), first);
-        assert_eq!(parse(Path::new("/p"), first).unwrap(), (1, id));
         assert_eq!(parse(Path::new("/p"), &text(FORMAT_VERSION, id)).unwrap(), (2, id));
     }
 
     #[test]
-    fn each_kind_of_bad_format_is_refused_by_its_name() {
+    fn m14_each_other_format_is_refused_by_its_name() {
         let path = Path::new("/p");
-        let good = text(1, 7);
-        assert_eq!(parse(path, &good).unwrap(), (1, 7));
-        assert!(matches!(parse(path, &text(3, 7)), Err(OpenError::UnknownVersion { found: 3, known: 2, .. })));
-        for bad in [good.replace('7', "8"), good.replace("rialto", "realty"), String::new(), good[..40].to_owned()] {
+        let good = text(2, 7);
+        assert_eq!(parse(path, &good).unwrap(), (2, 7));
+        for other in [1, 3] {
+            let refused = parse(path, &text(other, 7)).unwrap_err();
+            assert!(matches!(refused, OpenError::UnknownVersion { known: 2, .. }), "{refused:?}");
+            assert_eq!(refused.to_string().contains("dump its volumes"), other == 1, "{refused}");
+        }
+        for bad in [good.replace('7', "9"), good.replace("rialto", "realty"), String::new(), good[..40].to_owned()] {
             assert!(matches!(parse(path, &bad), Err(OpenError::Damaged { .. })), "{bad}");
         }
     }

@@ -94,7 +94,7 @@ pub fn stream_part(bytes: &[u8]) {
 /// FORMAT: what is taken is what would be written, and nothing else.
 pub fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    for text in [text.to_owned(), format::summed(text)] {
+    for text in [text.to_owned(), waldb::summed(text)] {
         if let Ok((version, id)) = format::parse("fuzzed".as_ref(), &text) {
             assert_eq!(format::text(version, id), text);
         }

@@ -51,7 +51,6 @@ mod together;
 mod tree;
 mod trunk;
 mod update;
-mod upgrade;
 mod vnode;
 mod volume;
 

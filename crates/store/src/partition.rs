@@ -299,7 +299,6 @@ fn start(
     options: &OpenOptions,
     lock: Option<fs::File>,
 ) -> std::result::Result<Partition, OpenError> {
-    let old = found.version < format::FORMAT_VERSION;
     let compression = Compression::at(path, options.compress);
     let packs = compression == Compression::Packed;
     let partition = Partition(Arc::new(Inner {
@@ -317,9 +316,7 @@ fn start(
         syncing: Together::default(),
         _lock: lock,
     }));
-    let upgraded = if old { partition.upgrade() } else { Ok(()) };
-    match upgraded.and_then(|()| partition.recover()) {
-        Ok(()) if old => format::seal(path, found.id).map(|()| partition),
+    match partition.recover() {
         Ok(()) => Ok(partition),
         Err(error) => {
             let path = path.display().to_string();

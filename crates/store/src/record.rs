@@ -329,6 +329,61 @@ pub(crate) fn decode_sums(key: &[u8], value: &[u8]) -> Result<Sums> {
     fields.end(sums).ok_or_else(|| damaged("checksum", key))
 }
 
+/// Sums of an encrypted tree, which only its key opens (`cipher.rs`).
+const SEALED: u8 = 2;
+
+pub(crate) fn encode_sealed_sums(key: &[u8], sealed: &[u8]) -> Vec<u8> {
+    let mut out = Out::with_version(sealed.len(), SEALED);
+    out.0.extend_from_slice(sealed);
+    out.seal(key)
+}
+
+/// The sealed part of a record of sums; `None`: a tombstone.
+pub(crate) fn decode_sealed_sums<'v>(key: &[u8], value: &'v [u8]) -> Result<Option<&'v [u8]>> {
+    match In::open_any(key, value) {
+        Some((SEALED, fields)) => Ok(Some(fields.0)),
+        Some((VERSION, fields)) if fields.0.is_empty() => Ok(None),
+        _ => Err(damaged("checksum", key)),
+    }
+}
+
+/// The same list in plain bytes, to be sealed.
+pub(crate) fn sums_to_bytes(sums: &Sums) -> Vec<u8> {
+    sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+}
+
+pub(crate) fn sums_from_bytes(bytes: &[u8]) -> Option<Sums> {
+    let (numbers, rest) = bytes.as_chunks::<4>();
+    let sums: Vec<u32> = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    sums.try_into().ok().filter(|_| rest.is_empty())
+}
+
+/// The record of a tree's key. The first layout is of trees whose sums lie in the clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TreeKeyRecord {
+    pub(crate) wrapped: Vec<u8>,
+    pub(crate) seals_sums: bool,
+}
+
+impl TreeKeyRecord {
+    pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
+        let version = if self.seals_sums { SEALED } else { VERSION };
+        let mut out = Out::with_version(1 + self.wrapped.len(), version);
+        out.u8(THERE);
+        out.0.extend_from_slice(&self.wrapped);
+        out.seal(key)
+    }
+
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<TreeKeyRecord> {
+        let decode = || {
+            let (version, mut fields) = In::open_any(key, value)?;
+            let known = [VERSION, SEALED].contains(&version) && fields.u8()? == THERE;
+            known.then(|| TreeKeyRecord { wrapped: fields.0.to_vec(), seals_sums: version == SEALED })
+        };
+        decode().ok_or_else(|| damaged("key of a volume", key))
+    }
+}
+
 const THERE: u8 = 1;
 
 /// Bytes as they are: inline bodies and attributes.

@@ -494,7 +494,8 @@ pub(crate) fn checks(key: &[u8], value: &[u8]) -> bool {
     match key.first() {
         Some(&kind::VNODE) => record::decode_vnode(key, VolumeId(number(0)), VnodeNo(number(1)), value).is_ok(),
         Some(&kind::ENTRIES) => record::decode_bucket(key, value).is_ok(),
-        Some(&kind::SUMS) => record::decode_sums(key, value).is_ok(),
+        Some(&kind::SUMS) => record::decode_sums(key, value).is_ok() || record::decode_sealed_sums(key, value).is_ok(),
+        Some(&kind::CIPHER) => record::TreeKeyRecord::decode(key, value).is_ok(),
         Some(&kind::VOLUME) => TreeHeader::decode(key, value).is_ok(),
         Some(&kind::VIEW) => ViewHeader::decode(key, value).is_ok(),
         Some(&kind::USAGE) => record::decode_usage(key, value).is_ok(),

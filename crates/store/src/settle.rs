@@ -95,7 +95,7 @@ fn resum_group(tree: &Tree, gate: &Gate, vnode: &Vnode, group: u64) -> Result<()
         if tree.is_sealed() {
             tree.note_change(vnode.no(), &mut batch);
         }
-        batch.put(&key, &record::encode_sums(&key, &found));
+        batch.put(&key, &tree.encode_sums(vnode.no(), &key, &found)?);
         tree.media.apply(&batch)?;
     }
     Ok(())

@@ -151,10 +151,10 @@ impl Tree {
         } else {
             self.make_way(&prefix, batch)?;
             let key = prefix.epoch(self.epoch);
-            batch.put(&key, &record::encode_sums(&key, sealed));
+            batch.put(&key, &self.encode_sums(no, &key, sealed)?);
         }
         let key = prefix.epoch(self.epoch + 1);
-        let value = if holes(head) { record::tombstone(&key) } else { record::encode_sums(&key, head) };
+        let value = if holes(head) { record::tombstone(&key) } else { self.encode_sums(no, &key, head)? };
         batch.put(&key, &value);
         Ok(())
     }
@@ -307,9 +307,14 @@ impl Tree {
 
     pub(crate) fn sums(&self, no: VnodeNo, group: u64) -> Result<Sums> {
         match self.newest(&key::sums(self.id, no, group), self.epoch)? {
-            Some((key, value)) => record::decode_sums(&key, &value),
+            Some((key, value)) => self.media.ciphers.decode_sums(self.id, no, &key, &value),
             None => Ok([0; GROUP_BLOCKS as usize]),
         }
+    }
+
+    /// The record of a group's sums, as this tree keeps them.
+    pub(crate) fn encode_sums(&self, no: VnodeNo, key: &[u8], sums: &Sums) -> Result<Vec<u8>> {
+        self.media.ciphers.encode_sums(self.id, no, key, sums)
     }
 
     /// Visits the groups that are not all holes, from `from` on, in order.
@@ -323,7 +328,7 @@ impl Tree {
         let mut result = Ok(());
         self.each_newest(&prefix, &from.to_be_bytes(), &mut |_, key, value| {
             let Some(group) = key::number_at(key, 2) else { return ControlFlow::Continue(()) };
-            match record::decode_sums(key, value) {
+            match self.media.ciphers.decode_sums(self.id, no, key, value) {
                 Ok(sums) => visit(group, sums),
                 Err(error) => {
                     result = Err(error);

@@ -343,7 +343,7 @@ impl Update {
             } else {
                 tree.make_way(&prefix, batch)?;
                 let key = prefix.epoch(tree.epoch);
-                batch.put(&key, &record::encode_sums(&key, sums));
+                batch.put(&key, &tree.encode_sums(*no, &key, sums)?);
             }
         }
         Ok(())

@@ -58,6 +58,7 @@ impl From<CallError> for Error {
             CallError::Fault(fault) => Error::Fault(fault),
             CallError::TimedOut => Error::TimedOut,
             CallError::Lost => Error::Lost,
+            CallError::Unreadable => Error::Protocol,
             CallError::Closed => Error::Closed("by its owner".into()),
             CallError::Refused(why) => Error::Closed(why),
         }

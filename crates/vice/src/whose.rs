@@ -72,7 +72,7 @@ impl Holder {
     fn of(access: &dyn Access, principal: &Principal) -> Result<Holder, CellError> {
         let (_, mut all) = access.subdomain(principal.id, None)?;
         let mut groups = Vec::new();
-        for group in &all {
+        for group in all.iter().filter(|group| !guard::is_system(**group)) {
             let found = access.principal(&WhichPrincipal::Id(*group))?;
             groups.extend(found.filter(|found| found.id.is_group()).and_then(|found| found.gid));
         }

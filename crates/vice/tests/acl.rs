@@ -28,7 +28,8 @@ impl Principals for Known {
         let id = if caller.uid > 1000 { PrincipalId(caller.uid as i32 - 1000) } else { PrincipalId::ANONYMOUS };
         let staff = (caller.uid.is_multiple_of(2)).then_some(STAFF);
         let admin = (caller.uid == ADMIN).then_some(PrincipalId::ADMINISTRATORS);
-        Ok(Cps::new(id, caller.who.level, staff.into_iter().chain(admin)))
+        let known = (id != PrincipalId::ANONYMOUS).then_some(PrincipalId::PROVED);
+        Ok(Cps::new(id, caller.who.level, staff.into_iter().chain(admin).chain(known)))
     }
 }
 

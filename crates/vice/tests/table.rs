@@ -183,6 +183,7 @@ impl House {
                 other => panic!("{other:?}"),
             }
         };
+        make(PrincipalKind::Group, "system:authuser@example.org");
         let [joe, member, foreign, chief, fenced, delegate] =
             ["joe", "member", "eve@example.org", "chief", "fenced", "delegate"]
                 .map(|name| make(PrincipalKind::User, name));

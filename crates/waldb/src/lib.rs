@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 
 use rocksdb::{ColumnFamilyDescriptor, DB, DBRecoveryMode, ErrorKind, Options};
 
+mod whole;
+
+pub use whole::{summed, write_whole};
+
 /// What the file is called. RocksDB leaves files alone whose names it does not know.
 const NOTE: &str = "SYNCED";
 

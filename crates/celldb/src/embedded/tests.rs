@@ -291,5 +291,6 @@ fn principals_are_kept_as_in_memory() {
         drop(db);
         db = Embedded::open(dir.path()).unwrap();
     }
-    assert_eq!(db.subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1, [PrincipalId(-207), inner]);
+    let all = db.subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1;
+    assert_eq!(all, [PrincipalId(-207), inner, PrincipalId::PROVED]);
 }

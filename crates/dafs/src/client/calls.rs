@@ -237,7 +237,6 @@ impl ClientSession {
         let flight = self.flights.land(slot, &result).expect("it was there above");
         self.pause = RECONNECT_FIRST;
         let behind = self.queue.led(flight.ready.id, result.is_ok());
-        let result = result.map_err(CallFailure::Fault);
         out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor });
         fail(&behind, &CallFailure::Fault(Fault::ChainAborted), out);
         self.pump(out);
@@ -251,12 +250,13 @@ impl ClientSession {
     }
 }
 
-/// The answer of a reply to `asked`.
-fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, PeerError> {
+/// The answer of a reply to `asked`. One that cannot be read ends the call and not the connection:
+/// asked again, a newer server would only say the same.
+fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, CallFailure>, PeerError> {
     let Frame { header, message, payload } = frame;
-    if let Some(fault) = header.fault {
+    if let Some(code) = header.fault {
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
-        return if empty { Ok(Err(fault)) } else { Err(WireError::Trailing(message.len()).into()) };
+        return if empty { Ok(Err(code.fault().into())) } else { Err(WireError::Trailing(message.len()).into()) };
     }
     let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
     // The server answers a packed read with plain data where that is shorter.
@@ -264,7 +264,10 @@ fn read_reply(frame: Frame, asked: &Ready) -> Result<Result<Answer, Fault>, Peer
     if header.procedure != asked.expects() as u16 && !packed && !plain {
         return Err(PeerError::WrongAnswer);
     }
-    let answer = decode_answer(header.procedure, &message, payload)?;
+    let answer = match decode_answer(header.procedure, &message, payload) {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Err(CallFailure::Unreadable(error))),
+    };
     match (&answer, &asked.call) {
         (Answer::Data { data, .. }, Call::Read { length, .. } | Call::ReadPacked { length, .. })
             if data.len() > *length as usize =>

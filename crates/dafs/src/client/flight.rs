@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use types::limits::SLOTS_MAX;
-use types::{Answer, Fault, Fid};
+use types::{Answer, Fid};
 
-use super::CallId;
 use super::queue::Ready;
+use super::{CallFailure, CallId};
 use crate::PeerError;
 use crate::limits::CHAIN_MAX;
 
@@ -182,7 +182,7 @@ impl Flights {
     }
 
     /// A call is answered; its slot is free.
-    pub fn land(&mut self, index: u32, result: &Result<Answer, Fault>) -> Option<Flight> {
+    pub fn land(&mut self, index: u32, result: &Result<Answer, CallFailure>) -> Option<Flight> {
         let flight = self.slots.get_mut(index as usize)?.flight.take()?;
         self.flying -= 1;
         self.locks -= usize::from(flight.ready.waits());

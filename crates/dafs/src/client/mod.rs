@@ -80,6 +80,10 @@ pub enum CallFailure {
     /// The call breaks a limit of the protocol. Not sent.
     #[error("call cannot be sent: {0}")]
     Unsendable(WireError),
+    /// The service answered, in a way that this program cannot read: it is newer, or in error.
+    /// Whether the call was executed is unknown.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(WireError),
     /// The session was closed on this side before the call was sent.
     #[error("session closed")]
     Closed,

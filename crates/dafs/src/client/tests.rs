@@ -121,7 +121,7 @@ impl Rig {
     ) -> Result<Vec<ClientOutput>, PeerError> {
         let header = Header { slot, request, ..Header::new(FrameKind::Reply, SESSION) };
         let frame = match result {
-            Err(fault) => Frame::plain(Header { fault: Some(fault), ..header }, Bytes::new()),
+            Err(fault) => Frame::plain(Header { fault: Some(fault.into()), ..header }, Bytes::new()),
             Ok(answer) => {
                 let encoded = encode_answer(&answer).unwrap();
                 Frame::new(Header { procedure: encoded.procedure, ..header }, encoded.message, encoded.payload)
@@ -553,6 +553,35 @@ fn replies_that_nobody_asked_for_end_the_connection() {
     }
     assert_eq!(done(&rig.reply(0, 1, Ok(written(4)))).len(), 1);
     assert_eq!(rig.try_reply(0, 1, Ok(written(4))), Err(PeerError::Unasked), "answered already");
+}
+
+/// A newer server would say the same again after each reconnect.
+#[test]
+fn m14_an_unreadable_answer_ends_the_call_alone() {
+    let mut rig = Rig::attached();
+    (1..=4).for_each(|id| drop(rig.submit(id, get(FID))));
+    let encoded = encode_answer(&Answer::Status(status(FID))).unwrap();
+    let longer = [&encoded.message[..], &[0; 8]].concat();
+    let (mut kind, shorter) = (encoded.message.clone(), encoded.message[..100].to_vec());
+    kind.fill(0xff);
+    let unknown = crate::FaultCode::Unknown(60_000);
+    for (slot, (fault, message)) in
+        [(None, longer), (None, shorter), (None, kind), (Some(unknown), vec![])].into_iter().enumerate()
+    {
+        let slot = slot as u32;
+        let procedure = if fault.is_some() { 0 } else { encoded.procedure };
+        let header = Header { slot, request: 1, procedure, fault, ..Header::new(FrameKind::Reply, SESSION) };
+        let frame = Frame::plain(header, message).sealed(rig.terms.features);
+        let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
+        match &done(&out)[..] {
+            [(_, Err(CallFailure::Unreadable(_)))] if fault.is_none() => {}
+            [(_, Err(CallFailure::Fault(Fault::Unsupported)))] if fault.is_some() => {}
+            other => panic!("slot {slot}: {other:?}"),
+        }
+    }
+    // The connection stands, and the slots take what comes next.
+    assert_eq!(asked(&rig.submit(9, get(FID))).len(), 1);
+    assert_eq!(done(&rig.reply(0, 2, Ok(Answer::Status(status(FID))))).len(), 1);
 }
 
 #[test]

@@ -355,7 +355,14 @@ impl ServerSession {
         }
         let slot = &self.slots[header.slot as usize];
         let arrival = slot.arrival(header.slot, header.request, line.channel)?;
-        let mut call = decode_call(header.procedure, &frame.message, frame.payload)?;
+        // A newer client may ask what this program does not know. Its frame is sound, and says
+        // which slot is to be told so.
+        let decoded = decode_call(header.procedure, &frame.message, frame.payload);
+        let unknown = decoded.as_ref().err().copied();
+        if let Some(error) = unknown {
+            tracing::debug!(session = self.setup.session.0, procedure = header.procedure, %error, "unknown request");
+        }
+        let mut call = decoded.unwrap_or(UNKNOWN);
         check_payload(&call, line.terms.payload_bytes_max)?;
         let first = !chained || header.flags.has(Flags::CHAIN_START);
         let listed = matches!(call, Call::Hold { .. } | Call::Unhold { .. } | Call::Return { .. });
@@ -369,6 +376,7 @@ impl ServerSession {
             _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),
             (None, _) => Some(Fault::NoCredential),
             (Some(Err(fault)), _) => Some(*fault),
+            _ if unknown.is_some() => Some(Fault::Unsupported),
             (_, Call::OpenBody { .. } | Call::LendBody { .. } | Call::LendBlank { .. }) if no_descriptors => {
                 Some(Fault::Unsupported)
             }
@@ -475,7 +483,7 @@ impl ServerSession {
                 }
                 Frame::new(header, encoded.message, encoded.payload)
             }
-            Err(fault) => Frame::plain(Header { fault: Some(fault), ..header }, Vec::new()),
+            Err(fault) => Frame::plain(Header { fault: Some(fault.into()), ..header }, Vec::new()),
         };
         out.push(ServerOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
     }
@@ -543,6 +551,12 @@ impl ServerSession {
         }
     }
 }
+
+/// Stands where a request cannot be read. It is refused and not executed; but if the slot has a
+/// reply record of an earlier life of the server, which knew the request, it goes up and is
+/// answered from there (EO-1).
+const UNKNOWN: Call = Call::GetStatus { fid: NO_FILE };
+const NO_FILE: Fid = Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
 
 /// Stands where a refused request names no credential; nothing runs as it.
 const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::Who::NOBODY };

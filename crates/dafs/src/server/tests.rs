@@ -159,7 +159,7 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
         ServerOutput::Send { channel, frame } if frame.header.kind == FrameKind::Reply => {
             let header = frame.header;
             let result = match header.fault {
-                Some(fault) => Err(fault),
+                Some(code) => Err(code.fault()),
                 None => Ok(decode_answer(header.procedure, &frame.message, frame.payload.clone()).unwrap()),
             };
             Some((channel.0, header.slot, header.request, result))
@@ -383,6 +383,89 @@ fn damaged_oversized_and_foreign_frames_end_the_connection() {
     let frame = Message::Renew(1).to_frame(SessionId(8)).unwrap().sealed(rig.terms.features);
     let foreign = rig.step(ServerInput::Arrived { channel: rig.channel, frame });
     assert_eq!(foreign, Err(PeerError::WrongSession));
+}
+
+/// Requests of a newer client, in sound frames: unknown procedures, choices, fields, and one that
+/// lacks a field.
+fn newer(rig: &Rig, slot: u32, request: u64, flags: Flags) -> Vec<Frame> {
+    let frame = rig.frame(slot, request, flags, &Call::Seek { fid: FID, offset: 0, what: types::SeekWhat::Hole });
+    let with = |procedure: u16, message: Vec<u8>| {
+        let header = Header { procedure, message_bytes: 0, checksum: 0, ..frame.header };
+        Frame::new(header, message, Bytes::new()).sealed(rig.terms.features)
+    };
+    let (procedure, message) = (frame.header.procedure, frame.message.to_vec());
+    let choice = [&message[..message.len() - 1], &[9]].concat();
+    vec![
+        with(999, vec![]),
+        with(crate::Procedure::DELEGATED | 999, message.clone()),
+        with(procedure, choice),
+        with(procedure, [&message[..], &[0; 8]].concat()),
+        with(procedure, message[..message.len() - 1].to_vec()),
+    ]
+}
+
+#[test]
+fn m14_unknown_requests_are_refused_in_their_slots() {
+    let refused = |channel, slot, request| (channel, slot, request, Err(Fault::Unsupported));
+    for index in 0..5 {
+        let mut rig = Rig::new();
+        let ask = |rig: &mut Rig, request| {
+            let frame = newer(rig, 0, request, Flags::NONE).remove(index);
+            rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap()
+        };
+        let out = ask(&mut rig, 1);
+        assert_eq!((replies(&out), executed(&out)), (vec![refused(1, 0, 1)], vec![]), "{index}");
+        // The same again, here and over the next connection, and then the slot goes on.
+        assert_eq!(replies(&ask(&mut rig, 1)), [refused(1, 0, 1)]);
+        rig.attach();
+        assert_eq!(replies(&ask(&mut rig, 1)), [refused(2, 0, 1)]);
+        assert_eq!(executed(&rig.ask(0, 2, Flags::NONE, &append())), [(0, 2, append(), false)]);
+    }
+}
+
+#[test]
+fn m14_an_unknown_member_aborts_its_chain() {
+    let mut rig = Rig::new();
+    assert_eq!(executed(&rig.ask(0, 1, Flags::CHAIN_START, &get(FID))).len(), 1);
+    let frame = newer(&rig, 1, 1, Flags::CHAIN_MIDDLE).remove(0);
+    assert_eq!(replies(&rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap()), []);
+    assert_eq!(replies(&rig.ask(2, 1, Flags::CHAIN_END, &commit(Fid::CURRENT))), []);
+    let out = rig.answer(0, 1, Ok(status_of(FID)));
+    let results: Vec<_> = replies(&out).into_iter().map(|(_, slot, _, result)| (slot, result)).collect();
+    let refused = [(1, Err(Fault::Unsupported)), (2, Err(Fault::ChainAborted))];
+    assert_eq!(results, [vec![(0, Ok(status_of(FID)))], refused.to_vec()].concat());
+    assert_eq!(executed(&out), []);
+}
+
+/// The server was newer when it executed the request, and the record of its reply is there.
+#[test]
+fn m14_a_recorded_unknown_request_is_not_called_refused() {
+    let mut rig = Rig::with(setup(Some(vec![(0, 7)])), Features::CHECKSUMS);
+    let frame = newer(&rig, 0, 7, Flags::NONE).remove(0);
+    let out = rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
+    let up: Vec<_> = executed(&out).into_iter().map(|(slot, request, _, repeated)| (slot, request, repeated)).collect();
+    assert_eq!((up, replies(&out)), (vec![(0, 7, true)], vec![]));
+    assert_eq!(replies(&rig.answer(0, 7, Ok(Answer::Done))), [(1, 0, 7, Ok(Answer::Done))]);
+    // One without a record was never applied.
+    let frame = newer(&rig, 1, 9, Flags::NONE).remove(0);
+    let out = rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
+    assert_eq!((replies(&out), executed(&out)), (vec![(1, 1, 9, Err(Fault::Unsupported))], vec![]));
+}
+
+#[test]
+fn m14_unknown_requests_are_bound_as_others_are() {
+    let mut rig = Rig::new();
+    let mut damaged = newer(&rig, 0, 1, Flags::NONE).remove(0);
+    damaged.header.slot = 1;
+    let refused = rig.step(ServerInput::Arrived { channel: rig.channel, frame: damaged });
+    assert_eq!(refused, Err(PeerError::Wire(WireError::BadChecksum)));
+    rig.attach();
+    for (slot, request) in [(0, 9), (500, 1)] {
+        let frame = newer(&rig, slot, request, Flags::NONE).remove(0);
+        let refused = rig.step(ServerInput::Arrived { channel: rig.channel, frame });
+        assert!(matches!(refused, Err(PeerError::WrongNumber { .. } | PeerError::NoCredit { .. })), "{refused:?}");
+        rig.attach();
+    }
 }
 
 #[test]
@@ -741,7 +824,7 @@ fn who_asks_is_whom_the_door_says() {
             rig.answer(0, request, Err(Fault::NotFound));
             Ok((caller.uid, caller.who.level))
         }
-        [ServerOutput::Send { frame, .. }] => Err(frame.header.fault.unwrap()),
+        [ServerOutput::Send { frame, .. }] => Err(frame.header.fault.unwrap().fault()),
         other => panic!("{other:?}"),
     };
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));

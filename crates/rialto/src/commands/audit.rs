@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use guard::{AuditBody, AuditEvent, AuditLine, audit_check, audit_matches};
+use guard::{AuditBody, AuditEvent, AuditLine, NO_HASH, audit_check, audit_matches, audit_missing};
 use types::Timestamp;
 
 use crate::cell::Where;
@@ -19,6 +19,8 @@ EXAMPLES
     rialto audit show --since 1h --result denied
     rialto audit show --who joe --request pts.Join --json
     rialto audit verify                        whether it is as it was written
+    rialto audit head                          the hash of its last line, to be kept elsewhere
+    rialto audit verify --head HASH            whether all up to there is as it was when that was kept
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
 access lists, fences, and refusals. Each line has the hash of the one before it.
@@ -46,6 +48,7 @@ pub struct Audit {
 enum Verb {
     Show(Show),
     Verify(Verify),
+    Head(Head),
 }
 
 /// Shows events, the oldest first.
@@ -69,17 +72,52 @@ struct Show {
 }
 
 /// Checks the whole log: every line and file that was changed, taken out or added is named.
+///
+/// A log that was written anew as a whole, with its head, is found only with a head that was kept
+/// elsewhere.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --json")]
-struct Verify {}
+#[command(
+    after_help = "EXAMPLES\n    rialto audit verify\n    rialto audit verify --head \"$(cat /mnt/usb/head)\" --json"
+)]
+struct Verify {
+    /// What 'rialto audit head' said at some time: the log must still have that line. Any number of
+    /// them.
+    #[arg(long, value_name = "HASH", value_parser = hash)]
+    head: Vec<String>,
+}
+
+/// Prints the hash of the log's last line, which proves it and all lines before it.
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n    rialto audit head | ssh elsewhere 'cat >> heads'\n    rialto audit head --json")]
+struct Head {}
+
+fn hash(text: &str) -> Result<String, String> {
+    let sound = text.len() == NO_HASH.len() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if sound { Ok(text.to_ascii_lowercase()) } else { Err("a hash has 64 hexadecimal digits".to_owned()) }
+}
 
 impl Audit {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
         match &self.verb {
             Verb::Show(show) => self.show(&dir, show),
-            Verb::Verify(_) => self.verify(&dir),
+            Verb::Verify(verify) => self.verify(&dir, &verify.head),
+            Verb::Head(_) => self.head(&dir),
         }
+    }
+
+    fn head(&self, dir: &Path) -> Result<ExitCode, Failure> {
+        let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
+        let head = head.ok_or_else(|| {
+            Failure::new(format!("reading the head in {}", dir.display()), "there is none")
+                .mend("the server writes one with its first line; 'rialto audit verify' looks at the log")
+        })?;
+        if self.json {
+            show::json(&head);
+        } else {
+            println!("{}", head.hash);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn show(&self, dir: &Path, wanted: &Show) -> Result<ExitCode, Failure> {
@@ -105,11 +143,20 @@ impl Audit {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn verify(&self, dir: &Path) -> Result<ExitCode, Failure> {
+    fn verify(&self, dir: &Path, kept: &[String]) -> Result<ExitCode, Failure> {
         // First, as a server that runs goes on writing.
         let head = server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let files = read(dir)?;
-        let check = audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref());
+        let mut check = audit_check(files.iter().map(|(number, bytes)| (*number, &bytes[..])), head.as_ref());
+        let oldest = files.front().map_or(0, |(number, _)| *number);
+        check.wrong.extend(audit_missing(files.iter().map(|(_, bytes)| &bytes[..]), kept).into_iter().map(|hash| {
+            let old = if oldest > 1 {
+                format!(", or was in a file before {oldest}, which are not kept")
+            } else {
+                String::new()
+            };
+            format!("no line has the hash {hash}: it, or a line before it, was changed or taken away{old}")
+        }));
         if self.json {
             show::json(&serde_json::json!({
                 "files": files.len(), "lines": check.lines, "torn": check.torn, "lost": check.lost,

@@ -82,9 +82,15 @@ fn refused(what: &str, error: Errno) -> Failure {
         Errno::ACCESS => {
             ("the cell does not take the ticket", "the log of its server says why: its keytab, clocks, a locked user")
         }
-        Errno::INVAL => {
-            ("the cell knows no such user", "'rialto pts createuser' makes one; create = true in cell.toml makes all")
-        }
+        Errno::INVAL => (
+            "the cell knows no such user",
+            "'rialto pts createuser' makes one, and create = true in cell.toml all; those of another realm after \
+             'rialto pts creategroup system:authuser@REALM'",
+        ),
+        Errno::DQUOT => (
+            "the cell makes no more users of your realm",
+            "an administrator allows N more with 'rialto pts setfields system:authuser@REALM -groupquota N'",
+        ),
         Errno::OPNOTSUPP => {
             ("this tree or its server takes no tickets", "[kerberos] in cell.toml names the server's keytab")
         }

@@ -136,6 +136,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.trusted = cell.config.trusted.clone();
     config.trusted_root = cell.config.trusted_root;
     config.audit = Some(cell.dir().join("audit"));
+    config.audit_forward = cell.config.audit.as_ref().map(|audit| audit.forward.clone());
     config.rules = Some(cell.dir().join("rules"));
     if let Some(secs) = cell.config.cell_away_max {
         config.cell_away_max = Duration::from_secs(secs.into());

@@ -162,7 +162,7 @@ fn print(
             counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
         );
         println!("since up  {}", counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"]));
-        bounds(report).iter().for_each(|line| println!("{line}"));
+        bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
         for partition in stopped(report) {
             println!("STOPPED   {partition}");
         }
@@ -237,6 +237,14 @@ fn bounds(report: &Value) -> Vec<String> {
     lines
 }
 
+/// How it stands with the copies of the audit log, if there are any.
+fn forwarded(report: &Value) -> Option<String> {
+    let state = &report["server"]["audit_forward"];
+    let to = state["to"].as_str()?;
+    let failing = state["failing"].as_str().map(|why| format!("; NOT TAKEN NOW: {why}")).unwrap_or_default();
+    Some(format!("audit     forwarded to {to}: {}{failing}", counts(state, &["sent", "waiting", "dropped"])))
+}
+
 /// Partitions that take no more changes, and why.
 pub fn stopped(report: &Value) -> Vec<String> {
     let of = |partition: &Value| {
@@ -308,6 +316,18 @@ mod tests {
         let stopped = stopped(&report);
         assert!(stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"), "{stopped:?}");
         assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn m13_copies_of_the_audit_log_are_shown() {
+        let to = |failing: Value| {
+            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1, "failing": failing });
+            forwarded(&json!({ "server": { "audit_forward": state } }))
+        };
+        let line = "audit     forwarded to /dev/log: 9 sent, 2 waiting, 1 dropped";
+        assert_eq!(to(Value::Null).as_deref(), Some(line));
+        assert_eq!(to(json!("gone")), Some(format!("{line}; NOT TAKEN NOW: gone")));
+        assert_eq!(forwarded(&json!({ "server": {} })), None);
     }
 
     #[test]

@@ -62,7 +62,9 @@ pub struct Up {
     /// Where the server of a new cell listens for other machines; port 0: a free one from 7620 on, which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest below its directory.
+    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest
+    /// below its directory. That is the same disk: keep the keys elsewhere, by [at-rest] in
+    /// cell.toml, if the disk may be stolen as a whole.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
     /// A machine, or a network, that the server of a new cell believes who asks there: for machines that are administered together. A connection from there is
@@ -163,6 +165,9 @@ impl Up {
         };
         let cell = CellDir::create(dir, &self.cell, new)?;
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
+        if self.encrypt {
+            eprintln!("{}", welcome::about_keys(&cell));
+        }
         Ok(cell)
     }
 

@@ -34,6 +34,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
         findings.extend(future_times(path));
         findings.push(partition(path, cell.config.compress == Some(Compress::Zstd)));
     }
+    findings.extend(database(cell));
     findings.push(server_process(cell, server));
     findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
     findings.extend(mount_findings(cell));
@@ -147,6 +148,15 @@ fn partition(path: &Path, compress: bool) -> Finding {
             Finding::fail(CHECK, found, mend)
         }
     }
+}
+
+/// Whether this program knows the form of the cell's database, where this server has it.
+fn database(cell: &CellDir) -> Option<Finding> {
+    let server::CellPlace::Here(path) = cell.database() else { return None };
+    let error = celldb::check_format(&path).err()?;
+    let text = error.to_string();
+    let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+    Some(Finding::fail("cell database", found, mend))
 }
 
 fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {

@@ -1,17 +1,11 @@
-//! Which volumes there are: made, found, listed, renamed, removed; and partitions of the first format.
+//! Which volumes there are: made, found, listed, renamed, removed.
 
 use std::sync::Arc;
 
 use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
-use super::golden::first_header;
 use super::world::{new_root, options};
-use crate::engine::{Batch, Engine, RocksEngine};
-use crate::key::{self, kind};
-use crate::{
-    BLOCK_BYTES, FORMAT_VERSION, MemMachine, OpenOptions, Partition, Quota, StoreError, Update, Vnode, Volume,
-    VolumeFields, check_format, format, record,
-};
+use crate::{BLOCK_BYTES, MemMachine, OpenOptions, Partition, Quota, StoreError, Update, Vnode, Volume, VolumeFields};
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
@@ -201,40 +195,4 @@ fn directories_of_bodies_come_and_go_with_them() {
     drop(volume);
     while partition.sweep(10).unwrap() > 0 {}
     assert_eq!(bodies(), 0);
-}
-
-/// What the first format's program left: a volume, and a header that a crash in the middle of making another left.
-#[test]
-fn a_partition_of_the_first_format_is_opened_and_brought_to_this_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("p");
-    std::fs::create_dir_all(path.join("bodies")).unwrap();
-    std::fs::write(path.join("sysid"), "old\n").unwrap();
-    let id = VolumeId(1);
-    let engine = RocksEngine::open(&path.join("meta"), 1 << 20, 1 << 40, true).unwrap();
-    let mut batch = Batch::default();
-    for id in [id, VolumeId(2)] {
-        let key = key::volume(id);
-        batch.put(&key, &first_header(&key));
-    }
-    let root = Vnode::new(Fid::root(id), Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, Timestamp::new(1, 2));
-    let key = key::of_vnode(kind::VNODE, id, VnodeNo::ROOT).epoch(1);
-    batch.put(&key, &record::encode_vnode(&key, &root));
-    batch.add(&key::usage(id), &[4096, 1]);
-    let key = key::partition(crate::partition::which::NEXT_VOLUME);
-    batch.put(&key, &record::encode_numbers(&key, &[3]));
-    engine.apply(&batch).unwrap();
-    engine.sync().unwrap();
-    drop(engine);
-    std::fs::write(path.join("FORMAT"), format::text(1, 7)).unwrap();
-
-    for _ in 0..2 {
-        let partition = Partition::open(&path, OpenOptions::default()).unwrap();
-        assert_eq!(check_format(&path).unwrap().version, FORMAT_VERSION);
-        assert_eq!((partition.id(), ids(&partition, 0, 10)), (7, vec![1]));
-        let volume = partition.volume_named(b"root").unwrap().unwrap();
-        assert_eq!((volume.id(), volume.quota()), (id, Quota { bytes: 3, files: 4 }));
-        assert_eq!(volume.vnode(VnodeNo::ROOT).unwrap().unwrap(), root);
-        assert!(matches!(partition.create_volume(&name("root"), &new_root()), Err(StoreError::Taken("name"))));
-    }
 }

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use types::{Fid, Kind, Name, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Keys, World, make_file, name, new_root, options};
-use crate::{KeyKeeper, MemMachine, NewClone, OpenOptions, Partition, StoreError, TreeKey, Update, Vnode, Volume};
+use crate::engine::{Batch, Engine};
+use crate::record::TreeKeyRecord;
+use crate::{
+    BLOCK_BYTES, KeyKeeper, MemMachine, NewClone, OpenOptions, Partition, StoreError, TreeKey, Update, Vnode, Volume,
+};
 
 const SECRET: &[u8] = b"the launch is at dawn. ";
 
@@ -59,6 +63,74 @@ fn nothing_is_on_the_disk_in_the_clear() {
         assert_eq!(read(&seen, 1).unwrap(), secret(400));
         assert_eq!(read(&seen, 2).unwrap(), secret(100_003));
     }
+}
+
+/// The sums of a body's blocks, as they would lie in its records: two that follow each other, and
+/// the last with the hole behind it. No eight random bytes are one of them.
+fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
+    let sums: Vec<u32> = body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
+    let pair =
+        |pair: &[u32]| -> [u8; 8] { [pair[0].to_le_bytes(), pair[1].to_le_bytes()].concat().try_into().unwrap() };
+    sums.windows(2).map(pair).collect()
+}
+
+/// A sum confirms a guess of its block, whatever the block is encrypted with.
+#[test]
+fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
+    for encrypted in [false, true] {
+        let world = World::new_as(encrypted);
+        fill(&world);
+        let volume = &world.volume;
+        // More than one group, changed in the head and in a clone, summed anew after a loss of
+        // power.
+        let large: Vec<u8> = (0..(1 << 20) + 50_000_u32).map(|at| (at / 1000) as u8).collect();
+        make_file(volume, &name(3), |vnode, update| volume.write(vnode, 0, &large, update).unwrap());
+        let new =
+            crate::NewFork { id: None, name: Name::new(b"fork").unwrap(), quota: None, now: Timestamp::new(4, 4) };
+        let fork = world.partition.fork_volume(volume.id(), &new).unwrap();
+        assert_eq!(read(&fork, 3).unwrap(), large[..1 << 20]);
+        world.partition.sync_all().unwrap();
+        let mut found = 0;
+        for body in [&secret(100_003), &large] {
+            found += sums_of(body).iter().filter(|pair| shows(&world.machine, &pair[..])).count();
+        }
+        assert_eq!(found == 0, encrypted, "{found} sums, encrypted: {encrypted}");
+        let machine = world.machine.power_loss(1);
+        drop((fork, world));
+        let partition = Partition::open_memory(&machine, options()).unwrap();
+        for of in [&b"root"[..], b"fork", b"seen"] {
+            let volume = partition.volume_named(of).unwrap().unwrap();
+            assert_eq!(read(&volume, 2).unwrap().len(), 100_003);
+        }
+        let found = sums_of(&large).iter().filter(|pair| shows(&machine, &pair[..])).count();
+        assert_eq!(found == 0, encrypted);
+    }
+}
+
+#[test]
+fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
+    let world = World::new_as(true);
+    fill(&world);
+    let World { machine, partition, volume, .. } = world;
+    let tree = volume.id();
+    drop(volume);
+    let key = crate::key::cipher(tree);
+    let record = TreeKeyRecord::decode(&key, &partition.0.media.engine.get(&key).unwrap().unwrap()).unwrap();
+    assert!(record.seals_sums);
+    let mut batch = Batch::default();
+    batch.put(&key, &TreeKeyRecord { seals_sums: false, ..record }.encode(&key));
+    partition.0.media.apply(&batch).unwrap();
+    partition.sync().unwrap();
+    drop(partition);
+    let partition = Partition::open_memory(&machine, options()).unwrap();
+    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    for number in [1, 2] {
+        let refused = read(&volume, number).unwrap_err();
+        assert!(matches!(&refused, StoreError::Locked(why) if why.contains("older program")), "{refused:?}");
+    }
+    let new = crate::NewFork { id: None, name: Name::new(b"fork").unwrap(), quota: None, now: Timestamp::new(4, 4) };
+    assert!(matches!(partition.fork_volume(tree, &new).map(drop), Err(StoreError::Locked(_))));
+    assert_eq!(partition.list(VolumeId(0), 1).unwrap()[0].encrypted, Some(7), "it is listed");
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Desk {
         })?;
         let named = WhichPrincipal::Name(vouched.name.clone());
         let who = match db.access().principal(&named)? {
-            None if service.creates && !is_of_a_host(&vouched.name) => Some(make_user(db, &vouched.name)?),
+            None if service.creates && !is_of_a_service(&vouched.name) => make_user(db, &vouched.name)?,
             found => found,
         };
         let Some(who) = who.filter(is_user) else {
@@ -197,18 +197,44 @@ impl Desk {
     }
 }
 
-/// Whether a ticket's name is that of a service of some host (`host/afs1.example.org`), and no person's (`joe`, `joe/admin`).
-fn is_of_a_host(name: &str) -> bool {
+/// First parts of principals with an instance that are no person's, in small letters. `wellknown`
+/// is that of anonymous tickets (RFC 8062).
+const SERVICES: [&str; 16] = [
+    "afs",
+    "cifs",
+    "dns",
+    "ftp",
+    "host",
+    "http",
+    "imap",
+    "kadmin",
+    "kiprop",
+    "krbtgt",
+    "ldap",
+    "nfs",
+    "rialto",
+    "smtp",
+    "termsrv",
+    "wellknown",
+];
+
+/// Whether a ticket's name is that of a machine or a service (`host/afs1`, `imap/mail.example.org`,
+/// `PC7$`), and no person's (`joe`, `joe/admin`).
+fn is_of_a_service(name: &str) -> bool {
     let who = name.split('@').next().unwrap_or(name);
-    who.split_once('/').is_some_and(|(service, instance)| service == "host" || instance.contains('.'))
+    let of_service = who.split_once('/').is_some_and(|(service, instance)| {
+        SERVICES.contains(&service.to_lowercase().as_str()) || instance.contains(['.', '/'])
+    });
+    of_service || who.ends_with('$')
 }
 
 fn is_user(principal: &Principal) -> bool {
     !principal.id.is_group() && principal.id != PrincipalId::ANONYMOUS
 }
 
-/// A user of the cell whom a realm has vouched for. Somebody else may have been quicker.
-fn make_user(db: &dyn CellDb, name: &str) -> Result<Principal, Fault> {
+/// A user of the cell whom a realm has vouched for. Another login may have been quicker. `None`:
+/// the user is one of another realm, to which the cell is not open.
+fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
     let new =
         NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
     let cps = Cps::new(PrincipalId::ANONYMOUS, Level::Server, [PrincipalId::ADMINISTRATORS]);
@@ -216,9 +242,29 @@ fn make_user(db: &dyn CellDb, name: &str) -> Result<Principal, Fault> {
     match db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }) {
         Ok(_) => tracing::info!(name, "made a user at the first login with Kerberos"),
         Err(Fault::Exists) => {}
+        Err(Fault::NoPrincipal) => {
+            tracing::info!(
+                name,
+                cause = "the cell has no group system:authuser@REALM for this user's realm",
+                consequence = "the login is refused",
+                remedy = "'rialto pts creategroup system:authuser@REALM' opens the cell to the realm",
+                "no user is made at a login with Kerberos"
+            );
+            return Ok(None);
+        }
+        Err(fault @ Fault::QuotaExceeded) => {
+            tracing::warn!(
+                name,
+                cause = "as many users of this realm were made as the quota of its group allows",
+                consequence = "the login is refused",
+                remedy = "'rialto pts setfields system:authuser@REALM -groupquota N' allows N more",
+                "no user is made at a login with Kerberos"
+            );
+            return Err(fault);
+        }
         Err(fault) => return Err(fault),
     }
-    db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.ok_or(Fault::NoPrincipal)
+    Ok(db.access().principal(&WhichPrincipal::Name(name.to_owned()))?)
 }
 
 #[cfg(test)]
@@ -226,12 +272,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_of_hosts_are_no_users() {
-        for service in ["host/afs1.example.org", "host/afs1", "nfs/afs1.example.org", "HTTP/a.b@example.net"] {
-            assert!(is_of_a_host(service), "{service}");
+    fn m12_services_are_no_users() {
+        let of_hosts = ["host/afs1.example.org", "host/afs1", "nfs/afs1.example.org", "HTTP/a.b@example.net"];
+        let others = ["HTTP/web", "imap/mail@x.org", "WELLKNOWN/ANONYMOUS", "PC7$", "PC7$@x.org", "a/b/c"];
+        for service in of_hosts.into_iter().chain(others) {
+            assert!(is_of_a_service(service), "{service}");
         }
         for person in ["joe", "joe/admin", "joe@example.net", "joe/admin@example.net"] {
-            assert!(!is_of_a_host(person), "{person}");
+            assert!(!is_of_a_service(person), "{person}");
         }
     }
 }

@@ -13,7 +13,7 @@ use types::{Level, PrincipalId, Revision};
 use super::{Holder, Key, Remembered, UNTOLD};
 use crate::Vice;
 
-const MAGIC: &[u8] = b"rialto principals 1\n";
+const MAGIC: &[u8] = b"rialto principals 2\n";
 /// Entries of each list that are written at most: an upper bound of the file's size (some 20 MB if
 /// everybody is in 100 groups). The others are asked for again.
 const KEPT_MAX: usize = 1 << 14;

@@ -139,7 +139,7 @@ pub struct Setfields {
     /// Five letters: S or s, O, M or m, A or a, r; - for none.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     access: Option<String>,
-    /// How many groups may still be made.
+    /// How many groups the user may still make; of system:authuser@REALM, how many users of the realm may be made.
     #[arg(long, value_name = "COUNT")]
     groupquota: Option<u32>,
     /// The uid on machines that are trusted; -1: none.

@@ -13,14 +13,18 @@ EXAMPLES
     rialto pts createuser -name joe jane -id 501 502
     rialto pts createuser joe -uid 1000       who is joe on machines that are trusted
     rialto pts createuser 10.1.0.0/16         the machines of a network, to be put into groups
+    rialto pts createuser amy@example.org     a user of another realm, whose group has to be there
 
-Without -uid somebody's uid is the number, if it is free.";
+Without -uid the uid of a user is the number, if it is free. Users of other realms have none then.";
 
 const CREATEGROUP_HELP: &str = "\
 EXAMPLES
     rialto pts creategroup joe:friends -owner joe
     rialto pts creategroup staff              without a colon: administrators' groups
     rialto pts creategroup joe:crew -owner joe:crew    its members may change it
+    rialto pts creategroup system:authuser@example.org  opens the cell to the users of a realm, in small letters:
+                                              they are in this group, and not in system:authuser. Logins with
+                                              Kerberos make up to 30 of them; setfields -groupquota allows more
 
 Who makes a group owns it where nobody else is named.";
 
