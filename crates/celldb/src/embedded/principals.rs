@@ -189,7 +189,7 @@ impl Access for Embedded {
         let Some(edit) = edit else { return Ok(answer) };
         let revision = self.apply(&edit)?;
         drop(one_at_a_time);
-        self.listeners.wait_for(revision);
+        self.listeners.wait_for(revision, None);
         Ok(answer)
     }
 
@@ -213,7 +213,7 @@ impl Access for Embedded {
             })?;
             drop(counters);
             drop(one_at_a_time);
-            self.listeners.wait_for(revision);
+            self.listeners.wait_for(revision, None);
             return Ok(());
         }
         let mut counters = self.counters.lock();
