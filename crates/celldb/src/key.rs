@@ -19,7 +19,7 @@ const OWNED: u8 = b'O';
 const FENCE: u8 = b'F';
 const MANDATE: u8 = b'A';
 const SECRET: u8 = b'K';
-const WITHDRAWN: u8 = b'W';
+const PAST_KEY: u8 = b'W';
 /// The numbers of principals that were given last.
 pub(crate) const HIGHEST: &[u8] = b"H";
 
@@ -58,9 +58,9 @@ pub(crate) fn server(id: ServerId) -> Vec<u8> {
     [&[SERVER][..], &id.0.to_be_bytes()].concat()
 }
 
-/// A key of a server that was withdrawn.
-pub(crate) fn withdrawn(print: &KeyPrint) -> Vec<u8> {
-    [&[WITHDRAWN][..], &print.0].concat()
+/// A key that a server's record listed once.
+pub(crate) fn past_key(print: &KeyPrint) -> Vec<u8> {
+    [&[PAST_KEY][..], &print.0].concat()
 }
 
 /// What a revision changed.

@@ -112,6 +112,23 @@ struct ServerForm {
     keys: Vec<PrintForm>,
 }
 
+/// Why a server's record does not list a key any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Past {
+    /// The server lists others instead.
+    Replaced,
+    /// An administrator withdrew it, or removed the server.
+    Withdrawn,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PastForm {
+    /// For people: whose it was.
+    server: IdForm,
+    how: Past,
+}
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
@@ -248,9 +265,12 @@ pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Seen<ServerInfo>
     Ok(Seen { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys }, revision })
 }
 
-/// That it is there says all; whose key it was is for people.
-pub(crate) fn encode_withdrawn(key: &[u8], revision: Revision, of: ServerId) -> Vec<u8> {
-    encode(key, revision, IdForm(of))
+pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {
+    encode(key, revision, PastForm { server: IdForm(of), how })
+}
+
+pub(crate) fn decode_past_key(key: &[u8], value: &[u8]) -> Result<Past, CellError> {
+    Ok(decode::<PastForm>("past key", key, value)?.record.how)
 }
 
 pub(crate) fn encode_pointer(key: &[u8], to: VolumeId) -> Vec<u8> {

@@ -20,8 +20,6 @@ use crate::{CellPlace, OwnKeys, RemoteCell, ServerConfig};
 /// Between one attempt and the next: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Until a connection is taken for a server's after its key was entered.
-const SOON: Duration = Duration::from_millis(250);
 
 /// What others may know of this server.
 pub(crate) fn me(config: &ServerConfig, id: ServerId, endpoints: &[Endpoint]) -> ServerInfo {
@@ -75,7 +73,7 @@ pub(crate) struct Joining {
 
 /// How far an attempt came.
 enum Step {
-    /// The key is entered: the connection to the database is taken for a server's in a moment.
+    /// The key is entered: the next connection to the database is taken for a server's.
     Enrolled,
     /// All is done.
     Entered,
@@ -123,8 +121,9 @@ impl Joining {
         self.due.is_none() && self.keys.is_none()
     }
 
-    /// Makes an attempt if it is time for one. Called several times a second by one thread.
-    pub fn go_on(&mut self, vice: &Vice) {
+    /// Makes an attempt if it is time for one. Called several times a second by one thread. Says
+    /// whether the next one is due at once.
+    pub fn go_on(&mut self, vice: &Vice) -> bool {
         if let Some(keys) = &self.keys {
             let is_refused = self.elsewhere.as_ref().is_some_and(|cell| cell.is_refused());
             if self.due.is_none() && is_refused {
@@ -138,6 +137,7 @@ impl Joining {
             let pause = self.attempt(vice);
             self.due = pause.map(|pause| Instant::now() + pause);
         }
+        self.due.is_some_and(|due| due <= Instant::now())
     }
 
     /// Does what is left; how long to wait before the next attempt, or `None` if there is nothing left.
@@ -152,7 +152,10 @@ impl Joining {
                 self.pause = PAUSE;
                 return None;
             }
-            Ok(Step::Enrolled) => return Some(SOON),
+            Ok(Step::Enrolled) => {
+                self.connect_anew();
+                return Some(Duration::ZERO);
+            }
             Err(error) => error,
         };
         let what = if self.db.is_some() { "entering this server in its cell" } else { "opening the cell's database" };
@@ -196,7 +199,7 @@ impl Joining {
                 return Err(CellError::Away(Fault::CellAway));
             }
         }
-        enter(&**db, &ServerInfo { keys: self.tried.clone(), ..self.me.clone() })?;
+        enter(&**db, &self.me, self.keys.as_ref().map(|_| &self.tried[..]))?;
         if let Some(keys) = &self.keys {
             keys.entered(self.tried.clone());
         }
@@ -223,13 +226,16 @@ fn enrol(db: &dyn CellDb, me: &ServerInfo, present: Option<&KeyPrint>) -> Result
     Ok(true)
 }
 
-/// Says where this server is, and by which keys it is known, if the cell does not know.
-fn enter(db: &dyn CellDb, me: &ServerInfo) -> Result<(), CellError> {
+/// Says where this server is, and by which keys it is known, if the cell does not know. A server
+/// that shows no keys leaves the list as it is: it may show them again.
+fn enter(db: &dyn CellDb, me: &ServerInfo, keys: Option<&[KeyPrint]>) -> Result<(), CellError> {
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == me.id);
+    let listed = known.as_ref().map(|seen| seen.record.keys.clone()).unwrap_or_default();
+    let me = ServerInfo { keys: keys.map_or(listed, <[_]>::to_vec), ..me.clone() };
     match known {
-        Some(seen) if seen.record == *me => Ok(()),
-        Some(seen) => db.put_server(me, seen.revision).map(drop),
-        None => db.put_server(me, Revision(0)).map(drop),
+        Some(seen) if seen.record == me => Ok(()),
+        Some(seen) => db.put_server(&me, seen.revision).map(drop),
+        None => db.put_server(&me, Revision(0)).map(drop),
     }
 }
 

@@ -331,17 +331,18 @@ fn keep_in_cell(
 ) {
     let mut stopping = stop.stopping.lock();
     while !*stopping && (hears || joining.is_some()) {
-        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+        let at_once = parking_lot::MutexGuard::unlocked(&mut stopping, || {
             if hears {
                 hear_news(house);
                 learnt.iter_mut().for_each(|learnt| learnt.keep(&house.vice));
             }
-            joining.iter_mut().for_each(|joining| joining.go_on(&house.vice));
+            let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&house.vice));
             if joining.as_ref().is_some_and(Joining::is_over) {
                 *joining = None;
             }
+            at_once
         });
-        if !*stopping {
+        if !*stopping && !at_once {
             stop.changed.wait_for(&mut stopping, NEWS);
         }
     }

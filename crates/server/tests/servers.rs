@@ -406,6 +406,10 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     two.wait_until_entered(&first);
     wait_for("the old key is none", || level(&by_old) == "enrolling");
     assert_eq!(first.level(Some(fresh)), "server");
+    has_no_power(&by_old);
+    let server = ServerInfo { id: ServerId(9), name: "x".into(), addresses: vec![], keys: vec![print(&old)] };
+    let put = Call::Cell(CellCall::PutServer { server, expected: Revision(0) });
+    assert_eq!(try_ask(&by_old, put).unwrap_err().fault(), Some(Fault::NotPermitted), "it was a server's once");
     // It hears the cell's changes as before: a fence is confirmed.
     let fence = GuardCall::AddFence { whom: Whom::Token(5), seconds: 0, why: String::new() };
     wait_for(

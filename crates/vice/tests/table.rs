@@ -343,8 +343,19 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
     assert!(matches!(house.call(enrolling, &put(server(9, NEW), 0)), Some(Ok(Answer::Revision(_)))));
     assert_eq!(known(&mut house, 9).record, server(9, NEW));
+    // A key that a server has replaced enters itself nowhere.
+    let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
+    let expected = known(&mut house, 9).revision.0;
+    assert!(matches!(house.call(&Caller::ROOT, &put(dropped, expected)), Some(Ok(Answer::Revision(_)))));
+    for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
+        assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
+    }
+    let enrolling = &Caller { who: Who { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
     // The record of a server whose keys were withdrawn takes a new one, and never an old one.
-    assert!(matches!(house.call(enrolling, &put(server(2, NEW), emptied)), Some(Ok(Answer::Revision(_)))));
+    assert!(matches!(
+        house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
+        Some(Ok(Answer::Revision(_)))
+    ));
     let gone = Caller { who: Who { server: Some(GONE), ..enrolling.who }, ..enrolling.clone() };
     assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
     let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;

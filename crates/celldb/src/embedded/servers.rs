@@ -1,15 +1,17 @@
-//! Servers: a record for each, which lists its keys, and a record for each key that was withdrawn.
+//! Servers: a record for each, which lists its keys, and a record for each key that was listed once.
 //!
-//! A withdrawn key is never listed again: not by the server that had it, nor by another one. The
-//! keys that records list are part of the rules, which are in memory ([`super::rules`]).
+//! A key that was withdrawn is never listed again: not by the server that had it, nor by another
+//! one. A key that a server has replaced is listed again only by an administrator or a server: who
+//! shows it enters it no more. The keys that records list are part of the rules, which are in memory
+//! ([`super::rules`]).
 
 use guard::{Rules, ServerKeys};
 use rocksdb::WriteBatch;
 use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
-use types::{Answer, Changed, Fault, Revision, Seen, ServerId, ServerInfo};
+use types::{Answer, Changed, Fault, KeyPrint, Revision, Seen, ServerId, ServerInfo};
 
 use super::{Embedded, Result, need_seen, revision_of};
-use crate::record::{self, Counters};
+use crate::record::{self, Counters, Past};
 use crate::{CellError, key};
 
 impl Embedded {
@@ -18,6 +20,7 @@ impl Embedded {
         self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
+    /// All records, without keys that were withdrawn: two may have listed the same key.
     pub(super) fn listed_servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
         let from = key::server(ServerId(0));
         let mut servers = Vec::new();
@@ -25,10 +28,31 @@ impl Embedded {
             if key.first() != from.first() {
                 return Ok(false);
             }
-            servers.push(record::decode_server(key, value)?);
+            let mut seen = record::decode_server(key, value)?;
+            let mut good = Vec::with_capacity(seen.record.keys.len());
+            for print in std::mem::take(&mut seen.record.keys) {
+                if !self.is_withdrawn(&print)? {
+                    good.push(print);
+                }
+            }
+            seen.record.keys = good;
+            servers.push(seen);
             Ok(true)
         })?;
         Ok(servers)
+    }
+
+    pub(super) fn past(&self, print: &KeyPrint) -> Result<Option<Past>> {
+        let key = key::past_key(print);
+        self.get(&key)?.map(|value| record::decode_past_key(&key, &value)).transpose()
+    }
+
+    fn is_withdrawn(&self, print: &KeyPrint) -> Result<bool> {
+        Ok(self.past(print)? == Some(Past::Withdrawn))
+    }
+
+    pub(super) fn server_keys(&self) -> Result<ServerKeys> {
+        Ok(ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record)))
     }
 
     /// It can be a server's record.
@@ -39,7 +63,7 @@ impl Embedded {
             return Err(CellError::Misuse(format!("a server lists {SERVER_KEYS_MAX} keys at most, each once")));
         }
         for key in keys {
-            if self.get(&key::withdrawn(key))?.is_some() {
+            if self.is_withdrawn(key)? {
                 return Err(CellError::Withdrawn { key: *key });
             }
         }
@@ -55,8 +79,16 @@ impl Embedded {
         if before.is_none() && self.listed_servers()?.len() >= SERVERS_MAX {
             return Err(CellError::Away(Fault::NoSpace));
         }
-        let changes_keys = before.as_ref().map_or(&[][..], |before| &before.record.keys) != server.keys;
+        let had = before.map(|before| before.record.keys).unwrap_or_default();
+        let changes_keys = had != server.keys;
+        let mut dropped = Vec::new();
+        for print in had.iter().filter(|had| !server.keys.contains(had)) {
+            if !self.is_withdrawn(print)? {
+                dropped.push(*print);
+            }
+        }
         let revision = self.change(&mut counters, Changed::Server(server.id), |revision, _, batch| {
+            put_past(batch, revision, &dropped, server.id, Past::Replaced);
             let key = key::server(server.id);
             batch.put(&key, record::encode_server(&key, revision, server));
         })?;
@@ -111,10 +143,7 @@ impl Embedded {
     ) -> Result<Revision> {
         let keys = gone.map_or(&[][..], |gone| &gone.keys);
         let revision = self.change(counters, Changed::Server(id), |revision, _, batch| {
-            for print in keys {
-                let key = key::withdrawn(print);
-                batch.put(&key, record::encode_withdrawn(&key, revision, id));
-            }
+            put_past(batch, revision, keys, id, Past::Withdrawn);
             fill(revision, batch);
         })?;
         self.refresh_keys(revision);
@@ -132,19 +161,11 @@ impl Embedded {
         let rules = Rules { servers, ..self.rules.read().record.clone() };
         self.set_rules(rules, revision);
     }
+}
 
-    /// What records list, less what was withdrawn: two records may have listed the same key.
-    pub(super) fn server_keys(&self) -> Result<ServerKeys> {
-        let mut servers: Vec<ServerInfo> = self.listed_servers()?.into_iter().map(|seen| seen.record).collect();
-        for server in &mut servers {
-            let mut good = Vec::with_capacity(server.keys.len());
-            for key in &server.keys {
-                if self.get(&key::withdrawn(key))?.is_none() {
-                    good.push(*key);
-                }
-            }
-            server.keys = good;
-        }
-        Ok(ServerKeys::of(&servers))
+fn put_past(batch: &mut WriteBatch, revision: Revision, keys: &[KeyPrint], of: ServerId, how: Past) {
+    for print in keys {
+        let key = key::past_key(print);
+        batch.put(&key, record::encode_past_key(&key, revision, of, how));
     }
 }

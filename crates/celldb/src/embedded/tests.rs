@@ -337,12 +337,19 @@ fn m1_withdrawn_keys_are_never_listed_again() {
         assert_eq!(listed(&db), [(1, 1), (4, 3)], "reopened: {reopened}");
         let seen = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(2)).unwrap();
         assert_eq!(seen.record, keyed(2, &[]));
+        let three = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
+        assert_eq!(three.record, keyed(3, &[4]), "as other servers are told too");
         for keys in [&[2][..], &[3], &[5, 3]] {
             let refused = db.put_server(&keyed(2, keys), seen.revision);
             assert!(matches!(refused, Err(CellError::Withdrawn { .. })), "{refused:?}");
             assert!(db.put_server(&keyed(7, keys), Revision(0)).is_err(), "nor of another server");
         }
     }
+    // A key that was replaced may be listed again, by who may change the record anyway.
+    let first = db.put_server(&keyed(1, &[7]), first).unwrap();
+    let was = |byte: u8| db.access().was_listed(&KeyPrint([byte; 32])).unwrap();
+    assert_eq!([1, 2, 7, 8].map(was), [true, true, false, false]);
+    let first = db.put_server(&keyed(1, &[1]), first).unwrap();
     // Removing a server withdraws its keys.
     db.remove_server(me, first).unwrap();
     assert!(matches!(db.put_server(&keyed(1, &[1]), Revision(0)), Err(CellError::Withdrawn { .. })));

@@ -105,6 +105,9 @@ fn need_enrolment(db: &dyn CellDb, caller: &Caller, record: &ServerInfo, expecte
     let shown = caller.who.server.filter(|_| !db.access().is_elsewhere()).ok_or(Fault::NotPermitted)?;
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == record.id);
     guard::may_enrol(shown, record, known.as_ref().map(|seen| &seen.record))?;
+    if db.access().was_listed(&shown)? {
+        return Err(Fault::NotPermitted);
+    }
     let found = known.map(|seen| seen.revision).unwrap_or_default();
     if found == expected { Ok(()) } else { Err(Fault::Conflict) }
 }
