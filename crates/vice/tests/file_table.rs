@@ -15,8 +15,8 @@ use common::{Ground, Rig, VOLUME, name};
 use dafs::Procedure;
 use guard::{Acl, Cps, Rights};
 use types::{
-    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, Level, LockFamily, LockMode,
-    LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, Who,
+    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, KeyPrint, Lending, Level, LockFamily,
+    LockMode, LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, Who,
     XattrMode,
 };
 
@@ -40,6 +40,8 @@ enum Kind {
     Owner,
     /// In `system:administrators`.
     Administrator,
+    /// A server whose key is not listed.
+    Enrolling,
     /// A user of a host that is believed.
     UserOfBelievedHost,
     OwnerOnBelievedHost,
@@ -48,10 +50,11 @@ enum Kind {
     Expired,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Unknown(65534),
     Kind::Unknown(0),
     Kind::Unknown(OWNER),
+    Kind::Enrolling,
     Kind::User(Level::Password),
     Kind::User(Level::Attested),
     Kind::Owner,
@@ -93,6 +96,10 @@ fn caller(kind: Kind) -> Caller {
     };
     match kind {
         Kind::Unknown(uid) => Caller { who: Who::NOBODY, ..with(uid, Level::Nobody) },
+        Kind::Enrolling => {
+            let owner = with(OWNER, Level::Enrolling);
+            Caller { who: Who { server: Some(KeyPrint([1; 32])), ..owner.who }, ..owner }
+        }
         Kind::User(level) => with(OTHER, level),
         Kind::Owner => with(OWNER, Level::Kerberos),
         Kind::Administrator => with(CHIEF, Level::Password),
@@ -111,8 +118,8 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal = if level == Level::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
-        let groups = (caller.uid == CHIEF && level != Level::Nobody).then_some(PrincipalId::ADMINISTRATORS);
+        let principal = if !level.is_proved() { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let groups = (caller.uid == CHIEF && level.is_proved()).then_some(PrincipalId::ADMINISTRATORS);
         Ok(Cps::new(principal, level, groups))
     }
 }
@@ -125,7 +132,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
     let administrator = owner || kind == Kind::Administrator;
     match (model, want) {
         (_, Want::Nothing | Want::Unsupported) => true,
-        (_, Want::Proof) => !matches!(kind, Kind::Unknown(_)),
+        (_, Want::Proof) => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         (_, Want::Rule) => superuser,
         (_, Want::Own | Want::Name) => owner,
         (Model::ModeBits, Want::See) => true,
@@ -139,7 +146,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
 fn may_open(want: Want, kind: Kind) -> bool {
     match want {
         Want::Own | Want::Rule => matches!(kind, Kind::Superuser(_)),
-        Want::Proof => !matches!(kind, Kind::Unknown(_)),
+        Want::Proof => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         _ => true,
     }
 }
