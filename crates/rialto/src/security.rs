@@ -73,13 +73,17 @@ fn host_identity(dir: &Path) -> Result<Option<Identity>, Failure> {
 /// When the system has no TLS.
 pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure> {
     // Other servers may show certificates of the authority that [certificate] names.
-    let given = CellDir::find(dir)?.and_then(|cell| {
-        let authority = cell.config.certificate.as_ref()?.authority.clone();
-        Some(cell.dir().join(authority))
+    let cell_dir = CellDir::find(dir)?;
+    let given = cell_dir.as_ref().and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
+    let authorities = given.map(|(dir, given)| keys::authorities_in(&dir.join(&given.authority))).transpose();
+    let authorities = authorities.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
+    let keys = CellKeys::of(dir.join("keys"));
+    // As the server does: its own certificate, or where it has none the given one.
+    let own = keys.shown().or_else(|error| match given {
+        Some((dir, given)) => keys::identity_in(&dir.join(&given.chain), &dir.join(&given.key)),
+        None => Err(error),
     });
-    let given = given.map(|file| keys::authorities_in(&file)).transpose();
-    let given = given.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
-    match with_keys_and(&CellKeys::of(dir.join("keys")), given) {
+    match own.and_then(|own| with_keys_and(&keys, own, authorities)) {
         Ok(options) if !clear => Ok(options),
         _ => options(dir, cell, clear),
     }
@@ -90,11 +94,11 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure
 /// # Errors
 /// Keys that are not there, or that who asks may not read.
 pub fn with_keys(keys: &CellKeys) -> Result<Options, KeyError> {
-    with_keys_and(keys, Vec::new())
+    with_keys_and(keys, keys.shown()?, Vec::new())
 }
 
-fn with_keys_and(keys: &CellKeys, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
-    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(keys.shown()?));
+fn with_keys_and(keys: &CellKeys, own: Identity, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
+    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
     Ok(from_reserved_port(Some(tls)).into())
 }

@@ -1,5 +1,5 @@
 //! A server of the cell is the holder of a key that the cell's database lists, whatever authority
-//! made a certificate for it; nobody else is, and a key that was withdrawn is none for ever (M1).
+//! made a certificate for it; nobody else is, and a key that was withdrawn never is again (M1).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ mod proxy;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use client::{Endpoint, Identity, Remote, Session, SessionConfig};
 use common::*;
@@ -24,8 +24,8 @@ use types::{
 };
 
 const CELL: &str = "cell.test";
-/// What a change of the list may take to end a connection, with room for a machine that is busy.
-const SOON: Duration = Duration::from_secs(5);
+/// How long the tests wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server of a cell over TLS, which believes no machine for its address.
 struct Member {
@@ -137,7 +137,7 @@ impl Member {
         Session::connect(config).unwrap()
     }
 
-    /// Who one is to this server as uid 0 with that certificate.
+    /// The level of uid 0 who shows that certificate to this server.
     fn level(&self, certificate: Option<Certificate>) -> String {
         level(&self.session(certificate))
     }
@@ -150,7 +150,7 @@ impl Member {
         ask(&self.here, Call::Cell(CellCall::PutServer { server, expected }));
     }
 
-    /// Withdraws the keys of a server; who did not confirm.
+    /// Withdraws the keys of a server; the servers that did not confirm.
     fn withdraw(&self, server: ServerId) -> Vec<ServerId> {
         match rule(&self.here, GuardCall::WithdrawKeys { server }) {
             Ok(Answer::Enforced { missing, .. }) => missing,
@@ -159,7 +159,7 @@ impl Member {
     }
 }
 
-/// Who one is to a server over this connection as uid 0, or why it does not say.
+/// The level of uid 0 over this connection, or why the server does not say.
 fn level(session: &Session) -> String {
     match try_ask(session, Call::ServerReport) {
         Ok(Answer::Report(report)) => {
@@ -233,6 +233,9 @@ fn m1_a_listed_key_is_a_server_whoever_certified_it() {
     let [known, unknown] = dirs.each_ref().map(site);
     let first = Member::first(Some(&known));
     assert_eq!(first.level(Some(first.identity())), "server", "its own key is listed");
+    let (renewed, made) = first.keys.identity(&["other".to_owned()], SystemTime::now()).unwrap();
+    assert!(made);
+    assert_eq!(first.level(Some(renewed)), "server", "also by a new certificate");
     let certificates = [made_by(&first.keys, &["a"]), made_by(&known, &["b"]), made_by(&unknown, &["c"])];
     for (id, certificate) in (100..).zip(certificates) {
         let before = first.session(Some(certificate.clone()));
@@ -243,9 +246,7 @@ fn m1_a_listed_key_is_a_server_whoever_certified_it() {
         let watch = CellCall::Watch { server: ServerId(id), since: Revision(u64::MAX), max: 1 };
         assert!(matches!(ask(&session, Call::Cell(watch)), Answer::Changes { .. }));
         // A connection that was there before is taken for what it is now.
-        let began = Instant::now();
         wait_for("the connection from before", || level(&before) == "server");
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     }
 }
 
@@ -319,13 +320,11 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
         wait_for("the key is listed", || level(session) == "server");
     }
     // From another server than the one with the database.
-    let began = Instant::now();
     assert_eq!(three.withdraw(two.id()), []);
     for session in &held {
         let said = session.call(&Caller::ROOT, powers().swap_remove(0), None);
         assert!(said.is_err(), "{said:?}");
     }
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     // With the same key it does not come back, however it is certified, and wherever it asks.
     let renewed = || {
         two.keys.identity(&["other".to_owned()], SystemTime::now()).unwrap();
@@ -394,7 +393,7 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     two.keys.make_next_key().unwrap();
     let next = two.keys.next_key().unwrap().unwrap();
     two.own.want(vec![print(&old), next]);
-    assert!(two.own.may_show(next, SOON), "it is listed beside the old one");
+    assert!(two.own.may_show(next, PATIENCE), "it is listed beside the old one");
     assert_eq!(first.record(two.id()).unwrap().record.keys, [print(&old), next]);
     assert_eq!(level(&by_old), "server");
     two.keys.take_next_key().unwrap();

@@ -34,13 +34,14 @@ for what was made with them, until you remove their files:
 After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
 makes itself a certificate by it. Clients follow when they connect the next time, but not a
 fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
-A new key of this server is shown when the cell's database lists it: other servers know a
-server by the keys that are listed there. 'withdraw' ends those of a server whose disk or key
-file may be stolen; run it on another server of the cell. Within a second every server refuses
-them, and they are never listed again. If the thief may have keys/ca.key too, which every server
-of the cell has, then also make a new authority, copy it to the others, and 'retire' the old one
-on each; otherwise that key makes a new server. Then look through 'rialto vos listaddrs' for
-servers that you do not know. A server that is to come back: 'rialto keys rotate certificate'.
+Other servers know a server by the keys that the cell's database lists. A new key of this
+server is shown when it is listed. 'withdraw' ends the keys of a server whose disk or key
+file may be stolen; run it on another server of the cell. Within a second every server
+refuses them, and they are never listed again. If keys/ca.key may be stolen too, which every
+server of the cell has, then make a new authority first, copy it to the others, and 'retire'
+the old one on each: with the old one a thief makes a new server. Afterwards look through
+'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
+to come back makes a new key: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
