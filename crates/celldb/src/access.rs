@@ -60,8 +60,8 @@ pub trait Access: Send + Sync {
     /// The rules, as far as this server was told; nobody is asked.
     fn rules(&self) -> Arc<Seen<Rules>>;
 
-    /// Whether a server's record listed this key once, and does no more: who shows it enters it no
-    /// more. Only the server that has the database knows.
+    /// Whether a server's record listed this key once, and does no more: its holder may not enter
+    /// it again. Only the server that has the database knows.
     ///
     /// # Errors
     /// As `principal`; `Away(Unsupported)` where another server has the database.

@@ -49,7 +49,8 @@ pub struct Embedded {
     listeners: Listeners,
     /// Held while principals are changed: what is allowed depends on all of them.
     principals: Mutex<()>,
-    /// Fences, who administers what, and the keys of servers: all of them, and the revision of their last change.
+    /// Fences, who administers what, and the keys of servers: all of them, and the revision of
+    /// their last change.
     rules: RwLock<Arc<Seen<Rules>>>,
     rules_at: AtomicU64,
     changes_kept: u64,

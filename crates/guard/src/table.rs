@@ -21,7 +21,7 @@ pub enum Row {
     Delegated(Vec<Place>),
     /// An administrator.
     Administrator,
-    /// An administrator; or a server whose key is not listed yet, to enter it ([`crate::may_enrol`]).
+    /// An administrator; or a server whose key is not listed, to enter it ([`crate::may_enrol`]).
     Enrolment,
     /// A server of the cell.
     Server,

@@ -248,7 +248,7 @@ pub struct Renewal {
     names: Vec<String>,
     /// How it connects to the others.
     client: Option<ClientTls>,
-    /// What the cell's database lists of its keys.
+    /// Its keys, and those of them that the cell's database lists.
     listed: Arc<OwnKeys>,
 }
 
@@ -260,8 +260,8 @@ const LISTED_WITHIN: Duration = Duration::from_secs(5);
 struct Loaded {
     /// What it shows to clients: the given certificate, or the same as to servers.
     shown: Identity,
-    /// What it shows to other servers: its own, by the cell's authority, with which it can enter its key in the cell's database; where
-    /// it can make none, the given one.
+    /// Shown to other servers: its own, by the cell's authority, with which it can enter its key in
+    /// the cell's database; where it can make none, the given one.
     own: Identity,
     /// The key that takes the place of its own when the database lists it.
     next: Option<KeyPrint>,

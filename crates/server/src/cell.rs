@@ -49,11 +49,11 @@ fn reached_at(listen: SocketAddr) -> Vec<SocketAddr> {
     addresses.map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 
-/// What the server does about its cell: it opens the database, or enters its key there, then says where
-/// it is. It does so again when it shows other keys, or when the database refuses it.
+/// The server joins its cell: it opens the database, or enters its key there, then says where it
+/// is. It does so again when it shows other keys, or when the database refuses it.
 ///
-/// A server hears the cell's rules before it says where it is, and must be listed to hear them. So its
-/// key is entered first, in a record without addresses, by which nobody finds it.
+/// A server hears the cell's rules before it says where it is, and must be listed to hear them. So
+/// its key is entered first, in a record without addresses, by which no client finds it.
 pub(crate) struct Joining {
     /// What is kept for a start without the database.
     pub learnt: Option<Learnt>,

@@ -33,9 +33,10 @@ pub struct ServerConfig {
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
-    /// What it shows there, and which authorities it knows; `None`: clear text.
+    /// Its certificate there, and the authorities that it knows; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
-    /// The keys of the certificates that it shows to other servers, which it enters in the cell's database; `None`: it shows none.
+    /// The keys of the certificates that it shows to other servers, which it enters in the cell's
+    /// database; `None`: it shows none.
     pub own_keys: Option<Arc<OwnKeys>>,
     /// Whether it hears clear text too where it has TLS.
     pub clear: bool,

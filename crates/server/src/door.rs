@@ -26,7 +26,7 @@ use crate::loopback::wall;
 /// Whom mode bits take for somebody else than anybody: as NFS has it.
 const NOBODY_ID: u32 = 65534;
 
-/// What the certificate that the other end showed is worth, by the list of servers' keys.
+/// The worth of the certificate that the other end showed, by the list of servers' keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certified {
     /// Nothing.
@@ -83,7 +83,7 @@ fn squashed(caller: Caller) -> Caller {
 }
 
 impl Porter {
-    /// What a connection's certificate is worth now.
+    /// The worth of a connection's certificate now.
     pub fn certified(&self, security: Security) -> Certified {
         let Security::Tls { shown, .. } = security else { return Certified::No };
         match shown.key().filter(|key| self.vice.lists_server(key)) {
@@ -119,7 +119,7 @@ impl Door {
         Door { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
     }
 
-    /// What the other end's certificate was worth when the connection attached.
+    /// The worth of the other end's certificate when the connection attached.
     pub fn certified(&self) -> Certified {
         self.certified
     }

@@ -67,7 +67,7 @@ pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
     tls: OnceLock<Security>,
-    /// What the other end's certificate was worth when it attached.
+    /// The worth of the other end's certificate when it attached.
     certified: OnceLock<Certified>,
     poll: RwLock<Arc<Poll>>,
     /// It is of nobody: its bytes count here, and are fewer.
@@ -143,7 +143,7 @@ impl Link {
         let _ = self.certified.set(certified);
     }
 
-    /// What its certificate was worth when it attached; `None`: it has not attached.
+    /// The worth of its certificate when it attached; `None`: it has not attached.
     pub fn certified(&self) -> Option<Certified> {
         self.certified.get().copied()
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use types::KeyPrint;
 
-/// What the cell's database says of the keys.
+/// The keys as the cell's database has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Entry {
     /// Nothing yet.
@@ -86,7 +86,7 @@ impl OwnKeys {
         self.changed.notify_all();
     }
 
-    /// What the database says of them has to be asked anew.
+    /// The database has to be asked anew.
     pub(crate) fn forget(&self) {
         self.state.lock().entry = Entry::Unknown;
     }

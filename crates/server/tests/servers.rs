@@ -176,7 +176,7 @@ fn rule(session: &Session, call: GuardCall) -> Result<Answer, Option<Fault>> {
     session.call(&Caller::ROOT, call, None).map(|reply| reply.answer).map_err(|error| error.fault())
 }
 
-/// What only servers of the cell, or administrators, may ask.
+/// Calls that only servers of the cell, or administrators, may make.
 fn powers() -> Vec<Call> {
     let server = ServerInfo { id: ServerId(77), name: "x".into(), addresses: vec![], keys: vec![KeyPrint([7; 32])] };
     vec![

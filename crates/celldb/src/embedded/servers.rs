@@ -1,8 +1,8 @@
-//! Servers: a record for each, which lists its keys, and a record for each key that was listed once.
+//! Servers: a record for each, which lists its keys, and one for each key that was listed once.
 //!
 //! A key that was withdrawn is never listed again: not by the server that had it, nor by another
-//! one. A key that a server has replaced is listed again only by an administrator or a server: who
-//! shows it enters it no more. The keys that records list are part of the rules, which are in memory
+//! one. A key that a server has replaced is listed again only by an administrator or a server: its
+//! holder enters it no more. The keys that records list are part of the rules, which are in memory
 //! ([`super::rules`]).
 
 use guard::{Rules, ServerKeys};
@@ -115,7 +115,7 @@ impl Embedded {
         Ok(revision)
     }
 
-    /// The keys of a server are withdrawn; its record stays, so that a new key of it can be entered.
+    /// The keys of a server are withdrawn; its record stays, so that a new key can be entered.
     pub(super) fn withdraw_keys(&self, me: ServerId, id: ServerId) -> std::result::Result<Answer, Fault> {
         let mut counters = self.counters.lock();
         let before = self.server(id)?.ok_or(Fault::NotFound)?.record;
@@ -150,8 +150,8 @@ impl Embedded {
         Ok(revision)
     }
 
-    /// The rules in memory have the keys that records list. If those cannot be read, there are none:
-    /// a key that was withdrawn must not count.
+    /// The rules in memory have the keys that records list. If those cannot be read, there are
+    /// none: a key that was withdrawn must not count.
     fn refresh_keys(&self, revision: Revision) {
         let servers = self.server_keys().unwrap_or_else(|error| {
             tracing::error!(%error, "the keys of servers cannot be read: every server is refused until a \

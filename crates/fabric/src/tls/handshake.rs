@@ -42,7 +42,7 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
-    /// What the client showed to the server, and proved to have; at the client, [`Shown::Nothing`].
+    /// The certificate whose key the client proved to have; at the client [`Shown::Nothing`].
     pub shown: Shown,
 }
 

@@ -1,4 +1,4 @@
-//! What a client's certificate is to a server.
+//! The kind of a client's certificate, as a server sees it.
 //!
 //! The handshake proves that the client has the certificate's key, whatever authority made the
 //! certificate: what it is worth is decided later, by the list of servers' keys in the cell's
@@ -31,7 +31,7 @@ pub enum Shown {
     Unknown(KeyPrint),
     /// An authority that this server knows made it, and it is not the next kind.
     Host(KeyPrint),
-    /// The cell's own authority made it, for a client, with the name that all servers of a cell have.
+    /// The cell's own authority made it, for a client, with the name of servers of a cell.
     CellServer(KeyPrint),
 }
 
@@ -97,7 +97,7 @@ impl ClientVerifier {
         })
     }
 
-    /// What a client is by the certificates that it showed.
+    /// The kind of the certificate that a client showed, with those of its authorities behind it.
     pub fn classify(&self, chain: Option<&[CertificateDer<'_>]>) -> Shown {
         let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return Shown::Nothing };
         let Some(key) = key_print(leaf) else { return Shown::Nothing };
@@ -134,7 +134,7 @@ impl ClientCertVerifier for ClientVerifier {
         &[]
     }
 
-    /// Who made the certificate is looked at when the handshake is done ([`ClientVerifier::classify`]).
+    /// Its authority is looked at when the handshake is done ([`ClientVerifier::classify`]).
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,

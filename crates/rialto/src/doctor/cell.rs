@@ -177,7 +177,8 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
-/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot be asked.
+/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot
+/// be asked.
 fn listed(cell: &CellDir) -> Option<Finding> {
     let key = cell.keys().shown().ok()?.key_print()?;
     let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;

@@ -61,8 +61,8 @@ impl Way {
         }
     }
 
-    /// What is called from now on goes over a new connection, which shows the certificate that this
-    /// server has now.
+    /// Calls from now on go over a new connection, which shows the certificate that this server has
+    /// now.
     pub fn connect_anew(self: &Arc<Self>) {
         let mut line = self.line.lock();
         let Line::Open(old) = &*line else { return };

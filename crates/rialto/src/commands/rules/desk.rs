@@ -71,7 +71,7 @@ impl Desk {
         confirmed(doing, &names)
     }
 
-    /// What servers are called.
+    /// The names of servers.
     pub fn server_names(&self, servers: &[ServerId]) -> Vec<String> {
         servers.iter().map(|server| self.server_name(*server)).collect()
     }
