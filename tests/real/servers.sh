@@ -183,6 +183,25 @@ check "without the database volumes are not made" says "database cannot be reach
 check "it is back" within 90 "$RIALTO" up --no-mount --dir "$A"
 in_time() { local _; for _ in $(seq 30); do "$@" > /dev/null 2>&1 && return 0; sleep 1; done; "$@"; }
 check "and they are" in_time "$RIALTO" vos --dir "$B" create two vicep found
+
+# The keys by which servers know each other: replaced while a server runs, withdrawn, and never taken again.
+keys_of() { vos listaddrs --json | field "[s['keys'] for s in found if s['name'] == '$1'][0]"; }
+count_of() { vos listaddrs --json | field "[len(s['keys']) for s in found if s['name'] == '$1'][0]"; }
+before=$(keys_of three)
+check "a server's key is listed" test "$(count_of three)" -eq 1
+check "doctor says so" sh -c "'$RIALTO' doctor --dir '$C' | grep 'other servers know this one'"
+check "a new key is made" says "makes a new certificate" 0 "$RIALTO" keys rotate certificate --dir "$C"
+replaced() { [ "$(count_of three)" -eq 1 ] && [ "$(keys_of three)" != "$before" ]; }
+check "and takes the place of the old one" in_time replaced
+check "the server is one still" within 60 "$RIALTO" vos --dir "$C" create two vicep keyed
+check "its key is withdrawn" says "withdrew 1 of three" 0 within 60 "$RIALTO" keys withdraw three --dir "$A"
+check "none is listed" test "$(count_of three)" -eq 0
+check "it is a server no more" refused within 60 "$RIALTO" vos --dir "$C" create two vicep stranger
+check "doctor says that too" sh -c "'$RIALTO' doctor --dir '$C' | grep 'does not list'"
+check "the audit log has it" sh -c "'$RIALTO' audit show --dir '$A' --since 1d | grep -i withdraw"
+check "it makes another key" "$RIALTO" keys rotate certificate --dir "$C"
+check "and is a server again" in_time "$RIALTO" vos --dir "$C" create two vicep again
+check "by one key" test "$(count_of three)" -eq 1
 for dir in "$C" "$B" "$A"; do check "down" within 60 "$RIALTO" down --dir "$dir"; done
 grep -l "panicked" "$A"/logs/* "$B"/logs/* "$C"/logs/* 2> /dev/null && fail "a server panicked"
 finish

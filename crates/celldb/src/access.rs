@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use guard::{Asker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
-    WhichPrincipal,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Seen,
+    ServerId, WhichPrincipal,
 };
 
 use crate::CellError;
@@ -59,6 +59,15 @@ pub trait Access: Send + Sync {
 
     /// The rules, as far as this server was told; nobody is asked.
     fn rules(&self) -> Arc<Seen<Rules>>;
+
+    /// Whether a server's record listed this key once, and does no more: its holder may not enter
+    /// it again. Only the server that has the database knows.
+    ///
+    /// # Errors
+    /// As `principal`; `Away(Unsupported)` where another server has the database.
+    fn was_listed(&self, _key: &KeyPrint) -> Result<bool, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
 
     /// Asks about rules, or changes them, at the moment `now` (seconds since 1970). A change that was answered is in force at every server of the cell but this
     /// one, `me`, and those that the answer names. `by`: who asks; [`PrincipalId::NONE`]: the superuser here.

@@ -50,7 +50,8 @@ pub struct Embedded {
     listeners: Listeners,
     /// Held while principals are changed: what is allowed depends on all of them.
     principals: Mutex<()>,
-    /// Fences, and who administers what: all of them, and the revision of their last change.
+    /// Fences, who administers what, and the keys of servers: all of them, and the revision of
+    /// their last change.
     rules: RwLock<Arc<Seen<Rules>>>,
     rules_at: AtomicU64,
     changes_kept: u64,
@@ -130,11 +131,6 @@ impl Embedded {
     fn group(&self, read_write: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
         let key = key::group(read_write);
         self.get(&key)?.map(|value| record::decode_group(&key, &value)).transpose()
-    }
-
-    fn server(&self, id: ServerId) -> Result<Option<Seen<ServerInfo>>> {
-        let key = key::server(id);
-        self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
     /// Where a name or number points to.
@@ -327,32 +323,15 @@ impl CellDb for Embedded {
     }
 
     fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
-        let from = key::server(ServerId(0));
-        let mut servers = Vec::new();
-        self.scan(&from, &mut |key, value| {
-            if key.first() != from.first() {
-                return Ok(false);
-            }
-            servers.push(record::decode_server(key, value)?);
-            Ok(true)
-        })?;
-        Ok(servers)
+        self.listed_servers()
     }
 
     fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
-        let mut counters = self.counters.lock();
-        self.need_room()?;
-        need_seen(expected, revision_of(self.server(server.id)?.as_ref()))?;
-        self.change(&mut counters, Changed::Server(server.id), |revision, _, batch| {
-            let key = key::server(server.id);
-            batch.put(&key, record::encode_server(&key, revision, server));
-        })
+        self.write_server(server, expected)
     }
 
     fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
-        let mut counters = self.counters.lock();
-        need_seen(expected, revision_of(self.server(id)?.as_ref()))?;
-        self.change(&mut counters, Changed::Server(id), |_, _, batch| batch.delete(key::server(id)))
+        self.erase_server(id, expected)
     }
 
     fn revision(&self) -> Result<Revision> {
@@ -385,5 +364,6 @@ impl CellDb for Embedded {
 
 mod principals;
 mod rules;
+mod servers;
 #[cfg(test)]
 mod tests;

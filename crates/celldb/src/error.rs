@@ -1,6 +1,6 @@
 //! What may go wrong.
 
-use types::{Fault, Revision, VolumeId};
+use types::{Fault, KeyPrint, Revision, VolumeId};
 
 /// Why a call of the cell database failed. Nothing was changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +20,12 @@ pub enum CellError {
         what: String,
         /// Whose it is.
         by: VolumeId,
+    },
+    /// This key was withdrawn, and makes nobody a server any more.
+    #[error("the key {key} was withdrawn")]
+    Withdrawn {
+        /// Which one.
+        key: KeyPrint,
     },
     /// Changes so old are not remembered.
     #[error("changes are remembered from revision {} on", oldest.0)]
@@ -58,6 +64,7 @@ impl From<CellError> for Fault {
         match error {
             CellError::Conflict { .. } => Fault::Conflict,
             CellError::Taken { .. } => Fault::Exists,
+            CellError::Withdrawn { .. } => Fault::NotPermitted,
             // What was forgotten cannot be found.
             CellError::Forgotten { .. } => Fault::NothingThere,
             CellError::Misuse(_) => Fault::Invalid,

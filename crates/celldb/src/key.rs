@@ -1,7 +1,7 @@
 //! Keys of records: a letter for what it is, then big-endian numbers, so that they sort.
 
 use guard::Link;
-use types::{Name, PrincipalId, Revision, ServerId, VolumeId};
+use types::{KeyPrint, Name, PrincipalId, Revision, ServerId, VolumeId};
 
 /// The last revision, and the next volume number.
 pub(crate) const COUNTERS: &[u8] = b"C";
@@ -19,6 +19,7 @@ const OWNED: u8 = b'O';
 const FENCE: u8 = b'F';
 const MANDATE: u8 = b'A';
 const SECRET: u8 = b'K';
+const PAST_KEY: u8 = b'W';
 /// The numbers of principals that were given last.
 pub(crate) const HIGHEST: &[u8] = b"H";
 
@@ -55,6 +56,11 @@ pub(crate) fn mandate(number: u64) -> Vec<u8> {
 /// A server.
 pub(crate) fn server(id: ServerId) -> Vec<u8> {
     [&[SERVER][..], &id.0.to_be_bytes()].concat()
+}
+
+/// A key that a server's record listed once.
+pub(crate) fn past_key(print: &KeyPrint) -> Vec<u8> {
+    [&[PAST_KEY][..], &print.0].concat()
 }
 
 /// What a revision changed.

@@ -32,8 +32,8 @@ impl Listeners {
     }
 
     /// Waits until all of these servers have `revision`, and who else was heard of lately (a server hears before it enters itself), but for those that
-    /// stay silent; which those are.
-    pub fn missing(&self, revision: Revision, servers: &[ServerId]) -> Vec<ServerId> {
+    /// stay silent; which those are. `apart`: is not waited for in any case.
+    pub fn missing(&self, revision: Revision, servers: &[ServerId], apart: Option<ServerId>) -> Vec<ServerId> {
         let began = Instant::now();
         let mut heard = self.heard.lock();
         loop {
@@ -41,7 +41,7 @@ impl Listeners {
             let is_new = |server: &&ServerId| {
                 !servers.contains(server) && heard.get(*server).is_some_and(|(_, when)| when.elapsed() < SILENT_AFTER)
             };
-            let all = servers.iter().chain(heard.keys().filter(is_new));
+            let all = servers.iter().chain(heard.keys().filter(is_new)).filter(|server| Some(**server) != apart);
             let lacking: Vec<ServerId> = all.filter(lacks).copied().collect();
             // Who was never heard of may have begun a moment ago.
             let is_silent = |server: &ServerId| {
@@ -55,10 +55,13 @@ impl Listeners {
         }
     }
 
-    /// Waits until everybody who is not silent has `revision`.
-    pub fn wait_for(&self, revision: Revision) {
+    /// Waits until everybody who is not silent has `revision`; but for `apart`.
+    pub fn wait_for(&self, revision: Revision, apart: Option<ServerId>) {
         let mut heard = self.heard.lock();
-        while heard.values().any(|(at, when)| *at < revision && when.elapsed() < SILENT_AFTER) {
+        let lacks = |server: &ServerId, at: &Revision, when: &Instant| {
+            Some(*server) != apart && *at < revision && when.elapsed() < SILENT_AFTER
+        };
+        while heard.iter().any(|(server, (at, when))| lacks(server, at, when)) {
             self.more.wait_for(&mut heard, Duration::from_millis(50));
         }
     }
@@ -75,7 +78,7 @@ mod tests {
         listeners.heard(entered, Revision(7));
         listeners.heard(new, Revision(6));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| listeners.missing(Revision(7), &[entered]));
+            let waits = scope.spawn(|| listeners.missing(Revision(7), &[entered], None));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waits.is_finished());
             listeners.heard(new, Revision(7));

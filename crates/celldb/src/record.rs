@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
-    Busy, Changed, Name, Principal, PrincipalId, PrincipalKind, Revision, Seen, ServerId, ServerIdError, ServerInfo,
-    Site, SiteKind, VolumeGroup, VolumeId,
+    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revision, Seen, ServerId, ServerIdError,
+    ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use crate::CellError;
@@ -51,6 +51,24 @@ impl TryFrom<String> for IdForm {
     }
 }
 
+/// As people write it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+struct PrintForm(KeyPrint);
+
+impl From<PrintForm> for String {
+    fn from(print: PrintForm) -> String {
+        print.0.to_string()
+    }
+}
+
+impl TryFrom<String> for PrintForm {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(PrintForm)
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum KindForm {
@@ -89,6 +107,26 @@ struct ServerForm {
     id: IdForm,
     name: String,
     addresses: Vec<std::net::SocketAddr>,
+    /// Absent in records that are older than keys.
+    #[serde(default)]
+    keys: Vec<PrintForm>,
+}
+
+/// Why a server's record does not list a key any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Past {
+    /// The server lists others instead.
+    Replaced,
+    /// An administrator withdrew it, or removed the server.
+    Withdrawn,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PastForm {
+    /// For people: whose it was.
+    server: IdForm,
+    how: Past,
 }
 
 /// What is counted.
@@ -215,13 +253,24 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Seen<VolumeGroup>
 }
 
 pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo) -> Vec<u8> {
-    let form = ServerForm { id: IdForm(server.id), name: server.name.clone(), addresses: server.addresses.clone() };
+    let keys = server.keys.iter().copied().map(PrintForm).collect();
+    let (name, addresses) = (server.name.clone(), server.addresses.clone());
+    let form = ServerForm { id: IdForm(server.id), name, addresses, keys };
     encode(key, revision, form)
 }
 
 pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Seen<ServerInfo>, CellError> {
     let Seen { record: form, revision } = decode::<ServerForm>("server", key, value)?;
-    Ok(Seen { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses }, revision })
+    let keys = form.keys.into_iter().map(|print| print.0).collect();
+    Ok(Seen { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys }, revision })
+}
+
+pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {
+    encode(key, revision, PastForm { server: IdForm(of), how })
+}
+
+pub(crate) fn decode_past_key(key: &[u8], value: &[u8]) -> Result<Past, CellError> {
+    Ok(decode::<PastForm>("past key", key, value)?.record.how)
 }
 
 pub(crate) fn encode_pointer(key: &[u8], to: VolumeId) -> Vec<u8> {

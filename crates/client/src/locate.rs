@@ -107,7 +107,8 @@ impl Cell {
         let servers = self.server_infos(cancel);
         let known = |site: &Site| {
             let info = servers.iter().find(|info| info.id == site.server).cloned();
-            let unknown = || ServerInfo { id: site.server, name: String::new(), addresses: Vec::new() };
+            let unknown =
+                || ServerInfo { id: site.server, name: String::new(), addresses: Vec::new(), keys: Vec::new() };
             (info.unwrap_or_else(unknown), site.partition.clone())
         };
         Ok(if group.read_only == Some(volume) {

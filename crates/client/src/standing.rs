@@ -39,7 +39,7 @@ impl Standing {
 
     /// Whether what this machine says counts; of the machine's own superuser, who has no token.
     pub fn counts(&self) -> bool {
-        self.level != "nobody"
+        !matches!(&*self.level, "nobody" | "enrolling")
     }
 }
 
@@ -53,6 +53,8 @@ mod tests {
             Standing::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#).unwrap();
         assert_eq!((said.counts(), said.ids()), (false, &Ids { uid: 65534, gid: 7, groups: [8, 9].into() }));
         assert!(Standing::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#).unwrap().counts());
+        let enrolling = r#"{"you":{"uid":65534,"gid":65534,"level":"enrolling"}}"#;
+        assert!(!Standing::of(enrolling).unwrap().counts(), "a server whose key is not listed is nobody");
         for none in ["", "{}", r#"{"you":{"uid":-1,"gid":0,"level":"named"}}"#, r#"{"you":null}"#] {
             assert_eq!(Standing::of(none), None, "{none}");
         }

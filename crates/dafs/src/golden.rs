@@ -481,7 +481,7 @@ fn group() -> VolumeGroup {
 
 fn server() -> ServerInfo {
     let addresses = vec![([192, 0, 2, 1], 7620).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 7621).into()];
-    ServerInfo { id: ServerId(0x0506), name: "one".into(), addresses }
+    ServerInfo { id: ServerId(0x0506), name: "one".into(), addresses, keys: vec![KeyPrint([0x0a; 32])] }
 }
 
 const CURSOR: StreamCursor = StreamCursor { vnode: VnodeNo(0x0506), stage: 3, position: 0x0708 };

@@ -8,10 +8,10 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
-    CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, Kind, Lending, LockConflict,
-    LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
-    RenameMode, Revision, RunKey, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
-    StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
+    CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending,
+    LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull,
+    RemoveWhat, RenameMode, Revision, RunKey, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind,
+    Status, StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
     VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
@@ -330,7 +330,13 @@ fn group() -> impl Strategy<Value = VolumeGroup> {
 fn server() -> impl Strategy<Value = ServerInfo> {
     // An address of the one family in clothes of the other has a second form.
     let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(|(ip, port)| (ip.to_canonical(), port).into());
-    (server_id(), ".{0,40}", vec(address, 0..4)).prop_map(|(id, name, addresses)| ServerInfo { id, name, addresses })
+    let keys = vec(any::<[u8; 32]>().prop_map(KeyPrint), 0..3);
+    (server_id(), ".{0,40}", vec(address, 0..4), keys).prop_map(|(id, name, addresses, keys)| ServerInfo {
+        id,
+        name,
+        addresses,
+        keys,
+    })
 }
 
 fn cell_calls() -> impl Strategy<Value = Call> {

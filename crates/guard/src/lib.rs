@@ -13,6 +13,7 @@ mod names;
 mod pts;
 mod rights;
 mod rules;
+mod servers;
 mod table;
 mod token;
 
@@ -27,6 +28,7 @@ pub use names::{Network, check_group_name, check_user_name};
 pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
 pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};
+pub use servers::{ServerKeys, may_enrol};
 pub use table::{Place, Row, Standing, row};
 pub use token::{
     Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX, Token, TokenError,

@@ -9,6 +9,7 @@ use types::limits::{NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, RULES_MAX, WHY_BYT
 use types::{ClientId, Fault, Fence, GuardCall, Mandate, PrincipalId, Realm, ServerId, Whom};
 
 use crate::names::Network;
+use crate::servers::ServerKeys;
 
 /// What volumes of one base name have behind it.
 const ENDINGS: [&str; 5] = [".readonly", ".backup", ".releasing", ".moving", ".moving2"];
@@ -22,6 +23,8 @@ pub struct Rules {
     pub fences: Vec<Fence>,
     /// Likewise.
     pub mandates: Vec<Mandate>,
+    /// The keys of the cell's servers, as their records list them.
+    pub servers: ServerKeys,
 }
 
 /// A rule to keep.
@@ -50,7 +53,8 @@ impl Rules {
     /// What a call changes, at a moment (seconds since 1970); a new rule gets the number `next`. Fences that have ended go with any change. `by`: who asks.
     ///
     /// # Errors
-    /// `Invalid` for what no rule can say; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: nothing has that number; `Unsupported`: a question.
+    /// `Invalid` for what no rule can say; `NoSpace`: there are [`RULES_MAX`]; `NotFound`: nothing has that number; `Unsupported`: a question, or
+    /// a change of servers' keys.
     pub fn edit(&self, next: u64, now: i64, by: PrincipalId, call: &GuardCall) -> Result<RulesEdit, Fault> {
         let is_over = |fence: &&Fence| fence.until != 0 && fence.until <= now;
         let mut edit = RulesEdit { number: next, ..RulesEdit::default() };
@@ -99,7 +103,10 @@ impl Rules {
                 edit.number = *number;
                 edit.mandates_gone.push(*number);
             }
-            GuardCall::Fences { .. } | GuardCall::Mandates { .. } => return Err(Fault::Unsupported),
+            // Keys are in the records of servers.
+            GuardCall::Fences { .. } | GuardCall::Mandates { .. } | GuardCall::WithdrawKeys { .. } => {
+                return Err(Fault::Unsupported);
+            }
         }
         Ok(edit)
     }
@@ -373,7 +380,8 @@ mod tests {
             by: PrincipalId::NONE,
             why: String::new(),
         };
-        let rules = Rules { fences: (1..=RULES_MAX as u64).map(fence).collect(), mandates: Vec::new() };
+        let rules =
+            Rules { fences: (1..=RULES_MAX as u64).map(fence).collect(), mandates: Vec::new(), ..Rules::default() };
         let next = RULES_MAX as u64 + 1;
         let edit = |now| rules.edit(next, now, PrincipalId::NONE, &add(Whom::Token(u128::MAX), 0));
         assert_eq!(edit(5), Err(Fault::NoSpace));

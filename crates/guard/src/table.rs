@@ -21,6 +21,8 @@ pub enum Row {
     Delegated(Vec<Place>),
     /// An administrator.
     Administrator,
+    /// An administrator; or a server whose key is not listed, to enter it ([`crate::may_enrol`]).
+    Enrolment,
     /// A server of the cell.
     Server,
 }
@@ -46,6 +48,8 @@ pub struct Standing<'a> {
     pub proved: bool,
     /// The superuser of a trusted connection, or a server by its certificate.
     pub server: bool,
+    /// A certificate of the cell's own authority for a server, whose key is not listed.
+    pub enrolling: bool,
     /// In `system:administrators`.
     pub administrator: bool,
     /// He administers a place; `None`: any place at all.
@@ -62,6 +66,7 @@ impl Row {
             Row::Delegated(places) if places.is_empty() => administrator || (standing.covers)(None),
             Row::Delegated(places) => administrator || places.iter().all(|place| (standing.covers)(Some(place))),
             Row::Administrator => administrator,
+            Row::Enrolment => administrator || standing.enrolling,
             Row::Server => standing.server,
         }
     }
@@ -172,7 +177,8 @@ fn row_of_cell(call: &CellCall) -> Row {
         }
         CellCall::RemoveGroup { read_write, .. } => Row::Delegated(vec![Place::Group(*read_write)]),
         CellCall::TakeNumbers { .. } => Row::Delegated(Vec::new()),
-        CellCall::PutServer { .. } | CellCall::RemoveServer { .. } => Row::Administrator,
+        CellCall::PutServer { .. } => Row::Enrolment,
+        CellCall::RemoveServer { .. } => Row::Administrator,
         CellCall::Principal { .. } | CellCall::Subdomain { .. } | CellCall::Watch { .. } => Row::Server,
     }
 }
@@ -185,7 +191,8 @@ fn row_of_guard(call: &GuardCall) -> Row {
         | GuardCall::RemoveFence { .. }
         | GuardCall::Mandates { .. }
         | GuardCall::AddMandate { .. }
-        | GuardCall::RemoveMandate { .. } => Row::Administrator,
+        | GuardCall::RemoveMandate { .. }
+        | GuardCall::WithdrawKeys { .. } => Row::Administrator,
     }
 }
 

@@ -5,11 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::rand::fill;
 use fabric::tls::pki_types::CertificateDer;
-use fabric::tls::{CELL_SERVER, Fingerprint, Identity};
+use fabric::tls::{CELL_SERVER, Fingerprint, Identity, print_of};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    PublicKeyData, SerialNumber,
 };
+use types::KeyPrint;
 
 use crate::files::{at, make_dir, read, write};
 use crate::{KeyError, authorities_in, identity_in};
@@ -24,6 +25,8 @@ pub const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A successor that is about to take its place: its key and certificates.
 const NEXT: &str = "ca.next";
+/// The key that this server is to show next, when the cell's database lists it.
+const NEXT_KEY: &str = "server.next";
 /// How a certificate begins in a file.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
@@ -157,7 +160,8 @@ impl CellKeys {
         Ok(self.authorities()?.iter().map(|one| Fingerprint::of(one)).collect())
     }
 
-    /// This server's certificate, made anew if it is not there, ends soon, or has not these names (host names and addresses). Says whether it was.
+    /// This server's certificate, made anew if it is not there, ends soon, or has not these names (host names and addresses). Says whether it was. A certificate
+    /// that is made anew is of the same key, by which the other servers know this one.
     ///
     /// # Errors
     /// [`KeyError`]; what was there stays.
@@ -172,16 +176,50 @@ impl CellKeys {
         Ok((self.shown()?, made))
     }
 
-    /// Has the next [`CellKeys::identity`] make a new key and certificate, whatever is there.
+    /// Makes the key that this server is to show next, if there is none yet. It takes the place of
+    /// the present one by [`CellKeys::take_next_key`].
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn age(&self) -> Result<(), KeyError> {
-        let file = self.file("server.names");
-        match std::fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(&file, error)),
-            _ => Ok(()),
+    pub fn make_next_key(&self) -> Result<(), KeyError> {
+        if self.next_key()?.is_some() {
+            return Ok(());
         }
+        let key = KeyPair::generate().map_err(|error| at(&self.dir, error))?;
+        write(&self.file(NEXT_KEY), &key.serialize_pem())
+    }
+
+    /// Which key this server is to show next; `None`: the present one.
+    ///
+    /// # Errors
+    /// [`KeyError`]: the file holds no key.
+    pub fn next_key(&self) -> Result<Option<KeyPrint>, KeyError> {
+        Ok(self.key_in(NEXT_KEY)?.map(|key| print_of(&key.subject_public_key_info())))
+    }
+
+    /// The next key takes the place of the present one, which is gone: [`CellKeys::identity`] makes
+    /// a certificate for it.
+    ///
+    /// # Errors
+    /// [`KeyError`]; after a crash either key is there, and it may be done again.
+    pub fn take_next_key(&self) -> Result<(), KeyError> {
+        let next = self.file(NEXT_KEY);
+        let Some(key) = read(&next)? else { return Ok(()) };
+        // The certificate of the old key is good no more, so one is made whatever comes between.
+        remove(&self.file("server.names"))?;
+        write(&self.file("server.key"), &key)?;
+        remove(&next)
+    }
+
+    /// Whether this server can make certificates of the cell's authority.
+    pub fn can_issue(&self) -> bool {
+        self.file("ca.key").exists()
+    }
+
+    fn key_in(&self, name: &str) -> Result<Option<KeyPair>, KeyError> {
+        let file = self.file(name);
+        let key = read(&file)?.map(|text| KeyPair::from_pem(&text).map_err(|_| at(&file, "is no key")));
+        key.transpose()
     }
 
     /// This server's certificate, as it was made last.
@@ -221,10 +259,12 @@ impl CellKeys {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         (params.not_before, params.not_after) = span(now, SERVER_LIFE);
         params.serial_number = Some(serial());
-        let key = KeyPair::generate().map_err(odd)?;
+        // A crash may have left half a key.
+        let present = self.key_in("server.key").unwrap_or_default();
+        let key = present.map_or_else(KeyPair::generate, Ok).map_err(odd)?;
         let certificate = params.signed_by(&key, &authority).map_err(odd)?;
         // Names last: a key and a certificate that do not belong together are made anew.
-        let _ = std::fs::remove_file(self.file("server.names"));
+        remove(&self.file("server.names"))?;
         write(&self.file("server.key"), &key.serialize_pem())?;
         write(&self.file("server.pem"), &certificate.pem())?;
         write(&self.file("server.names"), &names.join("\n"))
@@ -251,6 +291,14 @@ pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
     parsed.is_some_and(|((_, newer), (_, older))| {
         newer.is_ca() && older.is_ca() && newer.verify_signature(Some(older.public_key())).is_ok()
     })
+}
+
+/// Removes a file, if it is there.
+fn remove(file: &Path) -> Result<(), KeyError> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(file, error)),
+        _ => Ok(()),
+    }
 }
 
 /// From a day before, for clocks that are behind.
@@ -292,6 +340,7 @@ mod tests {
         assert!(!made && again.chain == first.chain);
         let (renewed, made) = keys.identity(&names(), now + SERVER_LIFE - RENEW_BEFORE + DAY).unwrap();
         assert!(made && renewed.chain[0] != first.chain[0]);
+        assert_eq!(renewed.key_print(), first.key_print(), "M1: the list of servers' keys knows it still");
         assert!(keys.identity(&names()[..1], now).unwrap().1, "other names");
         for entry in std::fs::read_dir(dir.path().join("keys")).unwrap() {
             let entry = entry.unwrap();
@@ -350,6 +399,37 @@ mod tests {
         std::fs::write(other.file("ca.key"), "half").unwrap();
         other.make_authority("cell.test", now).unwrap();
         assert!(other.identity(&names(), now).is_ok());
+    }
+
+    #[test]
+    fn m1_a_next_key_replaces_the_present_one_whatever_crash_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = CellKeys::of(dir.path());
+        let now = SystemTime::now();
+        keys.make_authority("cell.test", now).unwrap();
+        for crashed in 0..4 {
+            let present = keys.identity(&names(), now).unwrap().0.key_print();
+            assert_eq!(keys.next_key().unwrap(), None);
+            keys.make_next_key().unwrap();
+            let next = keys.next_key().unwrap();
+            keys.make_next_key().unwrap();
+            assert!(next.is_some() && next != present && keys.next_key().unwrap() == next, "one is made once");
+            let (same, made) = keys.identity(&names(), now).unwrap();
+            assert!(!made && same.key_print() == present, "it is not shown before it is listed");
+            if crashed > 0 {
+                remove(&keys.file("server.names")).unwrap();
+            }
+            if crashed > 1 {
+                write(&keys.file("server.key"), &read(&keys.file(NEXT_KEY)).unwrap().unwrap()).unwrap();
+            }
+            if crashed > 2 {
+                assert_eq!(keys.identity(&names(), now).unwrap().0.key_print(), next);
+            }
+            keys.take_next_key().unwrap();
+            keys.take_next_key().unwrap();
+            let (renewed, _) = keys.identity(&names(), now).unwrap();
+            assert_eq!((renewed.key_print(), keys.next_key().unwrap()), (next, None), "{crashed}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!   ca.key       its key: whoever has it makes servers of this cell
 //!   server.pem   this server's certificate
 //!   server.key   its key
+//!   server.next  the key that takes its place when the cell's database lists it
 //!   ca.next      both of a successor, while they take the place of the old ones
 //!   tokens/      keys that sign tokens (`tokens.rs`), the same at every server of the cell
 //!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use types::{Answer, CreateHow, Fault, Fid, Kind, Level, Name, NewKind, Status};
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
 use crate::Body;
 use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
@@ -72,7 +72,7 @@ impl Tree {
         let kind = new.kind();
         let (mut mode, gid) = inherit(ask, &self.node(dir)?.status, kind, mode);
         let decides = self.decides();
-        if !decides && ask.caller.who.level == Level::Nobody {
+        if !decides && !ask.caller.who.level.is_proved() {
             mode |= (mode & 0o700) >> 6;
         }
         if decides && !self.is_administrator(ask.caller) {

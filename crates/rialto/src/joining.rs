@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn servers_of_one_machine_have_names_of_their_own() {
-        let called = |name: &str| ServerInfo { id: ServerId(1), name: name.to_owned(), addresses: Vec::new() };
+        let called =
+            |name: &str| ServerInfo { id: ServerId(1), name: name.to_owned(), addresses: Vec::new(), keys: Vec::new() };
         let machine = choose_name(&[], None).unwrap();
         assert_eq!(choose_name(&[called(&machine)], None).unwrap(), format!("{machine}-2"));
         assert_eq!(choose_name(&[called("a")], Some("b")), Ok("b".to_owned()));

@@ -8,14 +8,15 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use client::Options;
 use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, Identity, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
 use login::{Mint, Service};
-use server::ServerConfig;
+use server::{OwnKeys, ServerConfig};
+use types::KeyPrint;
 
 use crate::cell::{CellDir, Kerberos};
 use crate::failure::{Doing, Failure};
@@ -72,13 +73,17 @@ fn host_identity(dir: &Path) -> Result<Option<Identity>, Failure> {
 /// When the system has no TLS.
 pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure> {
     // Other servers may show certificates of the authority that [certificate] names.
-    let given = CellDir::find(dir)?.and_then(|cell| {
-        let authority = cell.config.certificate.as_ref()?.authority.clone();
-        Some(cell.dir().join(authority))
+    let cell_dir = CellDir::find(dir)?;
+    let given = cell_dir.as_ref().and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
+    let authorities = given.map(|(dir, given)| keys::authorities_in(&dir.join(&given.authority))).transpose();
+    let authorities = authorities.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
+    let keys = CellKeys::of(dir.join("keys"));
+    // As the server does: its own certificate, or where it has none the given one.
+    let own = keys.shown().or_else(|error| match given {
+        Some((dir, given)) => keys::identity_in(&dir.join(&given.chain), &dir.join(&given.key)),
+        None => Err(error),
     });
-    let given = given.map(|file| keys::authorities_in(&file)).transpose();
-    let given = given.doing(|| "reading the authority of [certificate]".to_owned())?.unwrap_or_default();
-    match with_keys_and(&CellKeys::of(dir.join("keys")), given) {
+    match own.and_then(|own| with_keys_and(&keys, own, authorities)) {
         Ok(options) if !clear => Ok(options),
         _ => options(dir, cell, clear),
     }
@@ -89,11 +94,11 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure
 /// # Errors
 /// Keys that are not there, or that who asks may not read.
 pub fn with_keys(keys: &CellKeys) -> Result<Options, KeyError> {
-    with_keys_and(keys, Vec::new())
+    with_keys_and(keys, keys.shown()?, Vec::new())
 }
 
-fn with_keys_and(keys: &CellKeys, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
-    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(keys.shown()?));
+fn with_keys_and(keys: &CellKeys, own: Identity, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
+    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
     Ok(from_reserved_port(Some(tls)).into())
 }
@@ -223,6 +228,8 @@ pub fn secure_server(cell: &CellDir, config: &mut ServerConfig) -> Result<Option
     let mut renewal = Renewal::new(cell);
     let loaded = renewal.load().doing(|| "preparing this server's keys".to_owned())?;
     let what = || "preparing TLS".to_owned();
+    renewal.listed.want(loaded.keys());
+    config.own_keys = Some(Arc::clone(&renewal.listed));
     let (trust, own) = loaded.to_others();
     let client = ClientTls::new(trust, Some(own)).doing(what)?;
     let tls = Arc::new(ServerTls::with_hosts(loaded.shown, &loaded.servers, &loaded.hosts).doing(what)?);
@@ -241,14 +248,23 @@ pub struct Renewal {
     names: Vec<String>,
     /// How it connects to the others.
     client: Option<ClientTls>,
+    /// Its keys, and those of them that the cell's database lists.
+    listed: Arc<OwnKeys>,
 }
+
+/// How long the cell's database may take to list a key that is to be shown next. Otherwise it is
+/// asked for again at the next look.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a server shows, and whom it takes for what.
 struct Loaded {
     /// What it shows to clients: the given certificate, or the same as to servers.
     shown: Identity,
-    /// What it shows to other servers: always by the cell's own authority, so that holding that authority's key is what makes a server.
+    /// Shown to other servers: its own, by the cell's authority, with which it can enter its key in
+    /// the cell's database; where it can make none, the given one.
     own: Identity,
+    /// The key that takes the place of its own when the database lists it.
+    next: Option<KeyPrint>,
     /// The cell's own authorities.
     servers: Vec<CertificateDer<'static>>,
     /// The given one: what it makes are hosts.
@@ -256,6 +272,17 @@ struct Loaded {
 }
 
 impl Loaded {
+    /// All keys that it may show, the one that it shows to other servers first.
+    fn keys(&self) -> Vec<KeyPrint> {
+        let mut keys = Vec::new();
+        for key in [self.own.key_print(), self.next, self.shown.key_print()].into_iter().flatten() {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
     /// How it knows other servers, which may show a given certificate too, and what it is to them.
     fn to_others(&self) -> (Trust, Identity) {
         (Trust::Authorities([&self.servers[..], &self.hosts].concat()), self.own.clone())
@@ -269,7 +296,8 @@ impl Renewal {
             (file(&given.chain), file(&given.key), file(&given.authority))
         });
         let makes_authority = cell.config.database.is_none().then(|| cell.config.name.clone());
-        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell), client: None }
+        let listed = Arc::default();
+        Renewal { keys: cell.keys(), given, makes_authority, names: names(cell), client: None, listed }
     }
 
     fn load(&self) -> Result<Loaded, KeyError> {
@@ -277,22 +305,43 @@ impl Renewal {
         if let Some(cell) = &self.makes_authority {
             self.keys.make_authority(cell, now)?;
         }
-        let (own, servers) = (self.keys.identity(&self.names, now)?.0, self.keys.authorities()?);
-        Ok(match &self.given {
-            Some((chain, key, authority)) => {
-                Loaded { shown: keys::identity_in(chain, key)?, own, servers, hosts: keys::authorities_in(authority)? }
+        let given = match &self.given {
+            Some((chain, key, authority)) => Some((keys::identity_in(chain, key)?, keys::authorities_in(authority)?)),
+            None => None,
+        };
+        let own = match (self.keys.identity(&self.names, now), &given) {
+            (Ok((own, _)), _) => own,
+            (Err(_), Some((given, _))) if !self.keys.can_issue() => given.clone(),
+            (Err(error), _) => return Err(error),
+        };
+        let (servers, next) = (self.keys.authorities()?, self.keys.next_key()?);
+        let (shown, hosts) = given.unwrap_or_else(|| (own.clone(), Vec::new()));
+        Ok(Loaded { shown, own, next, servers, hosts })
+    }
+
+    /// As it is to be shown from now on: the next key takes the place of the present one as soon as
+    /// the other servers know it.
+    fn load_next(&self) -> Result<Loaded, KeyError> {
+        let loaded = self.load()?;
+        self.listed.want(loaded.keys());
+        match loaded.next.filter(|next| self.listed.may_show(*next, LISTED_WITHIN)) {
+            Some(next) => {
+                self.keys.take_next_key()?;
+                tracing::info!(key = %next, "this server shows a new key from now on, on new connections");
+                self.load()
             }
-            None => Loaded { shown: own.clone(), own, servers, hosts: Vec::new() },
-        })
+            None => Ok(loaded),
+        }
     }
 
     /// Shows what is new from the next connection on.
     pub fn renew(&self, tls: &ServerTls) {
-        let renewed = self.load().map_err(|error| error.to_string()).and_then(|loaded| {
-            let (trust, own) = loaded.to_others();
+        let renewed = self.load_next().map_err(|error| error.to_string()).and_then(|loaded| {
+            let (keys, (trust, own)) = (loaded.keys(), loaded.to_others());
             let client = self.client.as_ref().map_or(Ok(()), |client| client.replace(trust, Some(own)));
             let replaced = client.and_then(|()| tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts));
-            replaced.map_err(|error| error.to_string())
+            // The one before is dropped from the list when it is shown no more.
+            replaced.map(|()| self.listed.want(keys)).map_err(|error| error.to_string())
         });
         if let Err(error) = renewed {
             tracing::error!(error, "this server's certificate cannot be renewed");

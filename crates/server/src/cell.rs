@@ -7,15 +7,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use celldb::{CellDb, CellError, Embedded};
 use client::Endpoint;
-use types::{Fault, Name, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
+use types::{Fault, KeyPrint, Name, Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
 use crate::learnt::Learnt;
-use crate::{CellPlace, RemoteCell, ServerConfig};
+use crate::{CellPlace, OwnKeys, RemoteCell, ServerConfig};
 
 /// Between one attempt and the next: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(crate) fn me(config: &ServerConfig, id: ServerId, endpoints: &[Endpoint]) ->
         [] => endpoints.iter().filter_map(address).flat_map(reached_at).take(types::limits::ADDRESSES_MAX).collect(),
         given => given.to_vec(),
     };
-    ServerInfo { id, name: config.name.clone().unwrap_or_else(machine), addresses }
+    ServerInfo { id, name: config.name.clone().unwrap_or_else(machine), addresses, keys: Vec::new() }
 }
 
 /// Where others reach who listens at `listen`.
@@ -49,7 +49,11 @@ fn reached_at(listen: SocketAddr) -> Vec<SocketAddr> {
     addresses.map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 
-/// What the server does about its cell, until it is done.
+/// The server joins its cell: it opens the database, or enters its key there, then says where it
+/// is. It does so again when it shows other keys, or when the database refuses it.
+///
+/// A server hears the cell's rules before it says where it is, and must be listed to hear them. So
+/// its key is entered first, in a record without addresses, by which no client finds it.
 pub(crate) struct Joining {
     /// What is kept for a start without the database.
     pub learnt: Option<Learnt>,
@@ -57,33 +61,54 @@ pub(crate) struct Joining {
     me: ServerInfo,
     enters: Vec<Name>,
     db: Option<Arc<dyn CellDb>>,
+    /// The same, where another server has it.
+    elsewhere: Option<Arc<RemoteCell>>,
+    keys: Option<Arc<OwnKeys>>,
+    /// The keys that it had at the last attempt.
+    tried: Vec<KeyPrint>,
     pause: Duration,
+    /// When the next attempt is made; `None`: nothing is left to do.
+    due: Option<Instant>,
+}
+
+/// How far an attempt came.
+enum Step {
+    /// The key is entered: the next connection to the database is taken for a server's.
+    Enrolled,
+    /// All is done.
+    Entered,
 }
 
 impl Joining {
     /// The way to another server's database is there at once, since nobody goes it before somebody asks.
     pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
         vice.expects_cell();
-        let mut learnt = None;
-        let db = match &place {
-            CellPlace::Here(_) => None,
-            CellPlace::At(endpoint) => {
-                let cell = RemoteCell::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
-                let cell = match &config.rules {
-                    Some(file) => cell.keeping_rules_in(file.clone()),
-                    None => cell,
-                };
-                let cell = Arc::new(cell);
-                // Beside the rules, which are there for the same reason.
-                let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
-                learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
-                Some(cell as Arc<dyn CellDb>)
-            }
-        };
-        if let Some(db) = &db {
-            vice.has_cell(Arc::clone(db));
+        let (mut learnt, mut elsewhere) = (None, None);
+        if let CellPlace::At(endpoint) = &place {
+            let cell = RemoteCell::at(endpoint.clone(), config.options.clone()).away_at_most(config.cell_away_max);
+            let cell = match &config.rules {
+                Some(file) => cell.keeping_rules_in(file.clone()),
+                None => cell,
+            };
+            let cell = Arc::new(cell);
+            // Beside the rules, which are there for the same reason.
+            let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
+            learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
+            vice.has_cell(Arc::clone(&cell) as Arc<dyn CellDb>);
+            elsewhere = Some(cell);
         }
-        Joining { learnt, place, me, enters: config.enters.clone(), db, pause: PAUSE }
+        Joining {
+            learnt,
+            place,
+            me,
+            enters: config.enters.clone(),
+            db: elsewhere.clone().map(|cell| cell as Arc<dyn CellDb>),
+            elsewhere,
+            keys: config.own_keys.clone(),
+            tried: Vec::new(),
+            pause: PAUSE,
+            due: Some(Instant::now()),
+        }
     }
 
     /// Whether an attempt asks nobody: the database is here.
@@ -91,42 +116,126 @@ impl Joining {
         matches!(self.place, CellPlace::Here(_))
     }
 
+    /// Whether there is nothing left to do, and never will be.
+    pub fn is_over(&self) -> bool {
+        self.due.is_none() && self.keys.is_none()
+    }
+
+    /// Makes an attempt if it is time for one. Called several times a second by one thread. Says
+    /// whether the next one is due at once.
+    pub fn go_on(&mut self, vice: &Vice) -> bool {
+        if let Some(keys) = &self.keys {
+            let is_refused = self.elsewhere.as_ref().is_some_and(|cell| cell.is_refused());
+            if self.due.is_none() && is_refused {
+                keys.forget();
+                self.due = Some(Instant::now() + PAUSE);
+            } else if keys.wanted() != self.tried || self.due.is_none() && !keys.is_entered() {
+                self.due = Some(Instant::now());
+            }
+        }
+        if self.due.is_some_and(|due| due <= Instant::now()) {
+            let pause = self.attempt(vice);
+            self.due = pause.map(|pause| Instant::now() + pause);
+        }
+        self.due.is_some_and(|due| due <= Instant::now())
+    }
+
     /// Does what is left; how long to wait before the next attempt, or `None` if there is nothing left.
-    pub fn attempt(&mut self, vice: &Vice) -> Option<Duration> {
+    fn attempt(&mut self, vice: &Vice) -> Option<Duration> {
+        let wanted = self.keys.as_ref().map(|keys| keys.wanted()).unwrap_or_default();
+        if !self.tried.is_empty() && self.tried.first() != wanted.first() {
+            self.connect_anew();
+        }
+        self.tried = wanted;
         let error = match self.try_all(vice) {
-            Ok(()) => return None,
+            Ok(Step::Entered) => {
+                self.pause = PAUSE;
+                return None;
+            }
+            Ok(Step::Enrolled) => {
+                self.connect_anew();
+                return Some(Duration::ZERO);
+            }
             Err(error) => error,
         };
         let what = if self.db.is_some() { "entering this server in its cell" } else { "opening the cell's database" };
-        tracing::warn!(%error, "{what} failed; trying again");
+        match self.keys.as_ref().filter(|_| Fault::from(error.clone()) == Fault::NotPermitted) {
+            Some(keys) => {
+                keys.refused();
+                // It may be one that shows the key from before.
+                self.connect_anew();
+                tracing::error!(
+                    %error,
+                    key = ?self.tried.first(),
+                    "{what} was refused: this server's key was withdrawn, or its record lists other keys. No server \
+                     takes it for one of the cell. If it is to be one, withdraw the keys of its record \
+                     ('rialto keys withdraw SERVER'), then make a new one here ('rialto keys rotate certificate')"
+                );
+            }
+            None => tracing::warn!(%error, "{what} failed; trying again"),
+        }
         let pause = self.pause;
         self.pause = (pause * 2).min(PAUSE_MAX);
         Some(pause)
     }
 
-    fn try_all(&mut self, vice: &Vice) -> Result<(), CellError> {
+    fn connect_anew(&self) {
+        self.elsewhere.iter().for_each(|cell| cell.connect_anew());
+    }
+
+    fn try_all(&mut self, vice: &Vice) -> Result<Step, CellError> {
         if let (None, CellPlace::Here(path)) = (&self.db, &self.place) {
             let db: Arc<dyn CellDb> = Arc::new(Embedded::open(path)?);
             vice.has_cell(Arc::clone(&db));
             self.db = Some(db);
         }
-        let Some(db) = &self.db else { return Ok(()) };
-        if !self.is_here() && db.access().rules_at() == Revision(0) {
-            // Nobody is to find a server that never heard whom the cell keeps out.
-            return Err(CellError::Away(Fault::CellAway));
+        let Some(db) = &self.db else { return Ok(Step::Entered) };
+        if !self.is_here() {
+            if enrol(&**db, &self.me, self.tried.first())? {
+                return Ok(Step::Enrolled);
+            }
+            if db.access().rules_at() == Revision(0) {
+                // Nobody is to find a server that never heard whom the cell keeps out.
+                return Err(CellError::Away(Fault::CellAway));
+            }
         }
-        enter(&**db, &self.me)?;
-        self.enters.iter().try_for_each(|name| enter_volume(&**db, vice, &self.me, name))
+        enter(&**db, &self.me, self.keys.as_ref().map(|_| &self.tried[..]))?;
+        if let Some(keys) = &self.keys {
+            keys.entered(self.tried.clone());
+        }
+        self.enters.iter().try_for_each(|name| enter_volume(&**db, vice, &self.me, name))?;
+        Ok(Step::Entered)
     }
 }
 
-/// Says where this server is, if the cell does not know.
-fn enter(db: &dyn CellDb, me: &ServerInfo) -> Result<(), CellError> {
+/// Enters this server's present key where the database does not list it, and changes nothing else
+/// (`guard::may_enrol`). Says whether it did.
+fn enrol(db: &dyn CellDb, me: &ServerInfo, present: Option<&KeyPrint>) -> Result<bool, CellError> {
+    let Some(present) = present else { return Ok(false) };
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == me.id);
+    if known.as_ref().is_some_and(|seen| seen.record.keys.contains(present)) {
+        return Ok(false);
+    }
+    let keys = vec![*present];
+    let (record, expected) = match known {
+        Some(Seen { record, revision }) => (ServerInfo { keys, ..record }, revision),
+        None => (ServerInfo { keys, addresses: Vec::new(), ..me.clone() }, Revision(0)),
+    };
+    db.put_server(&record, expected)?;
+    tracing::info!(key = %present, "this server's key is entered in the cell's database");
+    Ok(true)
+}
+
+/// Says where this server is, and by which keys it is known, if the cell does not know. A server
+/// that shows no keys leaves the list as it is: it may show them again.
+fn enter(db: &dyn CellDb, me: &ServerInfo, keys: Option<&[KeyPrint]>) -> Result<(), CellError> {
+    let known = db.servers()?.into_iter().find(|seen| seen.record.id == me.id);
+    let listed = known.as_ref().map(|seen| seen.record.keys.clone()).unwrap_or_default();
+    let me = ServerInfo { keys: keys.map_or(listed, <[_]>::to_vec), ..me.clone() };
     match known {
-        Some(seen) if seen.record == *me => Ok(()),
-        Some(seen) => db.put_server(me, seen.revision).map(drop),
-        None => db.put_server(me, Revision(0)).map(drop),
+        Some(seen) if seen.record == me => Ok(()),
+        Some(seen) => db.put_server(&me, seen.revision).map(drop),
+        None => db.put_server(&me, Revision(0)).map(drop),
     }
 }
 

@@ -12,7 +12,7 @@ use login::{Mint, Service};
 use store::OpenOptions;
 use types::Name;
 
-use crate::Limits;
+use crate::{Limits, OwnKeys};
 
 /// Where the cell's database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +33,11 @@ pub struct ServerConfig {
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
-    /// Who it is there, and whom it believes to be a server too; `None`: clear text.
+    /// Its certificate there, and the authorities that it knows; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
+    /// The keys of the certificates that it shows to other servers, which it enters in the cell's
+    /// database; `None`: it shows none.
+    pub own_keys: Option<Arc<OwnKeys>>,
     /// Whether it hears clear text too where it has TLS.
     pub clear: bool,
     /// Who makes tokens and looks at them; `None`: nobody, so a name counts or nothing.
@@ -105,6 +108,7 @@ impl ServerConfig {
             unix_socket: None,
             tcp_listen: None,
             tls: None,
+            own_keys: None,
             clear: false,
             mint: None,
             kerberos: None,

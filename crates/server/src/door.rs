@@ -1,6 +1,8 @@
 //! Who somebody is to this server, over one connection.
 //!
-//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell by its certificate, and a *believed host*. That
+//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own user, a server of the cell, and a *believed host*. A server
+//! of the cell is the other end if it showed a certificate whose key the cell's database lists, whatever authority made it. A certificate of the cell's own
+//! authority for a server, whose key is not listed, lets its holder enter that key in the database, and is worth nothing else (`guard/servers.rs`). A believed host
 //! is one whose address the configuration lists, and of which only its superuser can have connected: from a reserved port, or with a host certificate. It speaks for its
 //! users, for its superuser only if the configuration says so, and is never a server or an administrator. Over any other a name says nothing, and a token says it, with a proof that was made for this connection. In clear text nobody knows who reads along
 //! or answers, so tokens are refused there.
@@ -13,7 +15,8 @@ use dafs::showing::{Hash, Shown};
 use fabric::tls::Shown as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::Mint;
-use types::{Caller, Fault, Level, PrincipalId, Timestamp, Who};
+use types::{Caller, Fault, KeyPrint, Level, PrincipalId, Timestamp, Who};
+use vice::Vice;
 
 use crate::audit::Audit;
 use crate::bounds::{Bounds, Host};
@@ -23,8 +26,23 @@ use crate::loopback::wall;
 /// Whom mode bits take for somebody else than anybody: as NFS has it.
 const NOBODY_ID: u32 = 65534;
 
+/// The worth of the certificate that the other end showed, by the list of servers' keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Certified {
+    /// Nothing.
+    No,
+    /// It is one of a host.
+    Host,
+    /// The other end may enter this key in the cell's database, which does not list it.
+    Enrolling(KeyPrint),
+    /// The other end is a server of the cell, by this key.
+    Server(KeyPrint),
+}
+
 /// What all doors of a server know.
 pub(crate) struct Porter {
+    /// Which keys are servers'.
+    pub vice: Arc<Vice>,
     /// Who looks at tokens; none: this server takes none.
     pub mint: Option<Arc<Mint>>,
     /// Who writes down what is refused.
@@ -50,6 +68,8 @@ impl fmt::Debug for Porter {
 pub(crate) struct Door {
     porter: Arc<Porter>,
     security: Security,
+    /// As it was when the connection attached; it is closed when that changes.
+    certified: Certified,
     host: Option<IpAddr>,
     port: Option<u16>,
     challenge: Hash,
@@ -63,6 +83,19 @@ fn squashed(caller: Caller) -> Caller {
 }
 
 impl Porter {
+    /// The worth of a connection's certificate now.
+    pub fn certified(&self, security: Security) -> Certified {
+        let Security::Tls { shown, .. } = security else { return Certified::No };
+        match shown.key().filter(|key| self.vice.lists_server(key)) {
+            Some(key) => Certified::Server(key),
+            None => match shown {
+                Certificate::Nothing | Certificate::Unknown(_) => Certified::No,
+                Certificate::Host(_) => Certified::Host,
+                Certificate::CellServer(key) => Certified::Enrolling(key),
+            },
+        }
+    }
+
     /// Somebody was turned away before he had a session. Of one host and reason one line a minute is written, and how many there were.
     pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
         let Some(audit) = &self.audit else { return };
@@ -82,7 +115,13 @@ impl Porter {
 impl Door {
     pub fn new(porter: &Arc<Porter>, security: Security, peer: Option<SocketAddr>) -> Door {
         let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
-        Door { porter: Arc::clone(porter), security, host, port, challenge: rand::random() }
+        let certified = porter.certified(security);
+        Door { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
+    }
+
+    /// The worth of the other end's certificate when the connection attached.
+    pub fn certified(&self) -> Certified {
+        self.certified
     }
 
     /// Whether it believes who is at the other end without a token.
@@ -92,38 +131,44 @@ impl Door {
 
     /// Where the other end is, for the bounds: none of what is of this machine or of a server of the cell.
     pub fn bounded_host(&self) -> Option<Host> {
-        match self.security {
-            Security::Local(_) | Security::Tls { shown: Certificate::Server, .. } => None,
-            Security::Tls { .. } | Security::Clear => self.host.map(Host::of),
+        match (self.security, self.certified) {
+            (Security::Local(_), _) | (_, Certified::Server(_)) => None,
+            (Security::Tls { .. } | Security::Clear, _) => self.host.map(Host::of),
         }
     }
 
     /// At which level a name counts; `None`: not at all.
     fn believes(&self) -> Option<Level> {
         let is_of = |all: &[Network]| self.host.is_some_and(|host| all.iter().any(|network| network.has(host)));
-        match self.security {
-            Security::Local(peer) => {
+        match (self.security, self.certified) {
+            (Security::Local(peer), _) => {
                 let own = rustix::process::geteuid().as_raw();
                 Some(if peer.uid == 0 || peer.uid == own { Level::Named } else { Level::Attested })
             }
-            Security::Tls { shown: Certificate::Server, .. } => Some(Level::Server),
+            (_, Certified::Server(_)) => Some(Level::Server),
             _ if is_of(&self.porter.owners) => Some(Level::Named),
+            (_, Certified::Enrolling(_)) => None,
             _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(Level::Host),
         }
     }
 
     /// Whether no ordinary process of the other machine can have made the connection.
     fn is_of_its_superuser(&self) -> bool {
-        let shows_host = matches!(self.security, Security::Tls { shown: Certificate::Host, .. });
-        shows_host || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
+        self.certified == Certified::Host || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
     }
 
     fn nobody(&self) -> Caller {
-        Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(Level::Nobody) }
+        let level = if matches!(self.certified, Certified::Enrolling(_)) { Level::Enrolling } else { Level::Nobody };
+        Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(level) }
     }
 
     fn who(&self, level: Level) -> Who {
-        Who { level, host: self.host, overheard: self.is_clear(), ..Who::NOBODY }
+        let server = match self.certified {
+            Certified::Server(key) => Some(key),
+            Certified::Enrolling(key) => Some(key).filter(|_| level == Level::Enrolling),
+            Certified::No | Certified::Host => None,
+        };
+        Who { level, host: self.host, overheard: self.is_clear(), server, ..Who::NOBODY }
     }
 
     fn is_clear(&self) -> bool {
@@ -190,6 +235,7 @@ impl dafs::showing::Door for Door {
             key: token.key,
             overheard: self.is_clear(),
             host: self.host,
+            server: None,
         };
         debug_assert!(who.principal != PrincipalId::NONE);
         // Who that is in the posix model, the service finds out (`vice/whose.rs`).

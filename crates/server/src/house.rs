@@ -18,7 +18,7 @@ use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, AuthCall, Call, Caller, CellCall, Fault, Level, Origin, PartitionNo, SessionId, VolumeCall};
+use types::{Answer, AuthCall, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
@@ -69,6 +69,8 @@ pub(crate) struct House {
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
     broken: AtomicBool,
+    /// The revision of the cell's rules by which connections were judged last.
+    judged: AtomicU64,
     /// What ends the service ([`crate::Server::on_broken`]).
     pub end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -148,6 +150,15 @@ impl House {
         bounds: Arc<Bounds>,
         config: &ServerConfig,
     ) -> Self {
+        let porter = Arc::new(Porter {
+            vice: Arc::clone(&vice),
+            mint: config.mint.clone(),
+            audit,
+            trusted: config.trusted.clone(),
+            trusted_root: config.trusted_root,
+            owners: config.owners.clone(),
+            bounds: Arc::clone(&bounds),
+        });
         House {
             vice,
             pool,
@@ -163,14 +174,7 @@ impl House {
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter: Arc::new(Porter {
-                mint: config.mint.clone(),
-                audit,
-                trusted: config.trusted.clone(),
-                trusted_root: config.trusted_root,
-                owners: config.owners.clone(),
-                bounds: Arc::clone(&bounds),
-            }),
+            porter,
             bounds,
             options: config.options.clone(),
             seats: RwLock::default(),
@@ -178,6 +182,7 @@ impl House {
             born: Instant::now(),
             changes: AtomicU64::new(0),
             broken: AtomicBool::new(false),
+            judged: AtomicU64::new(0),
             end: OnceLock::new(),
         }
     }
@@ -250,6 +255,25 @@ impl House {
 
     pub fn seats(&self) -> Vec<Arc<Seat>> {
         self.seats.read().values().cloned().collect()
+    }
+
+    /// Puts the cell's rules into force that came since the last time, the list of servers' keys
+    /// among them. A connection whose certificate is worth something else now is closed: its client
+    /// comes back, and is taken for what it is.
+    pub fn judge_connections(&self, agenda: &mut Agenda) {
+        let revision = self.vice.rules_revision().0;
+        if self.judged.load(Ordering::Acquire) == revision
+            || !self.vice.enforce_rules(clock::now(), wall(), &mut agenda.effects)
+        {
+            return;
+        }
+        for link in self.seats().iter().flat_map(|seat| seat.links()) {
+            if link.certified().is_some_and(|was| was != self.porter.certified(link.security())) {
+                tracing::info!(link = link.id.0, "a connection is closed, since the keys of servers have changed");
+                link.cut();
+            }
+        }
+        self.judged.store(revision, Ordering::Release);
     }
 
     pub fn seat_count(&self) -> usize {
@@ -330,7 +354,7 @@ impl House {
                 if !seat.is_strangers() {
                     self.users_called.store(self.age_millis(), Ordering::Relaxed);
                     self.execute(seat, origin, caller, call, chained, agenda);
-                } else if caller.who.level == Level::Nobody {
+                } else if !caller.who.level.is_proved() {
                     self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
                 } else {
                     self.execute_first_of_user(seat, origin, caller, call, chained);

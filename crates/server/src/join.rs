@@ -33,6 +33,7 @@ pub(crate) fn join(
     match wish {
         Wish::Attach(attach) => {
             let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.address()));
+            link.attaches_as(door.certified());
             match find(house, &attach, &door, agenda) {
                 Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, (resumed, door), agenda)),
                 Err(fault) => {
@@ -141,5 +142,10 @@ fn sit(
     let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
     let outcome = seat.join(now, link, process, input);
     agenda.take(&seat, outcome);
+    // The list of servers' keys may have changed since its certificate was looked at, and whoever
+    // closed the connections that this concerns has not seen this one.
+    if link.certified() != Some(house.porter.certified(link.security())) {
+        link.cut();
+    }
     seat
 }

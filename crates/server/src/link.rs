@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use vice::Partitions;
 
+use crate::door::Certified;
 use crate::poll::{Interest, Poll};
 
 /// Bytes on their way to a client, or on their way in from it to the disk, at which its next requests wait: eight of the largest
@@ -66,6 +67,8 @@ pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
     tls: OnceLock<Security>,
+    /// The worth of the other end's certificate when it attached.
+    certified: OnceLock<Certified>,
     poll: RwLock<Arc<Poll>>,
     /// It is of nobody: its bytes count here, and are fewer.
     unread: Option<Arc<Unread>>,
@@ -104,6 +107,7 @@ impl Link {
             id,
             connection,
             tls: OnceLock::new(),
+            certified: OnceLock::new(),
             poll: RwLock::new(poll),
             of_nobody: AtomicBool::new(unread.is_some()),
             unread,
@@ -132,6 +136,16 @@ impl Link {
     pub fn security(&self) -> Security {
         let local = || self.connection.peer().map_or(Security::Clear, Security::Local);
         self.tls.get().copied().unwrap_or_else(local)
+    }
+
+    /// It attaches, and its certificate is worth this.
+    pub fn attaches_as(&self, certified: Certified) {
+        let _ = self.certified.set(certified);
+    }
+
+    /// The worth of its certificate when it attached; `None`: it has not attached.
+    pub fn certified(&self) -> Option<Certified> {
+        self.certified.get().copied()
     }
 
     /// Queues bytes that are no frame.

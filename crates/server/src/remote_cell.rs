@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use celldb::{Access, CellDb, CellError, News};
@@ -43,6 +43,8 @@ pub struct RemoteCell {
     /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier life.
     heard: AtomicI64,
     away_max: Duration,
+    /// The database's server does not take this one for a server of the cell.
+    refused: AtomicBool,
     told: Told,
     ruled: Ruled,
     caller: Caller,
@@ -56,6 +58,7 @@ impl RemoteCell {
             way: Way::to(endpoint, options, PATIENCE),
             heard: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
+            refused: AtomicBool::new(false),
             told: Told::default(),
             ruled: Ruled::default(),
             caller: Caller::ROOT,
@@ -91,6 +94,18 @@ impl RemoteCell {
     /// About somebody who asks now and waits for it.
     fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
         self.lookups.call(&self.caller, Call::Cell(call))
+    }
+
+    /// This server shows another certificate from now on.
+    pub(crate) fn connect_anew(&self) {
+        self.way.connect_anew();
+        self.lookups.connect_anew();
+    }
+
+    /// Whether the database's server did not take this one for a server of the cell, the last time
+    /// that it was asked for news.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
     }
 
     /// This server heard so long before its start, in an earlier life.

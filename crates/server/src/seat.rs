@@ -134,6 +134,11 @@ impl Seat {
         }
     }
 
+    /// All its links.
+    pub fn links(&self) -> Vec<Arc<Link>> {
+        self.cell.lock().links.clone()
+    }
+
     /// Takes all links away.
     pub fn clear(&self) -> Vec<Arc<Link>> {
         std::mem::take(&mut self.cell.lock().links)

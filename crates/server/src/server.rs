@@ -176,8 +176,8 @@ impl Server {
         if hears || joining.is_some() {
             let (stop, house) = (Arc::clone(&server.stop), Arc::clone(&house));
             server.others.push(spawn("cell", move || {
-                let mut joining = joining.map(|(joining, pause)| (joining, Instant::now() + pause));
-                let mut learnt = joining.as_mut().and_then(|(joining, _)| joining.learnt.take());
+                let mut joining = joining;
+                let mut learnt = joining.as_mut().and_then(|joining| joining.learnt.take());
                 house.keep("the thread of the cell", || {
                     keep_in_cell(&mut joining, &mut learnt, hears, &house, &stop);
                 });
@@ -309,23 +309,25 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
     Ok(Partitions::new(opened))
 }
 
-/// What is left to do about the cell, and after how long.
-fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<(Joining, Duration)> {
+/// What is left to do about the cell.
+fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<Joining> {
     let me = cell::me(config, vice.me().id, endpoints);
     vice.is_called(me.clone());
     if let Some(mint) = &config.mint {
         vice.has_mint(Arc::clone(mint), config.kerberos.clone());
     }
     let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
-    let pause = if joining.is_here() { joining.attempt(vice)? } else { Duration::ZERO };
-    Some((joining, pause))
+    if joining.is_here() {
+        joining.go_on(vice);
+    }
+    Some(joining).filter(|joining| !joining.is_over())
 }
 
-/// Until this server is known to its cell; and for as long as it runs, if another one has the database: hears what changes there.
+/// Until this server is known to its cell; and for as long as it runs, if it has keys, which may be replaced, or if another one has the database: hears what changes there.
 ///
 /// It hears first: who finds this server in the cell finds it with the cell's rules in force.
 fn keep_in_cell(
-    joining: &mut Option<(Joining, Instant)>,
+    joining: &mut Option<Joining>,
     learnt: &mut Option<Learnt>,
     hears: bool,
     house: &Arc<House>,
@@ -333,19 +335,18 @@ fn keep_in_cell(
 ) {
     let mut stopping = stop.stopping.lock();
     while !*stopping && (hears || joining.is_some()) {
-        parking_lot::MutexGuard::unlocked(&mut stopping, || {
+        let at_once = parking_lot::MutexGuard::unlocked(&mut stopping, || {
             if hears {
                 hear_news(house);
                 learnt.iter_mut().for_each(|learnt| learnt.keep(&house.vice));
             }
-            if let Some((left, due)) = joining.as_mut().filter(|(_, due)| *due <= Instant::now()) {
-                match left.attempt(&house.vice) {
-                    Some(pause) => *due = Instant::now() + pause,
-                    None => *joining = None,
-                }
+            let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&house.vice));
+            if joining.as_ref().is_some_and(Joining::is_over) {
+                *joining = None;
             }
+            at_once
         });
-        if !*stopping {
+        if !*stopping && !at_once {
             stop.changed.wait_for(&mut stopping, NEWS);
         }
     }
@@ -444,6 +445,7 @@ fn tick(house: &Arc<House>, stop: &Stop) {
             let ticked = catch_unwind(AssertUnwindSafe(|| {
                 let mut agenda = Agenda::default();
                 let next = house.vice.tick(clock::now(), &mut agenda.effects);
+                house.judge_connections(&mut agenda);
                 house.settle_and_send(&mut agenda);
                 next
             }));

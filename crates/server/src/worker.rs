@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use client::clock;
 use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, Terms};
-use fabric::tls::{self, Handshake, Shown as Certificate};
+use fabric::tls::{self, Handshake};
 use fabric::{Connection, Extent, Filled, Inbox, Limits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::bounds::{self, Host};
+use crate::door::Certified;
 use crate::house::{Agenda, House};
 use crate::join::{self, Wish};
 use crate::link::{Link, Security};
@@ -648,8 +649,9 @@ impl Guest {
                 let secured = handshake.finish().map_err(|error| error.to_string())?;
                 house.tally.secured.fetch_add(1, Ordering::Relaxed);
                 self.inbox.secure(secured.opener);
-                self.link.secure(secured.sealer, Security::Tls { server: secured.server, shown: secured.shown });
-                if self.crowded && secured.shown != Certificate::Server {
+                let security = Security::Tls { server: secured.server, shown: secured.shown };
+                self.link.secure(secured.sealer, security);
+                if self.crowded && !matches!(house.porter.certified(security), Certified::Server(_)) {
                     arrival.greeting.refuse(Refusal::Crowded);
                 }
             }

@@ -50,7 +50,7 @@ fn another_server_sees_what_one_beside_the_database_would() {
         let seen = db.group_of(VolumeId(first.0 + 3)).unwrap().unwrap();
         assert_eq!((&seen.record, seen.revision), (&home, changed));
         assert_eq!(db.group_named(&name("home")).unwrap(), Some(seen));
-        let server = ServerInfo { id: ServerId(9), name: "nine".into(), addresses: vec![] };
+        let server = ServerInfo { id: ServerId(9), name: "nine".into(), addresses: vec![], keys: vec![] };
         let entered = db.put_server(&server, Revision(0)).unwrap();
         assert!(db.servers().unwrap().iter().any(|seen| seen.record == server && seen.revision == entered));
         let news = db.changes(made, 100).unwrap();

@@ -15,6 +15,7 @@ use common::*;
 use dafs::{Features, Hello, HelloAnswer, Refusal};
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
 use keys::CellKeys;
+use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{Answer, Call, CreateHow, NewKind};
 
 struct Secured {
@@ -25,6 +26,10 @@ struct Secured {
 
 impl Secured {
     fn new(clear: bool) -> Secured {
+        Secured::with(|config| config.clear = clear)
+    }
+
+    fn with(change: impl FnOnce(&mut ServerConfig)) -> Secured {
         let dir = tempfile::tempdir().unwrap().keep();
         let keys = CellKeys::of(dir);
         keys.make_authority("cell.test", SystemTime::now()).unwrap();
@@ -33,7 +38,7 @@ impl Secured {
         let shown = Arc::clone(&tls);
         let cell = Cell::with(move |config| {
             config.tls = Some(shown);
-            config.clear = clear;
+            change(config);
         });
         Secured { cell, keys, tls }
     }
@@ -212,8 +217,20 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
 
 #[test]
 fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired() {
-    let mut secured = Secured::new(false);
+    let own = Arc::new(OwnKeys::default());
+    let listed = Arc::clone(&own);
+    let mut secured = Secured::with(|config| {
+        config.cell = Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
+        config.own_keys = Some(listed);
+        config.owners.clear();
+    });
+    own.want(secured.keys.shown().unwrap().key_print().into_iter().collect());
     let now = SystemTime::now();
+    // Another server of the old authority, whose key is not entered.
+    let joiner = tempfile::tempdir().unwrap();
+    let joins = CellKeys::of(joiner.path());
+    joins.bring_authority(secured.keys.authority_file().parent().unwrap()).unwrap();
+    let joins = ClientTls::new(secured.trust(), Some(joins.identity(&[], now).unwrap().0)).unwrap();
     let show = |secured: &Secured| {
         let (identity, _) = secured.keys.identity(&["127.0.0.1".to_owned()], now).unwrap();
         secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
@@ -226,7 +243,8 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
         let Answer::Report(report) = ask(&Session::connect(config).unwrap(), Call::ServerReport) else { panic!() };
         serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"]["level"].clone()
     };
-    assert_eq!(level(&secured, &server_of_old), "server");
+    wait_for("its key is listed", || level(&secured, &server_of_old) == "server");
+    assert_eq!(level(&secured, &joins), "enrolling");
     // One that stands goes on by what it knew.
     let standing = Session::connect(secured.config(Some(old.1.clone()))).unwrap();
     let fid = root(&standing);
@@ -241,8 +259,12 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
     secured.cell.start();
     assert!(matches!(ask(&standing, Call::GetStatus { fid }), Answer::Status(_)), "with the successor's certificate");
     assert_eq!(level(&secured, &server_of_old), "server", "one that has not heard of it yet");
+    assert_eq!(level(&secured, &joins), "enrolling");
     assert_eq!(secured.keys.retire().unwrap(), 1);
     show(&secured);
+    // What the old authority made enters no key any more; a key that is listed needs no authority.
+    assert_eq!(level(&secured, &joins), "nobody");
+    assert_eq!(level(&secured, &server_of_old), "server");
     secured.refused(Some(old.1));
     // The old one's certificate says of the new one that it is an authority, whoever shows it.
     for trust in [old.0, new.1] {

@@ -17,7 +17,7 @@ use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
 use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
-use server::{CellPlace, ServerConfig};
+use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
     Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange,
     PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, Who,
@@ -46,6 +46,8 @@ impl House {
         let keys = CellKeys::of(dir.join("keys"));
         keys.make_authority(CELL, SystemTime::now()).unwrap();
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
+        let own_keys = Arc::new(OwnKeys::default());
+        own_keys.want(identity.key_print().into_iter().collect());
         let tls = Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap());
         let tokens = Arc::new(TokenKeys::of(&dir));
         tokens.make().unwrap();
@@ -53,6 +55,7 @@ impl House {
         let cell = Cell::with(move |config| {
             config.cell = Some(CellPlace::Here(dir.join("celldb")));
             config.tls = Some(tls);
+            config.own_keys = Some(own_keys);
             config.clear = true;
             config.owners.clear();
             config.mint = Some(Arc::new(Mint::new(CELL, signing)));

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::{Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
+use crate::{KeyPrint, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
 /// The number of a change of the cell's database; records carry that of their last one. 0: before all changes, and what a record has that is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +61,9 @@ pub struct ServerInfo {
     pub name: String,
     /// Where it listens, the best first; at most [`crate::limits::ADDRESSES_MAX`]. None: only for its own machine.
     pub addresses: Vec<SocketAddr>,
+    /// The keys by which it shows that it is a server of the cell, whatever authority made a
+    /// certificate for them; at most [`crate::limits::SERVER_KEYS_MAX`]. None: it is no server.
+    pub keys: Vec<KeyPrint>,
 }
 
 /// What a site has.
@@ -186,9 +189,10 @@ pub enum CellCall {
     TakeNumbers { above: VolumeId, count: u32 },
     /// Answer: `Servers`.
     Servers,
-    /// Answer: `Revision`.
+    /// `NotPermitted` if a key of it was withdrawn; `NoSpace`: there are
+    /// [`crate::limits::SERVERS_MAX`]. Answer: `Revision`.
     PutServer { server: ServerInfo, expected: Revision },
-    /// Answer: `Revision`.
+    /// Its keys are withdrawn. Answer: `Revision`.
     RemoveServer { id: ServerId, expected: Revision },
     /// What was changed after a revision, the oldest first, at most `max`. Answer: `Changes`.
     Changes { since: Revision, max: u32 },

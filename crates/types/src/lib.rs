@@ -20,6 +20,7 @@ mod mountpoint;
 mod name;
 mod packed;
 mod principal;
+mod print;
 mod pts;
 mod rules;
 mod session;
@@ -44,6 +45,7 @@ pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use packed::PackedRun;
 pub use principal::{Level, OWN_IDS, PrincipalId, Who, own_id};
+pub use print::{KeyPrint, fmt_sha256, parse_sha256};
 pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,
 };

@@ -10,6 +10,11 @@ pub const PARTITION_NAME_BYTES_MAX: usize = 255;
 pub const SERVER_NAME_BYTES_MAX: usize = 253;
 /// Addresses of a server.
 pub const ADDRESSES_MAX: usize = 16;
+/// Keys of a server that the cell's database lists: that of its own certificate and of a given one,
+/// and of each the next one while it replaces the other.
+pub const SERVER_KEYS_MAX: usize = 4;
+/// Servers of a cell: one message lists all of them.
+pub const SERVERS_MAX: usize = 350;
 /// Sites of a group of volumes.
 pub const SITES_MAX: usize = 1000;
 /// Bytes of what [`crate::Busy`] says.
@@ -139,6 +144,9 @@ const _: () = assert!(NOBODY_SESSIONS_MAX * NOBODY_HOLDS_MAX <= HOLDS_MAX / 4);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 3 <= LEASE.as_secs());
 const _: () = assert!(LEASE.as_millis() / 100 <= LEASE_GRACE.as_millis());
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    SERVERS_MAX * (30 + SERVER_NAME_BYTES_MAX + 18 * ADDRESSES_MAX + 32 * SERVER_KEYS_MAX) + 64 <= MESSAGE_BYTES_MAX
+);
 const _: () = assert!(ACL_BYTES_MAX <= XATTR_VALUE_BYTES_MAX);
 const _: () = assert!(2 * XATTR_NAMES_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(HOLD_FIDS_MAX * crate::Fid::WIRE_BYTES + 64 <= MESSAGE_BYTES_MAX);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::Timestamp;
+use crate::{KeyPrint, Timestamp};
 
 /// A user (above 0), a group or a set of hosts (below 0). Source of the fixed numbers: OpenAFS `ptserver.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,14 +54,25 @@ pub enum Level {
     Server = 5,
     /// A believed host said so, over the network. Files are as open as to [`Level::Named`]; it is no server, and makes no administrator.
     Host = 6,
+    /// A certificate of the cell's own authority for a server whose key the cell's database does
+    /// not list: nobody, who may enter this key there and do nothing else as a server.
+    Enrolling = 7,
 }
 
 impl Level {
     /// The level with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [Level::Nobody, Level::Named, Level::Attested, Level::Password, Level::Kerberos, Level::Server, Level::Host]
-            .into_iter()
-            .find(|level| *level as u8 == value)
+        let all = [
+            Level::Nobody,
+            Level::Named,
+            Level::Attested,
+            Level::Password,
+            Level::Kerberos,
+            Level::Server,
+            Level::Host,
+            Level::Enrolling,
+        ];
+        all.into_iter().find(|level| *level as u8 == value)
     }
 
     /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let it through, is the superuser of files.
@@ -81,7 +92,7 @@ impl Level {
 
     /// Whether such callers are in `system:authuser`.
     pub const fn is_proved(self) -> bool {
-        !matches!(self, Level::Nobody)
+        !matches!(self, Level::Nobody | Level::Enrolling)
     }
 }
 
@@ -114,6 +125,10 @@ pub struct Who {
     pub overheard: bool,
     /// Where from; `None`: this machine.
     pub host: Option<IpAddr>,
+    /// The key of the certificate that the caller's power rests on: at [`Level::Server`] and
+    /// [`Level::Enrolling`], and of users whom a server names. Each call is refused once the cell's
+    /// database does not list the key any more.
+    pub server: Option<KeyPrint>,
 }
 
 impl Who {
@@ -127,6 +142,7 @@ impl Who {
         key: 0,
         overheard: false,
         host: None,
+        server: None,
     };
     /// Who shows nothing.
     pub const NOBODY: Who = Who {
@@ -138,6 +154,7 @@ impl Who {
         key: 0,
         overheard: false,
         host: None,
+        server: None,
     };
 }
 

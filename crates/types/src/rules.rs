@@ -76,6 +76,10 @@ pub enum GuardCall {
     AddMandate { principal: PrincipalId, realm: Realm },
     /// Answer: `Enforced`.
     RemoveMandate { number: u64 },
+    /// From now on and for ever, no key that the record of this server lists makes anybody a
+    /// server. `NotFound`: the database has no such server. Answer: `Enforced`, with the number of
+    /// keys that were withdrawn.
+    WithdrawKeys { server: ServerId },
 }
 
 impl GuardCall {

@@ -297,7 +297,12 @@ impl Dynroot {
             Call::Hold { .. } | Call::Unhold { .. } | Call::ReclaimDone | Call::Return { .. } => Ok(Answer::Done),
             Call::Volume(call) => self.volume_call(&call),
             Call::Cell(CellCall::Me) => {
-                let record = ServerInfo { id: ServerId(1), name: "this machine".to_owned(), addresses: Vec::new() };
+                let record = ServerInfo {
+                    id: ServerId(1),
+                    name: "this machine".to_owned(),
+                    addresses: Vec::new(),
+                    keys: Vec::new(),
+                };
                 Ok(Answer::Servers(vec![Seen { record, revision: Revision::default() }]))
             }
             Call::ServerReport => Ok(Answer::Report(format!(r#"{{"server":{{"cell":"{DYNROOT}"}}}}"#))),

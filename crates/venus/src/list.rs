@@ -82,6 +82,7 @@ impl EarlyDirs {
 
 /// The page behind the last one that was read.
 #[derive(Default)]
+#[allow(clippy::large_enum_variant)] // one for each directory that is open
 enum Early {
     #[default]
     No,

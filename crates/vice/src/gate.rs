@@ -6,7 +6,7 @@ use types::{Call, Caller, Fault, SessionId, Timestamp};
 use crate::Vice;
 
 impl Vice {
-    /// Nothing has ended what showed who asks, no fence stops him, and the table lets him make this call.
+    /// Nothing has ended what showed who asks, a server's key is listed still, no fence stops him, and the table lets him make this call.
     ///
     /// # Errors
     /// `TokenExpired`; `Fenced`; `NotPermitted`; `CellAway`.
@@ -20,6 +20,7 @@ impl Vice {
         if caller.who.ends.is_some_and(|ends| ends <= wall) {
             return Err(Fault::TokenExpired);
         }
+        self.need_listed(caller)?;
         self.need_unfenced(wall, caller, session)?;
         let row = row(call);
         if row.is_open() || self.stands_for(caller, &row)? { Ok(()) } else { Err(Fault::NotPermitted) }
@@ -30,6 +31,7 @@ impl Vice {
         let mut standing = Standing {
             proved: caller.who.level.is_proved(),
             server: caller.is_superuser() || caller.who.level == types::Level::Server,
+            enrolling: caller.who.level == types::Level::Enrolling,
             administrator: false,
             covers: &nothing,
         };
@@ -39,7 +41,8 @@ impl Vice {
         }
         // Nor does an address make anybody an administrator of a part of the cell.
         if *row == Row::Server
-            || caller.who.level == types::Level::Host && matches!(row, Row::Administrator | Row::Delegated(_))
+            || caller.who.level == types::Level::Host
+                && matches!(row, Row::Administrator | Row::Enrolment | Row::Delegated(_))
         {
             return Ok(false);
         }

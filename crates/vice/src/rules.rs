@@ -4,6 +4,9 @@
 //! when three things have happened, in this order: calls see the new list; all that were in flight before have ended; sessions that are a fenced one's alone are
 //! over, with their promises, locks and delegations, a fenced one waits for no lock in the others, and their delegations are called back. Only then does this server say to the database that it has the
 //! change, so when a change is answered nothing of a fenced one is executed any more.
+//!
+//! The keys of the cell's servers are part of the rules. A caller whose power rests on a key that is
+//! listed no more is refused at each call, and its sessions end as those of a fenced caller do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +18,8 @@ use guard::{Fences, Place, Rules, Suspect, base_name, realm_has_name, realm_has_
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, Call, Caller, Fault, GuardCall, Level, Name, Origin, PrincipalId, Realm, Seen, SessionId, Time, Timestamp,
-    VolumeId, WhichPrincipal, Whom,
+    Answer, Call, Caller, Fault, GuardCall, KeyPrint, Level, Name, Origin, PrincipalId, Realm, Revision, Seen,
+    SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
 };
 
 use crate::Vice;
@@ -121,7 +124,37 @@ fn is_above_fences(caller: &Caller) -> bool {
     caller.who.level == Level::Server || caller.is_superuser() && caller.who.host.is_none()
 }
 
+/// The key that the caller's power rests on; `None`: it rests on none.
+fn key_of(caller: &Caller) -> Option<KeyPrint> {
+    caller.who.server.filter(|_| caller.who.level != Level::Enrolling)
+}
+
 impl Vice {
+    /// The revision of the rules that this server was told of, the keys of servers included; 0: none.
+    pub fn rules_revision(&self) -> Revision {
+        self.cell.get().map_or(Revision(0), |db| db.access().rules_at())
+    }
+
+    /// Whether the cell's database lists this key as a server's, as far as this server was told.
+    pub fn lists_server(&self, key: &KeyPrint) -> bool {
+        let Some(db) = self.cell.get() else { return false };
+        self.ruled.refresh(db.access());
+        self.ruled.in_use().rules.record.servers.server(key).is_some()
+    }
+
+    /// The key that the caller's power rests on is listed, and that is known well enough.
+    ///
+    /// # Errors
+    /// `NotPermitted`; `CellAway`: this server has not heard from the database for too long.
+    pub(crate) fn need_listed(&self, caller: &Caller) -> Result<(), Fault> {
+        let Some(key) = key_of(caller) else { return Ok(()) };
+        let db = self.cell()?.ok_or(Fault::NotPermitted)?;
+        if !self.lists_server(&key) {
+            return Err(Fault::NotPermitted);
+        }
+        if db.access().is_elsewhere() && db.access().is_stale() { Err(Fault::CellAway) } else { Ok(()) }
+    }
+
     /// The call is executed from here on. Before the rules are looked at.
     pub(crate) fn take_off(&self, call: &Call) -> Option<Flight<'_>> {
         (!may_wait_for_others(call)).then(|| self.ruled.flights.enter())
@@ -178,10 +211,20 @@ impl Vice {
 
     fn end_fenced_sessions(&self, now: Time, wall: Timestamp, events: &mut Vec<Output>) {
         let in_use = self.ruled.in_use();
+        let is_unlisted =
+            |caller: &Caller| key_of(caller).is_some_and(|key| in_use.rules.record.servers.server(&key).is_none());
+        let (unlisted, sessions): (Vec<_>, Vec<_>) =
+            self.core.lock().slots.actors().into_iter().partition(|(_, actors)| actors.iter().any(is_unlisted));
+        for (session, _) in unlisted {
+            tracing::warn!(
+                session = session.0,
+                "a session ends: the cell's database lists the key of its server no more"
+            );
+            self.core.lock().leases.peer_died(now, session, events);
+        }
         if in_use.fences.is_empty() {
             return;
         }
-        let sessions = self.core.lock().slots.actors();
         for (session, actors) in sessions {
             let stops = |caller: &Caller| {
                 // Who it is cannot be found out now: it is asked at his next request.

@@ -217,7 +217,7 @@ impl Vice {
     pub fn hear_news(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
         let Ok(Some(db)) = self.cell() else { return };
         // What was new is in force after one more turn, and who waits for it hears it at once.
-        while self.has_enforced(now, wall, out) && self.core.lock().rights_ticket.is_none() {
+        while self.enforce_rules(now, wall, out) && self.core.lock().rights_ticket.is_none() {
             let before = db.access().latest();
             db.access().listen(self.me().id);
             if db.access().latest() == before {
@@ -234,7 +234,9 @@ impl Vice {
         }
     }
 
-    fn has_enforced(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+    /// Puts the rules into force that this server was told of: sessions of fenced callers, and of
+    /// servers whose keys are listed no more, end. False: calls that began before are not done yet.
+    pub fn enforce_rules(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
         let mut events = Vec::new();
         let enforced = self.enforce(now, wall, &mut events);
         self.settle(now, events, out);

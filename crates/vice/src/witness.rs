@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use guard::{AuditEvent, Row, row};
-use types::{Call, Caller, Fault, Fid, Level, Origin, PrincipalId, Timestamp, WhichPrincipal};
+use types::{Call, Caller, Fault, Fid, Origin, PrincipalId, Timestamp, WhichPrincipal};
 use words::about;
 
 use crate::Vice;
@@ -71,7 +71,7 @@ impl Vice {
                 event.kind = kind.to_owned();
                 event.name = self.name_of(caller);
                 // Anybody can have as much refused as he likes.
-                match refused.is_some() && caller.who.level == Level::Nobody {
+                match refused.is_some() && !caller.who.level.is_proved() {
                     true => witness.saw_refusal(Fid::CURRENT, event),
                     false => witness.saw(event),
                 }
@@ -127,7 +127,7 @@ fn event(wall: Timestamp, caller: &Caller, origin: Origin, call: &Call, refused:
     AuditEvent {
         time: wall.secs.saturating_mul(1000).saturating_add(i64::from(wall.nanos / 1_000_000)),
         principal: (who.principal != PrincipalId::ANONYMOUS).then_some(who.principal.0),
-        uid: (who.token == 0 && who.level != Level::Nobody).then_some(caller.uid),
+        uid: (who.token == 0 && who.level.is_proved()).then_some(caller.uid),
         level: format!("{:?}", who.level).to_lowercase(),
         token: (who.token != 0).then(|| format!("{:032x}", who.token)),
         host: who.host.map(|host| host.to_string()),

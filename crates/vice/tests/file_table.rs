@@ -17,7 +17,8 @@ use dafs::Procedure;
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, PrincipalId, RemoveWhat, StatusChange, Timestamp, Who,
+    Answer, Call, Caller, CreateHow, Fault, Fid, KeyPrint, Level, NewKind, PrincipalId, RemoveWhat, StatusChange,
+    Timestamp, Who,
 };
 
 const OWNER: u32 = 10;
@@ -40,6 +41,8 @@ enum Kind {
     Owner,
     /// In `system:administrators`.
     Administrator,
+    /// A server whose key is not listed.
+    Enrolling,
     /// A user of a host that is believed.
     UserOfBelievedHost,
     OwnerOnBelievedHost,
@@ -48,10 +51,11 @@ enum Kind {
     Expired,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Unknown(65534),
     Kind::Unknown(0),
     Kind::Unknown(OWNER),
+    Kind::Enrolling,
     Kind::User(Level::Password),
     Kind::User(Level::Attested),
     Kind::Owner,
@@ -93,6 +97,10 @@ fn caller(kind: Kind) -> Caller {
     };
     match kind {
         Kind::Unknown(uid) => Caller { who: Who::NOBODY, ..with(uid, Level::Nobody) },
+        Kind::Enrolling => {
+            let owner = with(OWNER, Level::Enrolling);
+            Caller { who: Who { server: Some(KeyPrint([1; 32])), ..owner.who }, ..owner }
+        }
         Kind::User(level) => with(OTHER, level),
         Kind::Owner => with(OWNER, Level::Kerberos),
         Kind::Administrator => with(CHIEF, Level::Password),
@@ -111,8 +119,8 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal = if level == Level::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
-        let groups = (caller.uid == CHIEF && level != Level::Nobody).then_some(PrincipalId::ADMINISTRATORS);
+        let principal = if !level.is_proved() { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let groups = (caller.uid == CHIEF && level.is_proved()).then_some(PrincipalId::ADMINISTRATORS);
         Ok(Cps::new(principal, level, groups))
     }
 }
@@ -125,7 +133,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
     let administrator = owner || kind == Kind::Administrator;
     match (model, want) {
         (_, Want::Nothing | Want::Unsupported) => true,
-        (_, Want::Proof) => !matches!(kind, Kind::Unknown(_)),
+        (_, Want::Proof) => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         (_, Want::Rule) => superuser,
         (_, Want::Own | Want::Name) => owner,
         (Model::ModeBits, Want::See) => true,
@@ -139,7 +147,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
 fn may_open(want: Want, kind: Kind) -> bool {
     match want {
         Want::Own | Want::Rule => matches!(kind, Kind::Superuser(_)),
-        Want::Proof => !matches!(kind, Kind::Unknown(_)),
+        Want::Proof => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         _ => true,
     }
 }

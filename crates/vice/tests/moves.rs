@@ -270,7 +270,7 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     let db = database(&dir.path().join("db"), here);
     for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
         rig.restart();
-        rig.vice().is_called(ServerInfo { id, name: "one".into(), addresses: Vec::new() });
+        rig.vice().is_called(ServerInfo { id, name: "one".into(), addresses: Vec::new(), keys: Vec::new() });
         rig.vice().has_cell(Arc::clone(&db));
         rig.reclaim(0);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));

@@ -14,8 +14,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, Level, Name, NewPrincipal, Origin, PrincipalId,
-    PrincipalKind, PtsCall, Realm, Time, Timestamp, Who, Whom,
+    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Level, Name, NewPrincipal, Origin,
+    PrincipalId, PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, Time, Timestamp, Who, Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -32,6 +32,8 @@ enum May {
     ByRecord,
     Proved,
     Administrators,
+    /// Administrators; and a server whose key is not listed, of a record that lists it.
+    Enrolment,
     Servers,
 }
 
@@ -67,7 +69,6 @@ fn may(call: &Call) -> May {
             | P::CellPutGroup
             | P::CellRemoveGroup
             | P::CellTakeNumbers
-            | P::CellPutServer
             | P::CellRemoveServer
             | P::PtsSetMax
             | P::GuardFences
@@ -75,8 +76,10 @@ fn may(call: &Call) -> May {
             | P::GuardRemoveFence
             | P::GuardMandates
             | P::GuardAddMandate
-            | P::GuardRemoveMandate,
+            | P::GuardRemoveMandate
+            | P::GuardWithdrawKeys,
         ) => May::Administrators,
+        (_, P::CellPutServer) => May::Enrolment,
         (
             _,
             P::Hold
@@ -142,17 +145,40 @@ fn callers(
         ("fenced", proved(fenced)),
         ("user of a fenced host", with(Who { host: Some([10, 9, 8, 7].into()), ..proved(joe).who })),
         ("holder of a fenced token", with(Who { token: 77, ..proved(joe).who })),
-        ("server", with(Who { level: Level::Server, ..Who::NOBODY })),
+        ("server", with(Who { level: Level::Server, server: Some(LISTED), ..Who::NOBODY })),
+        ("user of a server", with(Who { server: Some(LISTED), ..Who::NAMED })),
+        ("server whose key is withdrawn", with(Who { level: Level::Server, server: Some(GONE), ..Who::NOBODY })),
+        ("superuser of that server", Caller { who: Who { server: Some(GONE), ..Who::NAMED }, ..Caller::ROOT }),
+        ("user of that server", with(Who { server: Some(GONE), ..Who::NAMED })),
+        ("enrolling server", with(Who { level: Level::Enrolling, server: Some(NEW), ..Who::NOBODY })),
+        (
+            "enrolling superuser",
+            Caller { uid: 0, ..with(Who { level: Level::Enrolling, server: Some(NEW), ..Who::NOBODY }) },
+        ),
     ]
 }
 
 fn allowed(may: May, who: &str) -> bool {
     match may {
         May::Everybody | May::ByFile | May::ByRecord => true,
-        May::Proved => !matches!(who, "nobody" | "superuser of another host"),
-        May::Administrators => matches!(who, "administrator" | "superuser of a trusted host" | "server"),
+        May::Proved => {
+            !matches!(who, "nobody" | "superuser of another host" | "enrolling server" | "enrolling superuser")
+        }
+        // None of the calls lists the key that those show who may enter one.
+        May::Administrators | May::Enrolment => {
+            matches!(who, "administrator" | "superuser of a trusted host" | "server")
+        }
         May::Servers => matches!(who, "superuser of a trusted host" | "server"),
     }
+}
+
+/// Keys of servers: listed, withdrawn, and not entered yet.
+const LISTED: KeyPrint = KeyPrint([1; 32]);
+const GONE: KeyPrint = KeyPrint([2; 32]);
+const NEW: KeyPrint = KeyPrint([3; 32]);
+
+fn server(id: u128, key: KeyPrint) -> ServerInfo {
+    ServerInfo { id: ServerId(id), name: "one".into(), addresses: Vec::new(), keys: vec![key] }
 }
 
 struct House {
@@ -194,6 +220,13 @@ impl House {
         for whom in [Whom::User(fenced), Whom::Hosts { address: [10, 9, 0, 0].into(), prefix: 16 }, Whom::Token(77)] {
             rule(GuardCall::AddFence { whom, seconds: 0, why: String::new() });
         }
+        db.put_server(&server(1, LISTED), Revision(0)).unwrap();
+        db.put_server(&server(2, GONE), Revision(0)).unwrap();
+        // They have heard of everything, so no change waits for them.
+        for other in [ServerId(1), ServerId(2)] {
+            db.access().watch(other, Revision(u64::MAX), 0).unwrap();
+        }
+        rule(GuardCall::WithdrawKeys { server: ServerId(2) });
         // The one of a name that no call has.
         rule(GuardCall::AddMandate { principal: delegate, realm: Realm::Volumes("nobody.has.this".into()) });
         vice.has_cell(db);
@@ -254,6 +287,11 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
             let may = may(&call);
             if who.contains("expired") {
                 assert_eq!(result, Some(Err(Fault::TokenExpired)), "{who}: {call:?}");
+            } else if matches!(
+                *who,
+                "server whose key is withdrawn" | "superuser of that server" | "user of that server"
+            ) {
+                assert!(refused, "{who} got {result:?} for {call:?}");
             } else if who.contains("fenced") {
                 assert_eq!(result, Some(Err(Fault::Fenced)), "{who}: {call:?}");
             } else if *who == "delegate" && matches!(Procedure::of(&call), Procedure::CellTakeNumbers) {
@@ -271,7 +309,7 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
                     Procedure::of(&call),
                     Procedure::PtsExamine | Procedure::PtsMembership | Procedure::PtsOwned | Procedure::PtsEntries
                 );
-                let unknown = matches!(*who, "nobody" | "superuser of another host");
+                let unknown = !allowed(May::Proved, who);
                 assert!(looks || !unknown || result.as_ref().is_none_or(Result::is_err), "{who} changed by {call:?}");
             } else if may != May::ByFile && !matches!(call, Call::Pts { .. } | Call::Guard { behalf: Some(_), .. }) {
                 assert!(!refused, "{who} was refused {call:?}");
@@ -280,4 +318,47 @@ fn everybody_may_what_the_table_says_and_nothing_else() {
         }
     }
     assert!(checked > 100 * callers.len(), "{checked}");
+}
+
+#[test]
+fn m1_an_enrolling_server_enters_its_own_key_alone() {
+    let (mut house, callers) = House::new();
+    let enrolling = &callers.iter().find(|(who, _)| *who == "enrolling server").unwrap().1;
+    let put =
+        |server: ServerInfo, expected: u64| Call::Cell(CellCall::PutServer { server, expected: Revision(expected) });
+    let known = |house: &mut House, id: u128| match house.call(&Caller::ROOT, &Call::Cell(CellCall::Servers)) {
+        Some(Ok(Answer::Servers(all))) => all.into_iter().find(|seen| seen.record.id == ServerId(id)).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let refused = Some(Err(Fault::NotPermitted));
+    let (listed, emptied) = (known(&mut house, 1).revision.0, known(&mut house, 2).revision.0);
+    // Another key, none, more; another server's record; a place where clients would find it.
+    for keys in [vec![], vec![LISTED], vec![GONE], vec![NEW, LISTED], vec![LISTED, NEW]] {
+        assert_eq!(house.call(enrolling, &put(ServerInfo { keys, ..server(9, NEW) }, 0)), refused);
+    }
+    assert_eq!(house.call(enrolling, &put(server(1, NEW), listed)), refused);
+    let found = ServerInfo { addresses: vec![([192, 0, 2, 1], 1).into()], ..server(9, NEW) };
+    assert_eq!(house.call(enrolling, &put(found.clone(), 0)), refused);
+    assert_eq!(house.call(enrolling, &put(ServerInfo { id: ServerId(2), ..found }, emptied)), refused);
+    // A revision that is not there yet is judged by no record that is there.
+    assert_eq!(house.call(enrolling, &put(server(9, NEW), 1)), Some(Err(Fault::Conflict)));
+    assert!(matches!(house.call(enrolling, &put(server(9, NEW), 0)), Some(Ok(Answer::Revision(_)))));
+    assert_eq!(known(&mut house, 9).record, server(9, NEW));
+    // A key that a server has replaced enters itself nowhere.
+    let dropped = ServerInfo { keys: vec![], ..server(9, NEW) };
+    let expected = known(&mut house, 9).revision.0;
+    assert!(matches!(house.call(&Caller::ROOT, &put(dropped, expected)), Some(Ok(Answer::Revision(_)))));
+    for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
+        assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
+    }
+    let enrolling = &Caller { who: Who { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
+    // The record of a server whose keys were withdrawn takes a new one, and never an old one.
+    assert!(matches!(
+        house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
+        Some(Ok(Answer::Revision(_)))
+    ));
+    let gone = Caller { who: Who { server: Some(GONE), ..enrolling.who }, ..enrolling.clone() };
+    assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
+    let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;
+    assert_eq!(house.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");
 }

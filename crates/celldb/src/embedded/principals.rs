@@ -6,8 +6,8 @@ use std::sync::Arc;
 use guard::{Asker, Book, Edit, Highest, Link, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId,
-    WhichPrincipal,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Seen,
+    ServerId, WhichPrincipal,
 };
 
 use super::{Embedded, Result};
@@ -189,7 +189,7 @@ impl Access for Embedded {
         let Some(edit) = edit else { return Ok(answer) };
         let revision = self.apply(&edit)?;
         drop(one_at_a_time);
-        self.listeners.wait_for(revision);
+        self.listeners.wait_for(revision, None);
         Ok(answer)
     }
 
@@ -213,7 +213,7 @@ impl Access for Embedded {
             })?;
             drop(counters);
             drop(one_at_a_time);
-            self.listeners.wait_for(revision);
+            self.listeners.wait_for(revision, None);
             return Ok(());
         }
         let mut counters = self.counters.lock();
@@ -225,6 +225,10 @@ impl Access for Embedded {
 
     fn auth_elsewhere(&self, _: Option<Behalf>, _: &AuthCall) -> Option<std::result::Result<Answer, Fault>> {
         None
+    }
+
+    fn was_listed(&self, key: &KeyPrint) -> Result<bool> {
+        Ok(self.past(key)?.is_some())
     }
 
     fn rules_at(&self) -> Revision {

@@ -1,4 +1,4 @@
-//! Fences, and who administers what: a record for each, and all of them in memory. A rule's number is the revision that made it, so none is given twice.
+//! Fences, and who administers what: a record for each, and all of them in memory, with the keys of servers (`servers.rs`). A rule's number is the revision that made it, so none is given twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,11 +36,13 @@ impl Embedded {
             }
             Ok(ours)
         })?;
+        rules.servers = self.server_keys()?;
+        last = self.listed_servers()?.iter().map(|seen| seen.revision).fold(last, Revision::max);
         self.set_rules(rules, last);
         Ok(())
     }
 
-    fn set_rules(&self, record: Rules, revision: Revision) {
+    pub(super) fn set_rules(&self, record: Rules, revision: Revision) {
         *self.rules.write() = Arc::new(Seen { record, revision });
         self.rules_at.store(revision.0, Ordering::Release);
     }
@@ -69,12 +71,15 @@ impl Embedded {
         now: i64,
         call: &GuardCall,
     ) -> std::result::Result<Answer, Fault> {
+        if let GuardCall::WithdrawKeys { server } = call {
+            return self.withdraw_keys(me, *server);
+        }
         if matches!(call, GuardCall::AddFence { .. } | GuardCall::AddMandate { .. }) {
             self.need_room()?;
         }
         let (revision, number) = self.apply_rules(by, now, call)?;
         let others: Vec<ServerId> = self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
-        Ok(Answer::Enforced { number, missing: self.listeners.missing(revision, &others) })
+        Ok(Answer::Enforced { number, missing: self.listeners.missing(revision, &others, None) })
     }
 
     /// As one batch, and in memory before anybody is told of the revision.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use types::{Busy, Site};
+use types::limits::SERVERS_MAX;
+use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site};
 
 use super::*;
 const KEPT: u64 = 8;
@@ -119,6 +120,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                 id: ServerId(u128::from(id)),
                 name: format!("server-{id}"),
                 addresses: vec![([127, 0, 0, 1], 7000 + u16::from(id)).into()],
+                keys: Vec::new(),
             };
             let found = revision_of(model.servers.get(&server.id.0));
             match db.put_server(&server, seen(stale, found)) {
@@ -293,4 +295,80 @@ fn principals_are_kept_as_in_memory() {
     }
     let all = db.subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1;
     assert_eq!(all, [PrincipalId(-207), inner, PrincipalId::PROVED]);
+}
+
+fn keyed(id: u128, keys: &[u8]) -> ServerInfo {
+    let keys = keys.iter().map(|byte| KeyPrint([*byte; 32])).collect();
+    ServerInfo { id: ServerId(id), name: format!("server-{id}"), addresses: Vec::new(), keys }
+}
+
+/// Which of the first keys are listed, and of which server.
+fn listed(db: &Embedded) -> Vec<(u8, u128)> {
+    let rules = db.access().rules();
+    let of = |byte: u8| rules.record.servers.server(&KeyPrint([byte; 32])).map(|id| (byte, id.0));
+    (0..9).filter_map(of).collect()
+}
+
+#[test]
+fn m1_withdrawn_keys_are_never_listed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Embedded::open(dir.path()).unwrap();
+    let me = ServerId(1);
+    let first = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+    let two = db.put_server(&keyed(2, &[2, 3]), Revision(0)).unwrap();
+    assert_eq!(db.access().rules_at(), two, "servers are told of keys as of rules");
+    db.put_server(&keyed(3, &[4, 2]), Revision(0)).unwrap();
+    assert_eq!(listed(&db).len(), 4);
+    let withdraw = |db: &Embedded, id| {
+        let call = GuardCall::WithdrawKeys { server: ServerId(id) };
+        // Those that are entered have heard of everything.
+        for other in [2, 3] {
+            db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
+        }
+        db.access().guard(me, PrincipalId::NONE, 5, &call)
+    };
+    assert_eq!(withdraw(&db, 2), Ok(Answer::Enforced { number: 2, missing: vec![] }));
+    assert_eq!(withdraw(&db, 9), Err(Fault::NotFound));
+    for reopened in [false, true] {
+        if reopened {
+            drop(db);
+            db = Embedded::open(dir.path()).unwrap();
+        }
+        // Also where another record lists one of them.
+        assert_eq!(listed(&db), [(1, 1), (4, 3)], "reopened: {reopened}");
+        let seen = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(2)).unwrap();
+        assert_eq!(seen.record, keyed(2, &[]));
+        let three = db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
+        assert_eq!(three.record, keyed(3, &[4]), "as other servers are told too");
+        for keys in [&[2][..], &[3], &[5, 3]] {
+            let refused = db.put_server(&keyed(2, keys), seen.revision);
+            assert!(matches!(refused, Err(CellError::Withdrawn { .. })), "{refused:?}");
+            assert!(db.put_server(&keyed(7, keys), Revision(0)).is_err(), "nor of another server");
+        }
+    }
+    // A key that was replaced may be listed again, by who may change the record anyway.
+    let first = db.put_server(&keyed(1, &[7]), first).unwrap();
+    let was = |byte: u8| db.access().was_listed(&KeyPrint([byte; 32])).unwrap();
+    assert_eq!([1, 2, 7, 8].map(was), [true, true, false, false]);
+    let first = db.put_server(&keyed(1, &[1]), first).unwrap();
+    // Removing a server withdraws its keys.
+    db.remove_server(me, first).unwrap();
+    assert!(matches!(db.put_server(&keyed(1, &[1]), Revision(0)), Err(CellError::Withdrawn { .. })));
+    db.put_server(&keyed(1, &[6]), Revision(0)).unwrap();
+    assert_eq!(listed(&db), [(4, 3), (6, 1)]);
+}
+
+#[test]
+fn m1_a_server_lists_few_keys_and_a_cell_few_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Embedded::open(dir.path()).unwrap();
+    for keys in [&[1, 1][..], &[1, 2, 3, 4, 5]] {
+        assert!(matches!(db.put_server(&keyed(1, keys), Revision(0)), Err(CellError::Misuse(_))), "{keys:?}");
+    }
+    let mut last = Revision(0);
+    for id in 1..=SERVERS_MAX {
+        last = db.put_server(&keyed(id as u128, &[]), Revision(0)).unwrap();
+    }
+    assert_eq!(db.put_server(&keyed(0, &[]), Revision(0)), Err(CellError::Away(Fault::NoSpace)));
+    db.put_server(&keyed(SERVERS_MAX as u128, &[1]), last).unwrap();
 }

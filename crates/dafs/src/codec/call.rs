@@ -293,7 +293,8 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
         | Procedure::GuardRemoveFence
         | Procedure::GuardMandates
         | Procedure::GuardAddMandate
-        | Procedure::GuardRemoveMandate => get_guard_call(from, procedure)?,
+        | Procedure::GuardRemoveMandate
+        | Procedure::GuardWithdrawKeys => get_guard_call(from, procedure)?,
     })
 }
 

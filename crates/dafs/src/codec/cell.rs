@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use types::limits::{
-    ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_NAME_BYTES_MAX, SITES_MAX,
+    ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX,
+    SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, PrincipalId, Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
-    VolumeId,
+    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revision, Seen, ServerId, ServerInfo, Site, SiteKind,
+    VolumeGroup, VolumeId,
 };
 
 use super::Procedure;
@@ -20,8 +21,8 @@ use crate::wire::{Reader, Writer};
 const GROUP_BYTES: usize = 46;
 /// Bytes of a site without its partition's name.
 const SITE_BYTES: usize = 27;
-/// Bytes of a server without name and addresses.
-const SERVER_BYTES: usize = 28;
+/// Bytes of a server without name, addresses and keys.
+const SERVER_BYTES: usize = 30;
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
 /// What answers may take besides what they list.
@@ -181,7 +182,7 @@ pub(super) fn get_text(from: &mut Reader<'_>, what: &'static str, max: usize) ->
     from.text(length)
 }
 
-/// Servers that do not fit break the message: a cell has not so many.
+/// All servers of a cell fit: there are [`types::limits::SERVERS_MAX`] at most.
 pub(super) fn put_servers(to: &mut Writer, servers: &[Seen<ServerInfo>]) {
     to.u32(servers.len() as u32);
     for Seen { record, revision } in servers {
@@ -199,8 +200,10 @@ fn put_server<'w>(to: &'w mut Writer, seen: &Seen<&ServerInfo>) -> &'w mut Write
     let server = seen.record;
     to.u64(seen.revision.0).u128(server.id.0);
     to.length16("addresses", server.addresses.len(), ADDRESSES_MAX);
+    to.length16("keys of a server", server.keys.len(), SERVER_KEYS_MAX);
     put_text(to, "bytes of a server's name", &server.name, SERVER_NAME_BYTES_MAX);
-    put_addresses(to, &server.addresses)
+    put_addresses(to, &server.addresses);
+    server.keys.iter().fold(to, |to, key| to.raw(&key.0))
 }
 
 pub(super) fn put_addresses<'w>(to: &'w mut Writer, addresses: &[SocketAddr]) -> &'w mut Writer {
@@ -225,9 +228,11 @@ pub(super) fn get_addresses(from: &mut Reader<'_>, count: usize) -> Result<Vec<S
 fn get_server(from: &mut Reader<'_>) -> Result<Seen<ServerInfo>, WireError> {
     let (revision, id) = (Revision(from.u64()?), ServerId(from.u128()?));
     let count = from.length16("addresses", ADDRESSES_MAX)?;
+    let keys = from.length16("keys of a server", SERVER_KEYS_MAX)?;
     let name = get_text(from, "bytes of a server's name", SERVER_NAME_BYTES_MAX)?;
     let addresses = get_addresses(from, count)?;
-    Ok(Seen { record: ServerInfo { id, name, addresses }, revision })
+    let keys = (0..keys).map(|_| from.array().map(KeyPrint)).collect::<Result<_, _>>()?;
+    Ok(Seen { record: ServerInfo { id, name, addresses, keys }, revision })
 }
 
 /// Changes that do not fit are cut off: the next question begins there.
@@ -278,7 +283,7 @@ mod tests {
     fn an_address_is_of_its_own_family_again() {
         let addresses: Vec<SocketAddr> =
             ["127.0.0.1:7000", "[::1]:7001", "[fe80::1]:2"].map(|text| text.parse().unwrap()).to_vec();
-        let server = ServerInfo { id: ServerId(7), name: "one".into(), addresses };
+        let server = ServerInfo { id: ServerId(7), name: "one".into(), addresses, keys: vec![KeyPrint([7; 32])] };
         let mut writer = Writer::new();
         put_server(&mut writer, &Seen { record: &server, revision: Revision(3) });
         let bytes = writer.end().unwrap();

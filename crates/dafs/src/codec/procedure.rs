@@ -128,6 +128,7 @@ wire_numbers! {
         GuardMandates = 107,
         GuardAddMandate = 108,
         GuardRemoveMandate = 109,
+        GuardWithdrawKeys = 110,
     }
 }
 
@@ -248,6 +249,7 @@ impl Procedure {
             GuardCall::Mandates { .. } => Procedure::GuardMandates,
             GuardCall::AddMandate { .. } => Procedure::GuardAddMandate,
             GuardCall::RemoveMandate { .. } => Procedure::GuardRemoveMandate,
+            GuardCall::WithdrawKeys { .. } => Procedure::GuardWithdrawKeys,
         }
     }
 
@@ -407,7 +409,8 @@ impl Procedure {
             Procedure::GuardAddFence
             | Procedure::GuardRemoveFence
             | Procedure::GuardAddMandate
-            | Procedure::GuardRemoveMandate => AnswerKind::Enforced,
+            | Procedure::GuardRemoveMandate
+            | Procedure::GuardWithdrawKeys => AnswerKind::Enforced,
             Procedure::Delegate => AnswerKind::Delegation,
             Procedure::ServerReport | Procedure::Scrub => AnswerKind::Report,
         }

@@ -39,6 +39,7 @@ pub(super) fn put_guard_call<'w>(to: &'w mut Writer, behalf: Option<PrincipalId>
         }
         GuardCall::AddMandate { principal, realm } => put_realm(put_id(to, *principal), realm),
         GuardCall::RemoveFence { number } | GuardCall::RemoveMandate { number } => to.u64(*number),
+        GuardCall::WithdrawKeys { server } => to.u128(server.0),
     }
 }
 
@@ -58,6 +59,7 @@ pub(super) fn get_guard_call(from: &mut Reader<'_>, procedure: Procedure) -> Res
         Procedure::GuardAddMandate => GuardCall::AddMandate { principal: get_id(from)?, realm: get_realm(from)? },
         Procedure::GuardRemoveFence => GuardCall::RemoveFence { number: from.u64()? },
         Procedure::GuardRemoveMandate => GuardCall::RemoveMandate { number: from.u64()? },
+        Procedure::GuardWithdrawKeys => GuardCall::WithdrawKeys { server: ServerId(from.u128()?) },
         other => return Err(WireError::BadValue { what: "procedure of rules", value: other as u64 }),
     };
     Ok(Call::Guard { behalf: has_behalf.then_some(principal), call: Box::new(call) })

@@ -28,6 +28,7 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         mandate("guard-mandate-server", server),
         mandate("guard-mandate-partition", partition),
         guard("guard-remove-mandate", GuardCall::RemoveMandate { number: 8 }),
+        guard("guard-withdraw-keys", GuardCall::WithdrawKeys { server: SERVER }),
     ]
 }
 

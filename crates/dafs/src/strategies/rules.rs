@@ -50,6 +50,7 @@ pub(super) fn calls() -> impl Strategy<Value = Call> {
         (any::<u64>(), any::<u32>()).prop_map(|(after, max)| GuardCall::Mandates { after, max }),
         (id(), realm()).prop_map(|(principal, realm)| GuardCall::AddMandate { principal, realm }),
         any::<u64>().prop_map(|number| GuardCall::RemoveMandate { number }),
+        server_id().prop_map(|server| GuardCall::WithdrawKeys { server }),
     ];
     (of(id()), call).prop_map(|(behalf, call)| Call::Guard { behalf, call: Box::new(call) })
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 
+use super::shown::{ClientVerifier, key_print};
 use super::trust::Verifier;
 use super::{Fingerprint, TlsError, Trust};
+use types::KeyPrint;
 
 /// A certificate, that of its authority behind it, and its key.
 pub struct Identity {
@@ -19,6 +20,13 @@ pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     /// The private half.
     pub key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Which key it is of; `None`: it holds no certificate that can be read.
+    pub fn key_print(&self) -> Option<KeyPrint> {
+        self.chain.first().and_then(|leaf| key_print(leaf))
+    }
 }
 
 impl Clone for Identity {
@@ -85,6 +93,17 @@ impl ClientTls {
         Ok(Arc::new(config))
     }
 
+    /// A client that shows a certificate of another key than its own.
+    #[cfg(test)]
+    pub(super) fn thief(trust: Trust, identity: Identity) -> ClientTls {
+        let provider = provider();
+        let key = provider.key_provider.load_private_key(identity.key).expect("a key");
+        let certified = rustls::sign::CertifiedKey::new(identity.chain, key);
+        let mut config = (*Self::config_of(trust, None).expect("no identity")).clone();
+        config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified));
+        ClientTls(Arc::new(RwLock::new(Arc::new(config))))
+    }
+
     pub(super) fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -100,12 +119,12 @@ pub(super) struct Current {
     pub config: Arc<ServerConfig>,
     /// Of the server's own certificate.
     pub leaf: Fingerprint,
-    /// Tells servers of the cell from hosts; `None`: there are no others.
-    pub servers: Option<Arc<dyn ClientCertVerifier>>,
+    /// Says what a client's certificate is.
+    pub verifier: Arc<ClientVerifier>,
 }
 
 impl ServerTls {
-    /// A server that is `identity`, and believes other servers that show certificates of these authorities.
+    /// A server that is `identity`, of the cell that has these authorities.
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none.
@@ -113,7 +132,7 @@ impl ServerTls {
         ServerTls::with_hosts(identity, authorities, &[])
     }
 
-    /// As [`ServerTls::new`]; certificates of the authorities `hosts` show that the other end is the superuser's of some host, and nothing more.
+    /// As [`ServerTls::new`]; certificates of the authorities `hosts` are host certificates.
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none.
@@ -153,21 +172,6 @@ impl ServerTls {
     }
 }
 
-/// Looks at certificates of these authorities; `None`: there are none.
-fn verifier_of(
-    provider: &Arc<CryptoProvider>,
-    authorities: &[CertificateDer<'static>],
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    authorities.iter().try_for_each(|one| roots.add(one.clone()))?;
-    if roots.is_empty() {
-        return Ok(None);
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    let verifier = builder.allow_unauthenticated().build().map_err(|error| TlsError(error.to_string()))?;
-    Ok(Some(verifier))
-}
-
 fn config_of(
     identity: Identity,
     authorities: &[CertificateDer<'static>],
@@ -176,13 +180,11 @@ fn config_of(
     let leaf = identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
     let leaf = Fingerprint::of(leaf);
     let provider = provider();
-    let servers = verifier_of(&provider, authorities)?;
-    let all = verifier_of(&provider, &[authorities, hosts].concat())?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(all.unwrap_or_else(WebPkiClientVerifier::no_client_auth))
-        .with_single_cert(identity.chain, identity.key)?;
+    let verifier = Arc::new(ClientVerifier::new(&provider, authorities, hosts)?);
+    let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
+    let config = config.with_client_cert_verifier(Arc::clone(&verifier) as Arc<dyn ClientCertVerifier>);
+    let mut config = config.with_single_cert(identity.chain, identity.key)?;
     config.send_tls13_tickets = 0;
     config.enable_secret_extraction = true;
-    Ok(Current { config: Arc::new(config), leaf, servers })
+    Ok(Current { config: Arc::new(config), leaf, verifier })
 }

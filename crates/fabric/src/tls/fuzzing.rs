@@ -23,10 +23,15 @@ impl Authority {
     }
 
     pub fn identity(&self, name: &str) -> Identity {
-        let key = KeyPair::generate().expect("a key");
+        self.identity_of(&KeyPair::generate().expect("a key"), name, |_| {})
+    }
+
+    /// Of this key, and otherwise as `change` leaves it.
+    pub fn identity_of(&self, key: &KeyPair, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Identity {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        change(&mut params);
+        let certificate = params.signed_by(key, &self.0).expect("a certificate");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Identity { chain: vec![certificate.der().clone(), self.certificate()], key }
     }

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
-use rustls::client::{UnbufferedClientConnection, verify_server_name};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::config::Current;
 use super::records::{HEAD_BYTES, Kernel, Keys, record_bytes};
-use super::{CELL_SERVER, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
+use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, Shown, TlsError};
 use crate::Connection;
 
 /// Of what our protocol says first in clear text.
@@ -43,29 +42,8 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
-    /// What the other side showed, and proved to have.
+    /// The certificate whose key the client proved to have; at the client [`Shown::Nothing`].
     pub shown: Shown,
-}
-
-/// A certificate of the other side. The handshake proved that the other side has its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// None.
-    Nothing,
-    /// One of a host: an authority that the server knows made it, and it is no server's.
-    Host,
-    /// One of a server of the cell: the cell's own authority made it, and it has the name that all of those have.
-    Server,
-}
-
-/// What a client showed.
-fn shown(chain: Option<&[CertificateDer<'_>]>, current: &Current) -> Shown {
-    let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return Shown::Nothing };
-    let by_the_cell =
-        |servers: &Arc<dyn ClientCertVerifier>| servers.verify_client_cert(leaf, others, UnixTime::now()).is_ok();
-    let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
-    let is_named = || ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &cells).is_ok());
-    if current.servers.as_ref().is_some_and(by_the_cell) && is_named() { Shown::Server } else { Shown::Host }
 }
 
 enum Turn {
@@ -142,10 +120,10 @@ impl Handshake {
                 let server = leaf(connection.peer_certificates());
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
                 let suite = kernel.negotiated_cipher_suite();
-                (server, Shown::Server, secrets, Kernel::Client(kernel), suite)
+                (server, Shown::Nothing, secrets, Kernel::Client(kernel), suite)
             }
             Side::Server(connection, current) => {
-                let shown = shown(connection.peer_certificates(), &current);
+                let shown = current.verifier.classify(connection.peer_certificates());
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
                 let suite = kernel.negotiated_cipher_suite();
                 (Some(current.leaf), shown, secrets, Kernel::Server(kernel), suite)

@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
+use types::KeyPrint;
+
 use super::fuzzing::{Authority, shake as shake_with, shake_with_host};
 use super::*;
 
@@ -140,9 +143,12 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let peer = ClientTls::new(trust(), Some(authority.identity(CELL_SERVER))).unwrap();
     let (client, before) = shake(&peer, &server).unwrap();
-    assert_eq!((before.shown, client.shown), (Shown::Server, Shown::Server));
-    let stranger = ClientTls::new(trust(), Some(Authority::new().identity(CELL_SERVER))).unwrap();
-    assert!(shake(&stranger, &server).is_err(), "a certificate of another authority is none");
+    assert_eq!(client.shown, Shown::Nothing);
+    assert!(matches!(before.shown, Shown::CellServer(_)), "{:?}", before.shown);
+    let other = Authority::new().identity(CELL_SERVER);
+    let stranger = ClientTls::new(trust(), Some(other.clone())).unwrap();
+    let shown = shake(&stranger, &server).unwrap().1.shown;
+    assert_eq!(shown, Shown::Unknown(other.key_print().unwrap()), "a certificate of another authority is none");
     server.replace(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let after = shake(&peer, &server).unwrap().1;
     assert_ne!(before.server, after.server);
@@ -160,16 +166,57 @@ fn a_foreign_authority_makes_hosts_and_never_a_server() {
         shake_to("afs1.example.org", &ClientTls::new(trust, identity).unwrap(), &server).map(|(_, server)| server.shown)
     };
     assert_eq!(shown(None), Ok(Shown::Nothing));
-    assert_eq!(shown(Some(cell.identity(CELL_SERVER))), Ok(Shown::Server));
+    let check = |identity: Identity, kind: fn(KeyPrint) -> Shown| {
+        let key = identity.key_print().unwrap();
+        assert_eq!(shown(Some(identity)), Ok(kind(key)));
+    };
+    check(cell.identity(CELL_SERVER), Shown::CellServer);
     // The name is nothing without the cell's authority, and the authority makes hosts too.
-    assert_eq!(shown(Some(foreign.identity(CELL_SERVER))), Ok(Shown::Host));
-    assert_eq!(shown(Some(foreign.identity("laptop.example.org"))), Ok(Shown::Host));
-    assert_eq!(shown(Some(cell.identity("host.example.org"))), Ok(Shown::Host));
-    assert!(shown(Some(Authority::new().identity(CELL_SERVER))).is_err());
+    check(foreign.identity(CELL_SERVER), Shown::Host);
+    check(foreign.identity("laptop.example.org"), Shown::Host);
+    check(cell.identity("host.example.org"), Shown::Host);
+    check(Authority::new().identity(CELL_SERVER), Shown::Unknown);
     // Behind the leaf anything may stand.
     let mut disguised = foreign.identity(CELL_SERVER);
     disguised.chain[1] = cell.certificate();
-    assert!(!matches!(shown(Some(disguised)), Ok(Shown::Server)));
+    check(disguised, Shown::Host);
+}
+
+#[test]
+fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
+    let (cell, foreign) = (Authority::new(), Authority::new());
+    let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
+    let shown = |identity: Identity| {
+        let trust = Trust::Authorities(vec![cell.certificate()]);
+        shake(&ClientTls::new(trust, Some(identity)).unwrap(), &server).unwrap().1.shown
+    };
+    let key = KeyPair::generate().unwrap();
+    let print = Shown::key(shown(cell.identity_of(&key, CELL_SERVER, |_| {}))).unwrap();
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, |_| {})), Shown::CellServer(print), "renewed");
+    assert_eq!(shown(foreign.identity_of(&key, CELL_SERVER, |_| {})), Shown::Unknown(print));
+    // Without the usage of clients it enters nothing, and it is the same key.
+    let server_only = |params: &mut CertificateParams| {
+        params.extended_key_usages.retain(|usage| *usage == ExtendedKeyUsagePurpose::ServerAuth);
+    };
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, server_only)), Shown::Unknown(print));
+    let ended = |params: &mut CertificateParams| params.not_after = date_time_ymd(2001, 1, 1);
+    let future = |params: &mut CertificateParams| params.not_before = date_time_ymd(3001, 1, 1);
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, ended)), Shown::Nothing);
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, future)), Shown::Nothing);
+}
+
+#[test]
+fn m1_a_certificate_without_its_key_is_refused() {
+    let cell = Authority::new();
+    let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
+    let trust = Trust::Authorities(vec![cell.certificate()]);
+    // A certificate is public. With another key there is no handshake, by whatever authority.
+    for of in [&cell, &Authority::new()] {
+        let (mut thief, victim) = (of.identity(CELL_SERVER), of.identity(CELL_SERVER));
+        thief.chain.clone_from(&victim.chain);
+        let client = ClientTls::thief(trust.clone(), thief);
+        assert!(shake(&client, &server).is_err());
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand, ValueEnum};
 use keys::TokenKeys;
 use serde_json::json;
+use types::{Answer, GuardCall};
 
+use super::rules::{Common, Desk, confirmed, odd};
 use crate::cell::{CellDir, Where};
 use crate::failure::{Doing, Failure};
 use crate::keeping::LOOK;
@@ -20,6 +22,7 @@ EXAMPLES
     rialto keys rotate certificate  a new certificate of this server
     rialto keys rotate authority    a new authority of the cell, signed by the old one
     rialto keys retire              the old one is none any more
+    rialto keys withdraw afs2       the keys of that server make nobody a server any more
 
 Nothing has to be stopped: a running server takes a new key in ten seconds. Old keys stay
 for what was made with them, until you remove their files:
@@ -31,11 +34,19 @@ for what was made with them, until you remove their files:
 After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
 makes itself a certificate by it. Clients follow when they connect the next time, but not a
 fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
+Other servers know a server by the keys that the cell's database lists. A new key of this
+server is shown when it is listed. 'withdraw' ends the keys of a server whose disk or key
+file may be stolen; run it on another server of the cell. Within a second every server
+refuses them, and they are never listed again. If keys/ca.key may be stolen too, which every
+server of the cell has, then make a new authority first, copy it to the others, and 'retire'
+the old one on each: with the old one a thief makes a new server. Afterwards look through
+'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
+to come back makes a new key: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
     0  done
-    1  failed: the message says what to do
+    1  failed, or a server did not confirm: the message says what to do
     3  no cell there";
 
 /// Shows a server's keys, and makes newer ones.
@@ -71,6 +82,14 @@ enum Verb {
         #[command(flatten)]
         place: Where,
     },
+    /// Withdraws the keys by which the other servers of the cell know a server.
+    #[command(after_help = "EXAMPLES\n    rialto keys withdraw afs2\n    rialto vos listaddrs --json | jq .keys")]
+    Withdraw {
+        /// Its name, or its id: 'rialto vos listaddrs -printuuid' has them.
+        server: String,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,6 +110,7 @@ impl Keys {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
             Verb::Retire { place } => retire(&place.cell()?)?,
+            Verb::Withdraw { server, common } => return withdraw(&server, common),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -106,9 +126,13 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     let authorities: Vec<String> =
         cell.keys().fingerprints().unwrap_or_default().iter().map(ToString::to_string).collect();
     let authority = authorities.first();
+    let server = cell.keys().shown().ok().and_then(|shown| shown.key_print()).map(|key| key.to_string());
+    let next = cell.keys().next_key().doing(what)?.map(|key| key.to_string());
     if json {
         let before = authorities.get(1..);
-        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority, "before": before }));
+        show::json(
+            &json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority, "before": before, "server": server, "next": next }),
+        );
         return Ok(());
     }
     let numbers = |numbers: &[u32]| match numbers {
@@ -126,6 +150,8 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
         authority.map_or("none: the cell does not listen in the network", |print| print.as_str())
     );
     authorities.iter().skip(1).for_each(|print| println!("before it:  {print}"));
+    server.iter().for_each(|key| println!("server:     {key}"));
+    next.iter().for_each(|key| println!("next:       {key}, shown when the cell's database lists it"));
     Ok(())
 }
 
@@ -139,6 +165,25 @@ fn retire(cell: &CellDir) -> Result<(), Failure> {
         ),
     }
     Ok(())
+}
+
+fn withdraw(name: &str, common: Common) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(common)?;
+    let server = desk.server(name)?;
+    let doing = format!("withdrawing the keys of {name}");
+    let Answer::Enforced { number, missing } = desk.ask(&doing, GuardCall::WithdrawKeys { server })? else {
+        return Err(odd(&doing));
+    };
+    let missing = desk.server_names(&missing);
+    if desk.common.json {
+        show::json(&json!({ "server": server.to_string(), "withdrawn": number, "missing": missing }));
+    } else {
+        match number {
+            0 => println!("{name} has no keys: no server takes it for one of the cell"),
+            number => println!("withdrew {number} of {name}: no server takes it for one of the cell any more"),
+        }
+    }
+    confirmed(&doing, &missing)
 }
 
 fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
@@ -162,7 +207,7 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
                 "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the other servers of the cell"
             );
         }
-        What::Certificate | What::Authority if cell.config.certificate.is_some() => {
+        What::Authority if cell.config.certificate.is_some() => {
             let why = "it is given in cell.toml, and was not made here";
             return Err(
                 Failure::new("making a new certificate", why).mend("replace its files: the server reads them anew")
@@ -177,8 +222,11 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
             );
         }
         What::Certificate => {
-            cell.keys().age().doing(making)?;
-            println!("within {soon} s the server makes a new certificate, and shows it on new connections");
+            cell.keys().make_next_key().doing(making)?;
+            println!(
+                "made a new key: within {soon} s the server enters it in the cell's database, makes a new certificate for it, \
+                 and shows that on new connections"
+            );
         }
     }
     Ok(())

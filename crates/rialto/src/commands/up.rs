@@ -9,13 +9,15 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use client::Endpoint;
 use guard::Network;
 use serde_json::json;
 
 use super::welcome::{self, Person};
+use crate::ask::Asking;
 use crate::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
 use crate::daemon::{self, Process};
 use crate::failure::{Doing, Failure};
@@ -42,6 +44,8 @@ EXIT CODES
     0  the tree is there
     1  something failed: the message says what, and what to do";
 
+/// How long the cell's database may take to know a server that was started.
+const LISTED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server may take to answer: it reads its log after a crash.
 const SERVER_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a mount that is there may take to show that it works.
@@ -79,7 +83,8 @@ pub struct Up {
     /// says where. It listens for the others: at --listen, else at a free port of the address that they reach this machine by.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
     join: Option<String>,
-    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
+    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key. With them the new server makes a certificate, enters its key in the
+    /// cell's database, and is a server of the cell by that key until 'rialto keys withdraw' ends it.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
     /// What the new server is called in its cell [default: as this machine, with a number if there is one so called].
@@ -104,6 +109,9 @@ impl Up {
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell)?;
+        if started && cell.config.database.is_some() {
+            wait_until_listed(&cell);
+        }
         let person = Person::calling();
         if is_new && let Some(person) = &person {
             person.enter(&cell)?;
@@ -224,9 +232,9 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
     if let Some(process) = Process::recorded(&pid_file).doing(|| format!("reading {}", pid_file.display()))? {
-        let end = std::time::Instant::now() + SERVER_PATIENCE;
+        let end = Instant::now() + SERVER_PATIENCE;
         while !answers() {
-            if !process.is_alive() || std::time::Instant::now() > end {
+            if !process.is_alive() || Instant::now() > end {
                 let why = format!("process {} runs but does not answer", process.pid);
                 return Err(Failure::new("reaching the server", why)
                     .mend(format!("look into {}; 'rialto down' ends it", cell.server_log().display())));
@@ -244,6 +252,27 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let mut child = daemon::spawn(&arguments, &log).doing(|| "starting the server".to_owned())?;
     daemon::wait_until(&mut child, SERVER_PATIENCE, &log, "the server", answers)?;
     Ok(true)
+}
+
+/// Waits until a further server of a cell is known there: before, other servers take it, and mounts
+/// of its machine, for strangers. Goes on without if the cell's database cannot be asked.
+fn wait_until_listed(cell: &CellDir) {
+    let Some(key) = cell.keys().shown().ok().and_then(|shown| shown.key_print()) else { return };
+    let Ok(asking) = Asking::connect(Endpoint::Unix(cell.socket())) else { return };
+    let is_listed = || {
+        let me = asking.me().ok()?;
+        let mut servers = asking.servers().ok()?.into_iter();
+        servers.find(|one| one.id == me.id && one.keys.contains(&key) && !one.addresses.is_empty())
+    };
+    let _progress = Progress::start("waiting for the cell to know this server");
+    let end = Instant::now() + LISTED_PATIENCE;
+    while is_listed().is_none() {
+        if Instant::now() > end {
+            eprintln!("the cell's database does not list this server yet: 'rialto doctor' says why");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Tells whether it had to be mounted.

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use client::Endpoint;
 use store::{Compression, Room};
+use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
 use crate::ask::Asking;
@@ -36,6 +37,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     }
     findings.extend(database(cell));
     findings.push(server_process(cell, server));
+    findings.extend(server.and_then(|_| listed(cell)));
     findings.extend(cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))));
     findings.extend(mount_findings(cell));
     findings
@@ -185,6 +187,35 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
+/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot
+/// be asked.
+fn listed(cell: &CellDir) -> Option<Finding> {
+    let key = cell.keys().shown().ok()?.key_print()?;
+    let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;
+    let (me, servers) = (asking.me().ok()?, asking.servers().ok()?);
+    Some(is_listed(key, me.id, &servers))
+}
+
+fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
+    const CHECK: &str = "server's key";
+    match servers.iter().find(|server| server.id == me) {
+        Some(server) if server.keys.contains(&key) => {
+            Finding::ok(CHECK, "the cell's database lists it, so other servers know this one".to_owned())
+        }
+        Some(server) if !server.keys.is_empty() => Finding::fail(
+            CHECK,
+            format!("the cell's database lists {} for this server, and it shows {key}", server.keys[0]),
+            "bring back the keys directory that it had; or, on another server, run 'rialto keys withdraw' for this one, \
+             and then 'rialto keys rotate certificate' here",
+        ),
+        Some(_) | None => Finding::fail(
+            CHECK,
+            format!("the cell's database does not list {key}: no other server takes this one for one of the cell"),
+            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate certificate'",
+        ),
+    }
+}
+
 fn mount_findings(cell: &CellDir) -> Vec<Finding> {
     const CHECK: &str = "mount";
     let points = match cell.mounts().recorded() {
@@ -254,6 +285,17 @@ mod tests {
         fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
         let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
         assert!(server.found.contains("goodbye"), "{server:?}");
+    }
+
+    #[test]
+    fn m1_a_server_whose_key_is_not_listed_is_told() {
+        let (key, other, me) = (KeyPrint([1; 32]), KeyPrint([2; 32]), ServerId(7));
+        let level = |keys: &[KeyPrint]| {
+            let record = ServerInfo { id: me, name: "a".into(), addresses: Vec::new(), keys: keys.to_vec() };
+            is_listed(key, me, &[record]).level
+        };
+        assert_eq!((level(&[other, key]), level(&[other]), level(&[])), (Level::Ok, Level::Fail, Level::Fail));
+        assert_eq!(is_listed(key, me, &[]).level, Level::Fail);
     }
 
     #[test]

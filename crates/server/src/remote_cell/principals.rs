@@ -93,7 +93,9 @@ impl Access for RemoteCell {
         loop {
             let since = self.told.at();
             let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
-            let Ok((at, changes)) = self.watch(me, since, CHANGES_MAX as usize) else { return };
+            let watched = self.watch(me, since, CHANGES_MAX as usize);
+            self.refused.store(watched == Err(CellError::Away(Fault::NotPermitted)), Ordering::Release);
+            let Ok((at, changes)) = watched else { return };
             let last =
                 changes.as_ref().filter(|changes| changes.len() == CHANGES_MAX as usize).and_then(|all| all.last());
             let more = last.is_some();

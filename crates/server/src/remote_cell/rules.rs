@@ -1,7 +1,7 @@
-//! The cell's rules, when another server has the database: all of them in memory, fetched whenever one changed, and in a file, so that a server that
+//! The cell's rules, servers' keys among them, when another server has the database: all of them in memory, fetched whenever one changed, and in a file, so that a server that
 //! is started while it cannot reach the database lets nobody in whom it kept out before (`docs/access.md`, *Fences*).
 //!
-//! The file: what it is, the revision, fences and mandates in records as answers have them, each with its length in front, and a checksum. It is whole or not there, and written before rules are in force.
+//! The file: what it is, the revision, fences, mandates and servers' keys in records as answers have them, each with its length in front, and a checksum. It is whole or not there, and written before rules are in force.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dafs::codec::{decode_answer_record, encode_answer_record};
-use guard::Rules;
+use guard::{Rules, ServerKeys};
 use parking_lot::RwLock;
-use types::{Answer, Call, Changed, Fault, Fence, GuardCall, Mandate, Revision, Seen};
+use types::{
+    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revision, Seen, ServerId, ServerInfo,
+};
 
 use super::RemoteCell;
 
@@ -45,7 +47,8 @@ impl Ruled {
 
     /// Whether they may be others after these changes; `None`: of more than anybody remembers.
     pub fn is_touched_by(&self, changes: Option<&[(Revision, Changed)]>) -> bool {
-        let of_rules = |all: &[(Revision, Changed)]| all.iter().any(|(_, changed)| *changed == Changed::Rules);
+        let is_rule = |changed: &Changed| matches!(changed, Changed::Rules | Changed::Server(_));
+        let of_rules = |all: &[(Revision, Changed)]| all.iter().any(|(_, changed)| is_rule(changed));
         !self.fetched.load(Ordering::Acquire) || changes.is_none_or(of_rules)
     }
 
@@ -84,7 +87,9 @@ impl Ruled {
 impl RemoteCell {
     /// Fetches all rules, as they are after revision `at` or later; false: the database cannot be asked.
     pub(super) fn fetch_rules(&self, at: Revision) -> bool {
-        let fetched = self.all_fences().and_then(|fences| Ok(Rules { fences, mandates: self.all_mandates()? }));
+        let fetched = self
+            .all_fences()
+            .and_then(|fences| Ok(Rules { fences, mandates: self.all_mandates()?, servers: self.all_server_keys()? }));
         match fetched {
             Ok(rules) => {
                 self.ruled.renew(rules, at);
@@ -128,6 +133,13 @@ impl RemoteCell {
         }
     }
 
+    fn all_server_keys(&self) -> Result<ServerKeys, Fault> {
+        match self.ask(CellCall::Servers)? {
+            Answer::Servers(servers) => Ok(ServerKeys::of(servers.iter().map(|seen| &seen.record))),
+            _ => Err(Fault::Invalid),
+        }
+    }
+
     fn rules_call(&self, call: GuardCall) -> Result<Answer, Fault> {
         self.call(Call::Guard { behalf: None, call: Box::new(call) })
     }
@@ -136,8 +148,9 @@ impl RemoteCell {
 fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
     let fences = rules.fences.chunks(IN_RECORD).map(|part| Answer::Fences { fences: part.to_vec(), end: true });
     let mandates = rules.mandates.chunks(IN_RECORD).map(|part| Answer::Mandates { mandates: part.to_vec(), end: true });
+    let servers = rules.servers.iter().map(|(key, server)| Answer::Servers(vec![key_record(key, server)]));
     let mut bytes = [MAGIC, &revision.0.to_le_bytes()].concat();
-    for answer in fences.chain(mandates) {
+    for answer in fences.chain(mandates).chain(servers) {
         let record = encode_answer_record(&answer);
         bytes.extend((record.len() as u32).to_le_bytes());
         bytes.extend(record);
@@ -147,22 +160,30 @@ fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
     bytes
 }
 
+/// A key, in the form of a server that has nothing else.
+fn key_record(key: KeyPrint, id: ServerId) -> Seen<ServerInfo> {
+    let record = ServerInfo { id, name: String::new(), addresses: Vec::new(), keys: vec![key] };
+    Seen { record, revision: Revision(0) }
+}
+
 fn decode(bytes: &[u8]) -> Option<(Rules, Revision)> {
     let (bytes, sum) = bytes.split_last_chunk::<4>()?;
     if crc32c::crc32c(bytes) != u32::from_le_bytes(*sum) {
         return None;
     }
     let (revision, mut rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    let mut rules = Rules::default();
+    let (mut rules, mut servers) = (Rules::default(), Vec::new());
     while let Some((length, behind)) = rest.split_first_chunk::<4>() {
         let (record, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         match decode_answer_record(record).ok()? {
             Answer::Fences { fences, .. } => rules.fences.extend(fences),
             Answer::Mandates { mandates, .. } => rules.mandates.extend(mandates),
+            Answer::Servers(some) => servers.extend(some.into_iter().map(|seen| seen.record)),
             _ => return None,
         }
         rest = behind;
     }
+    rules.servers = ServerKeys::of(&servers);
     rest.is_empty().then_some((rules, Revision(u64::from_le_bytes(*revision))))
 }
 
@@ -195,7 +216,13 @@ mod tests {
         };
         let realm = || Realm::Volumes("home.*".to_owned());
         let mandate = |number| Mandate { number, principal: PrincipalId(7), realm: realm(), by: PrincipalId(2) };
-        Rules { fences: (1..=count).map(fence).collect(), mandates: (1..=count).map(mandate).collect() }
+        let servers: Vec<_> =
+            (1..=count).map(|n| key_record(KeyPrint([n as u8; 32]), ServerId(n.into())).record).collect();
+        Rules {
+            fences: (1..=count).map(fence).collect(),
+            mandates: (1..=count).map(mandate).collect(),
+            servers: ServerKeys::of(&servers),
+        }
     }
 
     #[test]
@@ -210,6 +237,7 @@ mod tests {
         next.keep_in(file.clone());
         assert_eq!((next.at(), next.rules().record.fences.len()), (Revision(9), 250));
         assert_eq!(next.rules().record.mandates, rules(250).mandates);
+        assert_eq!(next.rules().record.servers, rules(250).servers);
         assert!(next.is_touched_by(Some(&[])), "they are asked for anew all the same");
         next.renew(rules(1), Revision(10));
         assert!(!next.is_touched_by(Some(&[])));

@@ -61,6 +61,16 @@ impl Way {
         }
     }
 
+    /// Calls from now on go over a new connection, which shows the certificate that this server has
+    /// now.
+    pub fn connect_anew(self: &Arc<Self>) {
+        let mut line = self.line.lock();
+        let Line::Open(old) = &*line else { return };
+        let old = Arc::clone(old);
+        let connecting = self.connect_beside(Some(old), Duration::ZERO, Line::Connecting(Instant::now()));
+        *line = connecting.unwrap_or(Line::Idle);
+    }
+
     fn session(self: &Arc<Self>) -> Result<Arc<Session>, Fault> {
         let mut line = self.line.lock();
         loop {

@@ -80,7 +80,12 @@ impl House {
     /// A server that has never run.
     pub fn new(no: usize, partitions: usize, rng: &mut SmallRng) -> Self {
         let address = std::net::SocketAddr::from(([10, 0, 0, no as u8], 7620));
-        let info = ServerInfo { id: ServerId(no as u128 + 1), name: format!("server{no}"), addresses: vec![address] };
+        let info = ServerInfo {
+            id: ServerId(no as u128 + 1),
+            name: format!("server{no}"),
+            addresses: vec![address],
+            keys: Vec::new(),
+        };
         let machines = (0..partitions).map(|_| MemMachine::new()).collect();
         House { info, clock: Clock::random(rng), life: 0, machines, up: None }
     }

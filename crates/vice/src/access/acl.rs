@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use guard::{Acl, Cps, Rights};
 use parking_lot::Mutex;
 use store::{StoreError, Vnode};
-use types::{Fault, Fid, Kind, Level, VnodeNo};
+use types::{Fault, Fid, Kind, VnodeNo};
 
 use super::{Asker, Right};
 use crate::volumes::ViceVolume;
@@ -216,5 +216,5 @@ fn sees_from_above(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode) -> Result
 }
 
 fn owns(asker: Asker<'_>, vnode: &Vnode) -> bool {
-    asker.caller.uid == vnode.status.uid && asker.caller.who.level != Level::Nobody
+    asker.caller.uid == vnode.status.uid && asker.caller.who.level.is_proved()
 }

@@ -12,7 +12,7 @@
 //! *The path.* To see what a file is needs no bits of its own, but its fid, which only those learn who may search the
 //! directory that it is in ([`types::RunKey`]).
 
-use types::{Caller, Fault, Kind, Level, Status};
+use types::{Caller, Fault, Kind, Status};
 
 use super::Right;
 
@@ -57,7 +57,7 @@ fn need_data(caller: &Caller, status: &Status, enough: &[u16]) -> Result<(), Fau
 /// Whether the bits of the caller's class have all of `wanted`.
 fn has_bits(caller: &Caller, status: &Status, wanted: u16) -> Result<bool, Fault> {
     let class = |shift: u16| (status.mode >> shift) & wanted == wanted;
-    Ok(if caller.who.level == Level::Nobody {
+    Ok(if !caller.who.level.is_proved() {
         class(0)
     } else if caller.uid == status.uid {
         class(6)
@@ -79,7 +79,7 @@ pub(super) fn need_unstuck(caller: &Caller, dir: &Status, victim: &Status) -> Re
 /// `GroupsNeeded` if the caller did not say.
 pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
     match &caller.groups {
-        _ if caller.who.level == Level::Nobody => Ok(false),
+        _ if !caller.who.level.is_proved() => Ok(false),
         _ if caller.gid == gid => Ok(true),
         Some(groups) => Ok(groups.contains(&gid)),
         None => Err(Fault::GroupsNeeded),
@@ -88,7 +88,7 @@ pub(crate) fn in_group(caller: &Caller, gid: u32) -> Result<bool, Fault> {
 
 /// Whether the caller may do what owners may.
 pub(crate) fn owns(caller: &Caller, status: &Status) -> bool {
-    caller.is_root() || caller.uid == status.uid && caller.who.level != Level::Nobody
+    caller.is_root() || caller.uid == status.uid && caller.who.level.is_proved()
 }
 
 /// In a sticky directory only the owner changes what hangs on the directory itself.
@@ -109,7 +109,7 @@ pub(crate) fn without_privileges(status: &Status) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Fid, Timestamp, VnodeNo};
+    use types::{Fid, Level, Timestamp, VnodeNo};
 
     fn file(mode: u16) -> Status {
         store::Vnode::new(Fid::new(1, 2, 3), Kind::File, mode, 10, 20, VnodeNo::ROOT, Timestamp::default()).status

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use store::{Quota, VolumeInfo};
-use types::{Answer, Caller, Fault, Fid, Level, PrincipalId, SessionId, VolumeId, VolumeStatus};
+use types::{Answer, Caller, Fault, Fid, PrincipalId, SessionId, VolumeId, VolumeStatus};
 
 use super::Outcome;
 use crate::Vice;
@@ -56,7 +56,7 @@ impl Vice {
     pub(super) fn report(&self, ask: &Ask<'_>) -> Result<String, Fault> {
         let Caller { uid, gid, who, groups } = ask.caller;
         let you = json!({ "uid": uid, "gid": gid, "groups": groups.as_deref().unwrap_or_default(), "level": format!("{:?}", who.level).to_lowercase() });
-        if who.level == types::Level::Nobody {
+        if !who.level.is_proved() {
             // Nobody is told more, so nothing more is looked for.
             return Ok(json!({ "you": you }).to_string());
         }
@@ -136,7 +136,7 @@ fn user_report(caller: &Caller) -> serde_json::Value {
     let who = caller.who;
     let token = (who.token != 0).then(|| format!("{:032x}", who.token));
     json!({
-        "uid": (who.level != Level::Nobody && who.token == 0).then_some(caller.uid),
+        "uid": (who.level.is_proved() && who.token == 0).then_some(caller.uid),
         "principal": (who.principal != PrincipalId::ANONYMOUS).then_some(who.principal.0),
         "level": format!("{:?}", who.level).to_lowercase(), "host": who.host, "token": token,
     })

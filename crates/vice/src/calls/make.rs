@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use store::Vnode;
-use types::{Answer, CreateHow, Fault, Fid, Kind, Level, Name, NewKind, Status, limits};
+use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
 
 use super::Outcome;
 use crate::Vice;
@@ -201,7 +201,7 @@ impl Vice {
     ) -> Result<Vnode, Fault> {
         let kind = new.kind();
         let (mut mode, gid) = inherit(ask, &parent.status, kind, mode)?;
-        if ask.caller.who.level == Level::Nobody && !volume.lists.decide() {
+        if !ask.caller.who.level.is_proved() && !volume.lists.decide() {
             // The maker has proved nothing and owns nothing: the bits of others are those that it asks for itself.
             mode |= mode >> 6 & 0o7;
         }

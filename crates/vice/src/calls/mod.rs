@@ -92,7 +92,7 @@ impl Vice {
             Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetQuota { fid, bytes, files } => self.set_quota(ask, *fid, *bytes, *files),
             Call::Volume(call) => self.administer(ask, call),
-            Call::Cell(call) => self.ask_cell(call),
+            Call::Cell(call) => self.ask_cell(ask, call),
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
             Call::Guard { behalf, call } => self.ask_guard(ask, *behalf, call),
             Call::Auth { behalf, call } => self.ask_auth(ask, *behalf, call),

@@ -66,8 +66,12 @@ impl Vice {
 
     /// This server. Where nobody said more, it has no addresses.
     pub fn me(&self) -> ServerInfo {
-        let nameless =
-            || ServerInfo { id: ServerId(self.partitions.home().id()), name: String::new(), addresses: Vec::new() };
+        let nameless = || ServerInfo {
+            id: ServerId(self.partitions.home().id()),
+            name: String::new(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
+        };
         self.me.get().cloned().unwrap_or_else(nameless)
     }
 
@@ -81,13 +85,31 @@ impl Vice {
         Ok(self.partitions.name_of(volume.no).map(|partition| (id, partition.to_owned())))
     }
 
-    pub(crate) fn ask_cell(&self, call: &CellCall) -> Result<Outcome, Fault> {
+    pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<Outcome, Fault> {
         if *call == CellCall::Me {
             let me = Seen { record: self.me(), revision: Revision(0) };
             return Ok(Outcome::Answer(Answer::Servers(vec![me])));
         }
-        answer(self.cell()?.ok_or(Fault::Unsupported)?, call).map(Outcome::Answer)
+        let db = self.cell()?.ok_or(Fault::Unsupported)?;
+        if let (Level::Enrolling, CellCall::PutServer { server, expected }) = (ask.caller.who.level, call) {
+            need_enrolment(db, ask.caller, server, *expected)?;
+        }
+        answer(db, call).map(Outcome::Answer)
     }
+}
+
+/// A new server enters its key. Only the server that has the database may be asked: another one
+/// would ask there as itself. The record that is judged is the one that is replaced, since a change
+/// from another revision is refused.
+fn need_enrolment(db: &dyn CellDb, caller: &Caller, record: &ServerInfo, expected: Revision) -> Result<(), Fault> {
+    let shown = caller.who.server.filter(|_| !db.access().is_elsewhere()).ok_or(Fault::NotPermitted)?;
+    let known = db.servers()?.into_iter().find(|seen| seen.record.id == record.id);
+    guard::may_enrol(shown, record, known.as_ref().map(|seen| &seen.record))?;
+    if db.access().was_listed(&shown)? {
+        return Err(Fault::NotPermitted);
+    }
+    let found = known.map(|seen| seen.revision).unwrap_or_default();
+    if found == expected { Ok(()) } else { Err(Fault::Conflict) }
 }
 
 impl Vice {

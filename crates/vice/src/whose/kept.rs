@@ -21,6 +21,10 @@ const KEPT_MAX: usize = 1 << 14;
 impl Vice {
     /// What is remembered of principals, if that is another thing than after `seen` changes of it.
     pub fn learnt(&self, seen: u64) -> Option<(u64, Vec<u8>)> {
+        // When this server heard counts for servers' keys too, though no user may have come yet.
+        if let Ok(Some(db)) = self.cell() {
+            self.whose.refresh(db.access());
+        }
         let remembered = self.whose.remembered.read();
         let is_new = remembered.changes != seen && remembered.known != UNTOLD;
         is_new.then(|| (remembered.changes, encode(&remembered)))

@@ -62,20 +62,19 @@ impl Desk {
     /// Changes something: says which number it has, and fails if a server did not confirm.
     pub fn change(&self, doing: &str, done: &str, call: GuardCall) -> Result<ExitCode, Failure> {
         let Answer::Enforced { number, missing } = self.ask(doing, call)? else { return Err(odd(doing)) };
-        let names: Vec<String> = missing.iter().map(|server| self.server_name(*server)).collect();
+        let names = self.server_names(&missing);
         if self.common.json {
             crate::show::json(&serde_json::json!({ "number": number, "missing": names }));
         } else {
             println!("{number}: {done}");
         }
-        if names.is_empty() {
-            return Ok(ExitCode::SUCCESS);
-        }
-        let why = format!("it stands, but {} did not confirm", names.join(", "));
-        Err(Failure::new(doing, why)
-            .mend("it is in force there once that server hears the database; until then stop it, or the network to it"))
+        confirmed(doing, &names)
     }
 
+    /// The names of servers.
+    pub fn server_names(&self, servers: &[ServerId]) -> Vec<String> {
+        servers.iter().map(|server| self.server_name(*server)).collect()
+    }
     fn pts(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         let asked = self.asking.call_as(&self.caller, Call::Pts { on_behalf: None, call: Box::new(call) });
         asked.map_err(|error| refused(doing, &error))
@@ -127,6 +126,19 @@ impl Desk {
                 .mend("name one of these")
         })
     }
+}
+
+/// A change is in force everywhere, but for the servers of these names.
+///
+/// # Errors
+/// If there are any.
+pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
+    if missing.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let why = format!("it stands, but {} did not confirm", missing.join(", "));
+    Err(Failure::new(doing, why)
+        .mend("it is in force there once that server hears the database; until then stop it, or the network to it"))
 }
 
 pub fn odd(doing: &str) -> Failure {

@@ -5,4 +5,5 @@ mod desk;
 mod fence;
 
 pub use admin::Admin;
+pub use desk::{Common, Desk, confirmed, odd};
 pub use fence::{Fence, seconds};

@@ -22,13 +22,13 @@ EXAMPLES
     rialto vos changeaddr -oldaddr 10.0.0.1 -remove   there is no such server any more
 
 A server enters its addresses when it starts: this is for one that cannot, or is gone. One
-that volumes have sites on is not removed.";
+that volumes have sites on is not removed. The keys of one that is removed are withdrawn.";
 
 /// Lists the servers of the cell and where they are reached.
 #[derive(Args, Debug)]
 #[command(after_help = LISTADDRS_HELP)]
 pub struct Listaddrs {
-    /// With their ids.
+    /// With their ids, and the keys by which other servers know them.
     #[arg(long)]
     printuuid: bool,
     /// Only this server.
@@ -67,11 +67,17 @@ impl Listaddrs {
     fn shown(&self, office: &Office, server: &ServerInfo) -> String {
         let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
         if office.common.json {
-            return json!({ "id": server.id.to_string(), "name": server.name, "addresses": addresses }).to_string();
+            let keys: Vec<_> = server.keys.iter().map(ToString::to_string).collect();
+            let id = server.id.to_string();
+            return json!({ "id": id, "name": server.name, "addresses": addresses, "keys": keys }).to_string();
         }
         let reached = if addresses.is_empty() { "only from its own machine".to_owned() } else { addresses.join(" ") };
         let line = format!("{:<24} {reached}", server.name);
-        if self.printuuid { format!("UUID: {}\n{line}", server.id) } else { line }
+        if !self.printuuid {
+            return line;
+        }
+        let keys: String = server.keys.iter().map(|key| format!("\n{:<24} {key}", "  key")).collect();
+        format!("UUID: {}\n{line}{keys}", server.id)
     }
 }
 

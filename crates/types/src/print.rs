@@ -1,0 +1,74 @@
+//! SHA-256 as people write it, and the one that identifies a key of a server.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What stands before the digits.
+const PREFIX: &str = "sha256:";
+
+/// Writes a SHA-256: `sha256:` and 64 hexadecimal digits.
+///
+/// # Errors
+/// The formatter's.
+pub fn fmt_sha256(hash: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(PREFIX)?;
+    hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// Reads what [`fmt_sha256`] writes.
+///
+/// # Errors
+/// For people.
+pub fn parse_sha256(text: &str) -> Result<[u8; 32], String> {
+    let wrong = || "write sha256: and 64 hexadecimal digits".to_owned();
+    let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(bytes)
+}
+
+/// Identifies a public key: the SHA-256 of its `SubjectPublicKeyInfo` in DER. Certificates that
+/// are made for the same key have the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyPrint(pub [u8; 32]);
+
+impl fmt::Display for KeyPrint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_sha256(&self.0, f)
+    }
+}
+
+impl fmt::Debug for KeyPrint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for KeyPrint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_sha256(text).map(KeyPrint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_is_written_and_in_no_other_form() {
+        let print = KeyPrint([0xa5; 32]);
+        assert_eq!(print.to_string().parse(), Ok(print));
+        let signed = format!("{PREFIX}{}", "+5".repeat(32));
+        for bad in ["", PREFIX, "md5:00", &print.to_string()[1..], &format!("{print}0"), &signed] {
+            assert!(bad.parse::<KeyPrint>().is_err(), "{bad}");
+        }
+    }
+}
