@@ -1,5 +1,6 @@
-//! A mounted file system that consists of one [`Handler`]: the device, the agreement with the kernel and
-//! the worker threads around it, without venus. `null` is one; so is the drive of crate `powercut`.
+//! A mounted file system that consists of one [`Handler`]: the device, the agreement with the
+//! kernel and the worker threads around it, without venus. `null` is one; so is the drive of crate
+//! `powercut`.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ pub struct Handled<H: Handler> {
 }
 
 impl<H: Handler> Handled<H> {
-    /// Mounts the file system of `handler` at the directory `at`; `mount` shows `source` as its source.
-    /// If root mounts it, all users may use it.
+    /// Mounts the file system of `handler` at the directory `at`; `mount` shows `source` as its
+    /// source. If root mounts it, all users may use it.
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.

@@ -1,10 +1,10 @@
 //! A drive with a volatile cache.
 //!
-//! Model. A write is *taken* when it arrives, is shown to all later reads, and is then *answered*. A flush
-//! covers the writes that were answered when it arrived, as the block layer defines it; when it is answered
-//! they are on the medium. All other writes are in the cache. Without power nothing is taken any more, and
-//! everything is answered with an error. The command that the cut meets is in the cache as well: the drive
-//! may have written some of it.
+//! Model. A write is *taken* when it arrives, is shown to all later reads, and is then *answered*.
+//! A flush covers the writes that were answered when it arrived, as the block layer defines it;
+//! when it is answered they are on the medium. All other writes are in the cache. Without power
+//! nothing is taken any more, and everything is answered with an error. The command that the cut
+//! meets is in the cache as well: the drive may have written some of it.
 
 use std::time::Duration;
 
@@ -31,11 +31,30 @@ pub struct Drive {
     off: Condvar,
 }
 
+/// When the power goes. The command that it meets is not completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// With the write or flush that has this number from now on, the next being 1.
+    AtCommand(u64),
+    /// With the flush that has this number from now on.
+    AtFlush(u64),
+}
+
+impl Cut {
+    /// What is left of it after a command; none: the power goes.
+    fn after(self, is_flush: bool) -> Option<Cut> {
+        match self {
+            Cut::AtCommand(number) => (number > 1).then(|| Cut::AtCommand(number - 1)),
+            Cut::AtFlush(number) if !is_flush => Some(Cut::AtFlush(number)),
+            Cut::AtFlush(number) => (number > 1).then(|| Cut::AtFlush(number - 1)),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Power {
     On,
-    /// It goes when so many more commands have arrived; the last of them is not completed.
-    OnFor(u64),
+    OnUntil(Cut),
     Off,
 }
 
@@ -70,11 +89,11 @@ impl Drive {
         self.off.notify_all();
     }
 
-    /// Takes the power away when `commands` more writes and flushes have arrived (0: now).
-    pub fn cut_after(&self, commands: u64) {
-        match commands {
-            0 => self.cut(),
-            _ => self.state.lock().power = Power::OnFor(commands),
+    /// The power is to go then, if it has not gone yet.
+    pub fn cut_later(&self, cut: Cut) {
+        let mut state = self.state.lock();
+        if state.power != Power::Off {
+            state.power = Power::OnUntil(cut);
         }
     }
 
@@ -95,8 +114,8 @@ impl Drive {
         self.state.lock().flushes
     }
 
-    /// Writes that are in the cache alone.
-    pub fn cached(&self) -> usize {
+    /// Writes that no flush has covered.
+    pub fn unflushed(&self) -> usize {
         self.state.lock().cache.len()
     }
 
@@ -137,7 +156,7 @@ impl Drive {
         let number = state.commands;
         state.shown.write(offset, data);
         state.cache.push(Write { number, offset, data: data.to_vec(), is_answered: false });
-        self.arrived(&mut state).map(|()| number)
+        self.arrived(&mut state, false).map(|()| number)
     }
 
     /// The write's answer is sent next.
@@ -154,7 +173,7 @@ impl Drive {
         if state.power == Power::Off {
             return Err(Errno::IO);
         }
-        self.arrived(&mut state)?;
+        self.arrived(&mut state, true)?;
         state.flushes += 1;
         if self.flushes == Flushes::Obeyed {
             let State { medium, cache, .. } = &mut *state;
@@ -169,10 +188,10 @@ impl Drive {
     }
 
     /// A command arrived; an error if the power went before it was completed.
-    fn arrived(&self, state: &mut State) -> Result<(), Errno> {
+    fn arrived(&self, state: &mut State, is_flush: bool) -> Result<(), Errno> {
         state.commands += 1;
-        if let Power::OnFor(commands) = state.power {
-            state.power = if commands > 1 { Power::OnFor(commands - 1) } else { Power::Off };
+        if let Power::OnUntil(cut) = state.power {
+            state.power = cut.after(is_flush).map_or(Power::Off, Power::OnUntil);
         }
         if state.power != Power::Off {
             return Ok(());
@@ -228,7 +247,7 @@ mod tests {
     #[test]
     fn after_the_cut_nothing_is_taken() {
         let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
-        drive.cut_after(2);
+        drive.cut_later(Cut::AtCommand(2));
         let number = drive.write(0, &[1; 512]).unwrap();
         drive.answer(number);
         assert!(!drive.wait_off(Duration::ZERO));
@@ -240,9 +259,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_at_a_flush_lets_writes_pass() {
+        let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
+        drive.cut_later(Cut::AtFlush(2));
+        drive.flush().unwrap();
+        for number in 0..9 {
+            drive.write(number * 512, &[1; 512]).unwrap();
+        }
+        assert_eq!((drive.flush(), drive.unflushed()), (Err(Errno::IO), 9));
+    }
+
+    #[test]
     fn the_write_that_the_cut_meets_may_be_there() {
         let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
-        drive.cut_after(1);
+        drive.cut_later(Cut::AtCommand(1));
         assert_eq!(drive.write(0, &[1; 512]), Err(Errno::IO));
         assert_eq!(outcomes(&drive), BTreeSet::from([0, 1]));
     }

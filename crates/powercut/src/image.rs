@@ -116,7 +116,8 @@ impl Image {
     }
 }
 
-/// Calls `visit` with the number of each page, where in the page it begins, and the part of the range.
+/// Calls `visit` with the number of each page, where in the page it begins, and the part of the
+/// range.
 fn each_page(offset: u64, length: usize, mut visit: impl FnMut(usize, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < length {

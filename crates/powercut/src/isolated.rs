@@ -30,9 +30,9 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// Runs the body of the test that calls it in a process with a mount name space of its own: the test's
-/// program is started again with this test alone. All mounts go with that process. Where it cannot run, the
-/// test passes after a line that says that it was skipped.
+/// Runs the body of the test that calls it in a process with a mount name space of its own: the
+/// test's program is started again with this test alone. All mounts go with that process. Where it
+/// cannot run, the test passes after a line that says that it was skipped.
 ///
 /// # Panics
 /// If the body fails there; what it printed is printed here.

@@ -1,14 +1,15 @@
 //! What of the writes in a drive's cache reaches the medium when the power goes.
 //!
-//! A drive may put what it has in its cache onto the medium in any order, and the power may go at any
-//! moment. So of the writes since the last completed flush any set may be there, and of each write any set
-//! of its sectors. A sector itself is old or new as a whole: drives promise that. Of a sector that several
-//! writes changed, any of its versions may be there: a drive may write one version, then take the next into
-//! its cache. Leaving writes out in the order of their arrival reaches all of these states, since a later
-//! write that was kept is never older than an earlier one.
+//! A drive may put what it has in its cache onto the medium in any order, and the power may go at
+//! any moment. So of the writes since the last completed flush any set may be there, and of each
+//! write any set of its sectors. A sector itself is old or new as a whole: drives promise that. Of
+//! a sector that several writes changed, any of its versions may be there: a drive may write one
+//! version, then take the next into its cache. Leaving writes out in the order of their arrival
+//! reaches all of these states, since a later write that was kept is never older than an earlier
+//! one.
 //!
-//! Independent coins alone would find little: a journal's transaction is complete only if all of its writes
-//! are there. So the seed first chooses how the drive behaved.
+//! Independent coins alone would find little: a journal's transaction is complete only if all of
+//! its writes are there. So the seed first chooses how the drive behaved.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -23,7 +24,8 @@ enum Luck {
     Nothing,
     /// All of it was.
     Everything,
-    /// It wrote in the order of arrival; the power went in the middle of the write with this number.
+    /// It wrote in the order of arrival; the power went in the middle of the write with this
+    /// number.
     InOrder(usize),
     /// It wrote everything but some writes that followed each other.
     AllBut { from: usize, count: usize },
@@ -81,7 +83,8 @@ impl Luck {
     }
 }
 
-/// Calls `keep` with what reached the medium of `writes` (offset and bytes), in the order in which it counts.
+/// Calls `keep` with what reached the medium of `writes` (offset and bytes), in the order in which
+/// it counts.
 pub(crate) fn choose<'a>(writes: &[(u64, &'a [u8])], rng: &mut SmallRng, mut keep: impl FnMut(u64, &'a [u8])) {
     let luck = Luck::draw(writes.len(), rng);
     for (number, (offset, data)) in writes.iter().enumerate() {

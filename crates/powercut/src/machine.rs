@@ -1,5 +1,5 @@
-//! A machine that boots with a drive: ext4 on a loop device on the drive's file, a boot id of its own, and
-//! empty memory file systems.
+//! A machine that boots with a drive: ext4 on a loop device on the drive's file, a boot id of its
+//! own, and empty memory file systems.
 
 use std::fs;
 use std::io;
@@ -33,8 +33,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. One at a time in a
-    /// mount name space, which must be private ([`crate::isolated`]).
+    /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. One at a
+    /// time in a mount name space, which must be private ([`crate::isolated`]).
     ///
     /// # Errors
     /// The kernel's or losetup's; nothing stays behind.
@@ -78,8 +78,9 @@ impl Machine {
         Ok(self.drive.after_stop())
     }
 
-    /// The power goes, if it has not gone yet; what the medium holds then, which `seed` chooses. Nothing may use
-    /// its file system any more: end the processes first, or cut the drive's power, then end them.
+    /// The power goes, if it has not gone yet; what the medium holds then, which `seed` chooses.
+    /// Nothing may use its file system any more: end the processes first, or cut the drive's power,
+    /// then end them.
     ///
     /// # Errors
     /// The kernel's.
