@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod epochs;
 pub(crate) mod golden;
+mod history;
 mod lent;
 mod over;
 mod pack;
