@@ -96,6 +96,9 @@ pub(crate) struct Inner {
     _lock: Option<fs::File>,
 }
 
+/// What a partition stands on.
+pub(crate) type Below = (Box<dyn Engine>, Box<dyn Disk>);
+
 /// Sees the key and value of a record; an error ends the scan.
 type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
@@ -132,11 +135,21 @@ impl Partition {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, options: OpenOptions) -> std::result::Result<Partition, OpenError> {
+        Partition::open_through(path, &options, |below| below)
+    }
+
+    /// As [`Partition::open`], with something between the partition and its engine and files, for tests.
+    pub(crate) fn open_through(
+        path: &Path,
+        options: &OpenOptions,
+        between: impl FnOnce(Below) -> Below,
+    ) -> std::result::Result<Partition, OpenError> {
         let found = format::check_format(path)?;
         let lock = format::lock(path)?;
         let files = open_files(path, found.id)?;
-        let engine = open_engine(path, &options, false)?;
-        start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
+        let engine = open_engine(path, options, false)?;
+        let (engine, disk) = between((Box::new(engine), Box::new(files)));
+        start(path, engine, disk, found, options, Some(lock))
     }
 
     /// Opens the partition of a machine in memory, or makes it. Only one may be open at a time.

@@ -1,5 +1,6 @@
 //! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
 
+mod careless;
 mod catalog;
 mod cipher;
 mod clones;
@@ -11,5 +12,6 @@ mod history;
 mod lent;
 mod over;
 mod pack;
+mod power;
 pub(crate) mod stream;
 mod world;
