@@ -22,6 +22,7 @@ use crate::media::{Gathering, Media};
 use crate::removal::Removals;
 use crate::resident::Residents;
 use crate::sessions::Counter;
+use crate::strays::Search;
 use crate::stream::Incoming;
 use crate::together::Together;
 use crate::volume::Result;
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
     pub(crate) rng: Mutex<StdRng>,
     pub(crate) sessions: Mutex<Counter>,
     syncing: Together,
+    pub(crate) strays: Mutex<Search>,
     /// Held while the partition is open.
     _lock: Option<fs::File>,
 }
@@ -225,14 +227,16 @@ impl Partition {
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
-    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. For a background thread.
+    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. After a loss of power it
+    /// removes files that nothing names. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
         let swept = settle::sweep(&self.0.media, max)?;
         let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
-        if swept > 0 { Ok(swept) } else { self.pack_some() }
+        let swept = if swept > 0 { swept } else { self.pack_some()? };
+        if swept > 0 { Ok(swept) } else { self.sweep_strays() }
     }
 
     /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
@@ -328,6 +332,7 @@ fn start(
         rng: Mutex::new(rng(options)),
         sessions: Mutex::default(),
         syncing: Together::default(),
+        strays: Mutex::default(),
         _lock: lock,
     }));
     let upgraded = if old { partition.upgrade() } else { Ok(()) };
@@ -356,6 +361,9 @@ impl Partition {
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);
         settle::recall_marks(media, power_lost, &|id| self.writer(id))?;
+        if power_lost {
+            self.search_strays();
+        }
         media.sync()
     }
 

@@ -13,5 +13,6 @@ mod lent;
 mod over;
 mod pack;
 mod power;
+mod strays;
 pub(crate) mod stream;
 mod world;

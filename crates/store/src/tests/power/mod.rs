@@ -32,7 +32,7 @@ use self::ops::ops;
 use super::careless::Mistake;
 use super::history::{History, brief};
 use super::world::{Model, Op, World, new_root, options};
-use crate::{OpenError, Partition, PartitionConfig};
+use crate::{Finding, OpenError, Partition, PartitionConfig};
 
 /// Before each line of the child.
 const SAYS: &str = "power: ";
@@ -143,8 +143,6 @@ struct Count {
     /// Writes that no flush covered.
     unflushed: usize,
     images: u64,
-    /// Body files that nothing names: a loss of power may leave some.
-    strays: usize,
 }
 
 impl Trial {
@@ -191,13 +189,12 @@ impl Trial {
         (self.turn, self.verifier) = (told.turn, told.verifier);
         for number in 0..IMAGES {
             let image = drive.after_loss(rng.random());
-            let (model, strays) = self.check(image.clone(), &told).map_err(|error| {
+            let model = self.check(image.clone(), &told).map_err(|error| {
                 let (commands, last) = (drive.commands(), lines.last());
                 format!("{habits:?}, image {number} of the cut after {commands} commands and {last:?}: {error}")
             })?;
             (self.image, self.model) = (image, model);
             count.images += 1;
-            count.strays += strays;
         }
         Ok(())
     }
@@ -212,8 +209,8 @@ impl Trial {
         Ok((lines, drive))
     }
 
-    /// What a machine finds that boots with this image, and how many files have no record.
-    fn check(&self, image: Image, told: &Told) -> Result<(Model, usize), String> {
+    /// What a machine finds that boots with this image.
+    fn check(&self, image: Image, told: &Told) -> Result<Model, String> {
         let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let machine = Machine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
             let found = look(&machine.root().join("p"), told)?;
@@ -348,8 +345,8 @@ fn listen(pipe: ChildStdout, mut go: ChildStdin, when: When, drive: &Drive) -> R
     Err(format!("the child died by itself after {:?}", lines.last()))
 }
 
-/// Opens the partition and checks all of it; what it holds, and how many files have no record.
-fn look(path: &Path, told: &Told) -> Result<(Model, usize), String> {
+/// Opens the partition and checks all of it; what it holds.
+fn look(path: &Path, told: &Told) -> Result<Model, String> {
     let partition = Partition::open(path, options()).map_err(|error| format!("it does not open: {error}"))?;
     if partition.boot_verifier().0 == told.verifier {
         return Err("the boot verifier is the same".to_owned());
@@ -358,19 +355,17 @@ fn look(path: &Path, told: &Told) -> Result<(Model, usize), String> {
     if !told.history.explains(&world.model, &|no| world.is_inline(no)) {
         return Err(format!("found {:?}\nbut knew {:?}", brief(&world.model), told.history.brief()));
     }
-    let is_clean = |when: &str| match &world.scrub()[..] {
+    let is_clean = |when: &str, findings: Vec<Finding>| match &findings[..] {
         [] => Ok(()),
         findings => Err(format!("{when}: {findings:?}")),
     };
-    is_clean("at the start")?;
+    is_clean("at the start", world.scrub())?;
     // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
     world.partition.sync_all().unwrap();
     while world.partition.sweep(100).unwrap() > 0 {}
-    is_clean("when settled")?;
-    if world.found() != world.model {
-        return Err("settling changed it".to_owned());
-    }
-    Ok((world.found(), world.scrub_all().len()))
+    is_clean("when settled", world.scrub_all())?;
+    let found = world.found();
+    if found == world.model { Ok(found) } else { Err("settling changed it".to_owned()) }
 }
 
 fn number_of(variable: &str, otherwise: u64) -> u64 {
