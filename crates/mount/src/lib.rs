@@ -7,7 +7,7 @@
 // Libraries tell through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod abi;
+pub mod abi;
 mod attributes;
 pub mod channel;
 mod directories;
@@ -20,6 +20,7 @@ pub mod forerunner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod groups;
+pub mod handled;
 mod init;
 mod interrupts;
 mod listings;
@@ -46,4 +47,4 @@ pub use logins::renew_tokens;
 pub use mount::{Mount, MountConfig, Transport};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
-pub use workers::WorkersConfig;
+pub use workers::{Handler, Urgency, WorkersConfig};

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,13 +16,12 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{self, opcode};
 use crate::attributes::FOREVER_SECS;
-use crate::channel::{Channel, Device, Requester};
-use crate::init::Wishes;
-use crate::mount::{Served, Transport, agree};
-use crate::mounting::{self, MountError, Target};
+use crate::channel::Requester;
+use crate::handled::Handled;
+use crate::mount::Transport;
+use crate::mounting::{self, MountError};
 use crate::request::{Operation, Request};
-use crate::rings;
-use crate::workers::{Handler, Urgency, WorkersConfig};
+use crate::workers::{Handler, Urgency};
 
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
@@ -63,10 +61,7 @@ struct State {
 }
 
 /// A [`Tree`] that is mounted. Dropping it unmounts.
-pub struct NullMount {
-    at: PathBuf,
-    served: Served<Nothing>,
-}
+pub struct NullMount(Handled<Nothing>);
 
 struct Nothing(Arc<Tree>);
 
@@ -85,47 +80,14 @@ impl NullMount {
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
     pub fn start(at: &Path, tree: Arc<Tree>) -> Result<NullMount, MountError> {
-        let allow_other = rustix::process::geteuid().is_root();
-        let target = Target { path: at.to_owned(), source: "rialto:null".to_owned(), allow_other, read_only: false };
-        let (device, detached) = mounting::begin(&target)?;
-        if let Some(detached) = detached {
-            mounting::attach_at(detached.as_fd(), at)?;
-        }
-        let device = Device::new(device);
-        let descriptor = device.descriptor();
-        let device: Arc<dyn Channel> = Arc::new(device);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let config = WorkersConfig::for_cores(cores);
-        let serve = || {
-            let agreement = agree(&*device, Wishes { rings: rings::available(&descriptor), ..Wishes::default() })
-                .map_err(MountError::Negotiation)?;
-            Served::start(Arc::new(Nothing(tree)), config, agreement, Transport::Auto, (&device, descriptor))
-        };
-        match serve() {
-            Ok(served) => {
-                mounting::raise_read_ahead(at);
-                Ok(NullMount { at: at.to_owned(), served })
-            }
-            Err(error) => {
-                let _ = mounting::unmount(at);
-                Err(error)
-            }
-        }
+        let mounted = Handled::start(at, "rialto:null", Arc::new(Nothing(tree)), Transport::Auto)?;
+        mounting::raise_read_ahead(at);
+        Ok(NullMount(mounted))
     }
 
     /// Waits until it is unmounted.
     pub fn wait(&self) {
-        self.served.wait();
-    }
-}
-
-impl Drop for NullMount {
-    fn drop(&mut self) {
-        if !self.served.is_over()
-            && let Err(error) = mounting::unmount(&self.at)
-        {
-            tracing::warn!(%error, path = %self.at.display(), "cannot unmount");
-        }
+        self.0.wait();
     }
 }
 
@@ -462,6 +424,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::channel::Device;
 
     #[test]
     fn a_tree_in_memory_is_a_file_system() {

@@ -42,6 +42,7 @@ mod room;
 mod scrub;
 mod sessions;
 mod settle;
+mod strays;
 mod stream;
 mod sums;
 #[cfg(test)]

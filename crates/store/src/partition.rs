@@ -22,6 +22,7 @@ use crate::media::{Gathering, Media};
 use crate::removal::Removals;
 use crate::resident::Residents;
 use crate::sessions::Counter;
+use crate::strays::Search;
 use crate::stream::Incoming;
 use crate::together::Together;
 use crate::volume::Result;
@@ -92,9 +93,13 @@ pub(crate) struct Inner {
     pub(crate) rng: Mutex<StdRng>,
     pub(crate) sessions: Mutex<Counter>,
     syncing: Together,
+    pub(crate) strays: Mutex<Search>,
     /// Held while the partition is open.
     _lock: Option<fs::File>,
 }
+
+/// What a partition stands on.
+pub(crate) type Below = (Box<dyn Engine>, Box<dyn Disk>);
 
 /// Sees the key and value of a record; an error ends the scan.
 type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -132,11 +137,21 @@ impl Partition {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, options: OpenOptions) -> std::result::Result<Partition, OpenError> {
+        Partition::open_through(path, &options, |below| below)
+    }
+
+    /// As [`Partition::open`], with something between the partition and its engine and files, for tests.
+    pub(crate) fn open_through(
+        path: &Path,
+        options: &OpenOptions,
+        between: impl FnOnce(Below) -> Below,
+    ) -> std::result::Result<Partition, OpenError> {
         let found = format::check_format(path)?;
         let lock = format::lock(path)?;
         let files = open_files(path, found.id)?;
-        let engine = open_engine(path, &options, false)?;
-        start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
+        let engine = open_engine(path, options, false)?;
+        let (engine, disk) = between((Box::new(engine), Box::new(files)));
+        start(path, engine, disk, found, options, Some(lock))
     }
 
     /// Opens the partition of a machine in memory, or makes it. Only one may be open at a time.
@@ -212,14 +227,16 @@ impl Partition {
     }
 
     /// Removes up to `max` body files that nothing names any more, or as much of removed volumes; says how many, 0 if there is nothing left. Where
-    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. For a background thread.
+    /// there are none and room was refused, it takes the time to get back what removed records hold. Then it packs bodies for a moment, if any wait. After a loss of power it
+    /// removes files that nothing names. For a background thread.
     ///
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
         let swept = settle::sweep(&self.0.media, max)?;
         let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
-        if swept > 0 { Ok(swept) } else { self.pack_some() }
+        let swept = if swept > 0 { swept } else { self.pack_some()? };
+        if swept > 0 { Ok(swept) } else { self.sweep_strays() }
     }
 
     /// Writes the engine's log into tables, so that the next start has little to replay. For an orderly stop.
@@ -314,6 +331,7 @@ fn start(
         rng: Mutex::new(rng(options)),
         sessions: Mutex::default(),
         syncing: Together::default(),
+        strays: Mutex::default(),
         _lock: lock,
     }));
     match partition.recover() {
@@ -340,6 +358,9 @@ impl Partition {
         let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
         *self.0.sessions.lock() = Counter::from(next);
         settle::recall_marks(media, power_lost, &|id| self.writer(id))?;
+        if power_lost {
+            self.search_strays();
+        }
         media.sync()
     }
 

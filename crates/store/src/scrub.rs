@@ -12,15 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
-use crate::aside::is_named;
 use crate::disk::{self, BodyName};
 use crate::engine::Engine;
 use crate::header::{TreeHeader, ViewHeader};
 use crate::key::{self, kind};
 use crate::settle::sums_found;
-use crate::update::{count, unstable_key};
+use crate::update::count;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, Place, StoreError, Usage, Vnode, Volume, record};
+use crate::{BLOCK_BYTES, Partition, Place, StoreError, Usage, Vnode, Volume, record, strays};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -339,16 +338,7 @@ impl Scrub<'_> {
 
     fn belongs(&self, name: BodyName) -> Result<bool> {
         let media = &self.partition.0.media;
-        let garbage = key::garbage(name.volume, name.vnode, name.epoch, name.generation);
-        // In the order in which a body goes from hand to hand, so that it cannot slip through.
-        if media.engine.get(&unstable_key(name))?.is_some() {
-            return Ok(true);
-        }
-        if is_named(media, name)? {
-            return Ok(true);
-        }
-        let to_pack = key::pack(name.volume, name.vnode, name.epoch, u64::from(name.generation));
-        if media.engine.get(&garbage)?.is_some() || media.engine.get(&to_pack)?.is_some() {
+        if strays::belongs(media, name)? {
             return Ok(true);
         }
         // Swept meanwhile: then it is gone.

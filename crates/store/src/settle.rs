@@ -24,7 +24,8 @@ use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
 type FindVolume<'a> = dyn Fn(VolumeId) -> Result<Option<Arc<Volume>>> + 'a;
 
 /// Unstable bodies from which on one sync of the whole file system below is taken to be cheaper than one sync a body.
-const SYNC_EACH_MAX: usize = 16;
+/// Tests have few bodies, and take both ways.
+const SYNC_EACH_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Volume {
     /// The body's data is on disk. Follow with [`crate::Partition::sync`] for the records.

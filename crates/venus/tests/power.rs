@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
+mod driven;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +24,15 @@ use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, Sta
 use venus::{Error, Found, Handle, Venus, VenusConfig};
 use vice::Partitions;
 
-/// One that loses power, and the server on it.
+/// What a server runs on.
+trait Host: Send {
+    /// The server dies and another one starts. Without a loss of power the process alone dies.
+    fn restart(&mut self, loses: bool);
+    /// Looks at the volume as it would be found if power were lost now.
+    fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume));
+}
+
+/// One in memory, with the server in this process.
 struct Machine {
     memory: MemMachine,
     config: ServerConfig,
@@ -51,8 +60,9 @@ impl Machine {
         let open = |_: &ServerConfig| Ok(Partitions::new(vec![("vicepa".into(), partition)]));
         self.server = Some(Server::start_with(&self.config, open).unwrap());
     }
+}
 
-    /// Without a loss it is the process alone that dies.
+impl Host for Machine {
     fn restart(&mut self, loses: bool) {
         drop(self.server.take());
         if loses {
@@ -62,10 +72,9 @@ impl Machine {
         self.start();
     }
 
-    /// The volume as it would be found if power were lost now.
-    fn found(&self, fid: Fid, seed: u64) -> Arc<Volume> {
+    fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume)) {
         let partition = Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
-        partition.volume(fid.volume).unwrap().unwrap()
+        look(&partition.volume(fid.volume).unwrap().unwrap());
     }
 }
 
@@ -96,7 +105,7 @@ struct Belief {
 
 struct Application<'a> {
     venus: &'a Venus,
-    machine: &'a Mutex<Machine>,
+    machine: &'a Mutex<dyn Host>,
     dir: Fid,
     random: SmallRng,
     belief: Belief,
@@ -111,6 +120,8 @@ struct Application<'a> {
 
 const NAMES: u32 = 4;
 const FILE: usize = 40_000;
+/// Losses of the short form over a drive.
+const DRIVEN_CUTS: u64 = 10;
 
 impl Application<'_> {
     fn any_name(&mut self) -> Name {
@@ -239,7 +250,13 @@ impl Application<'_> {
 
     /// These files, and the names if they were asked for, are stable as they are believed to be.
     fn compare(&mut self, files: &[Fid], names: bool) {
-        let volume = self.machine.lock().found(self.dir, self.random.random());
+        let seed = self.random.random();
+        let machine = self.machine;
+        machine.lock().look(self.dir, seed, &mut |volume| self.compare_with(volume, files, names));
+        self.stable += 1;
+    }
+
+    fn compare_with(&self, volume: &Volume, files: &[Fid], names: bool) {
         for fid in files.iter().filter(|fid| self.belief.files.contains_key(fid)) {
             let vnode = volume.vnode(fid.vnode).unwrap().expect("it is stable");
             let bytes = volume.read(&vnode, 0, 2 * FILE).unwrap().to_vec();
@@ -267,7 +284,6 @@ impl Application<'_> {
             let wanted: BTreeSet<&Name> = self.belief.names.keys().collect();
             assert_eq!(found, wanted);
         }
-        self.stable += 1;
     }
 
     fn run(&mut self, seed: u64, steps: usize, restarts: bool) {
@@ -294,8 +310,23 @@ impl Application<'_> {
 fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
     let dir = tempfile::tempdir().unwrap();
     let (machine, root) = Machine::new(dir.path());
-    let machine = Mutex::new(machine);
-    let session = connect(dir.path());
+    let kind = Kind { delegations, beside, steps: 300 };
+    live(&Mutex::new(machine), root, dir.path(), seed, kind)
+}
+
+/// How an application lives.
+#[derive(Clone, Copy)]
+struct Kind {
+    delegations: bool,
+    /// The server restarts at any time, not between two steps of the application alone.
+    beside: bool,
+    steps: usize,
+}
+
+/// An application beside a server with a socket in `at`: how many syncs said yes, and how many of a loss.
+fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) -> (u32, u32) {
+    let Kind { delegations, beside, steps } = kind;
+    let session = connect(at);
     let cache = tempfile::tempdir().unwrap();
     // Some keep what they read on their disk.
     let cache_dir = (seed % 2 == 1).then(|| cache.path().to_owned());
@@ -307,7 +338,7 @@ fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
     let over = AtomicBool::new(false);
     let mut application = Application {
         venus: &venus,
-        machine: &machine,
+        machine,
         dir,
         random: SmallRng::seed_from_u64(seed),
         belief: Belief::default(),
@@ -327,7 +358,7 @@ fn history(seed: u64, delegations: bool, beside: bool) -> (u32, u32) {
             });
         }
         let _over = Over(&over);
-        application.run(seed, 300, !beside);
+        application.run(seed, steps, !beside);
     });
     let said = (application.stable, application.told);
     // What nobody asked about is told now.
@@ -350,6 +381,33 @@ fn nor_does_it_matter_when_it_is_lost() {
         let said: Vec<(u32, u32)> = (10..13).map(|seed| history(seed, delegations, true)).collect();
         assert!(said.iter().any(|said| said.0 > 0), "{said:?}");
     }
+}
+
+#[test]
+fn server_process() {
+    driven::serve();
+}
+
+/// The same over RocksDB and ext4, with the server in a process of its own: all that a flush of its drive did not
+/// cover may be lost.
+#[test]
+fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
+    powercut::isolated(|| {
+        let cuts: u64 = std::env::var("POWER_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(DRIVEN_CUTS);
+        let (mut losses, mut seed, mut said) = (0, 0, (0, 0));
+        while losses < cuts {
+            let dir = tempfile::tempdir().unwrap();
+            let (driven, root) = driven::Driven::new(dir.path(), seed);
+            let driven = Mutex::new(driven);
+            let kind = Kind { delegations: seed % 2 == 1, beside: false, steps: 100 };
+            let (stable, told) = live(&driven, root, dir.path(), seed, kind);
+            losses += driven.lock().losses;
+            said = (said.0 + stable, said.1 + told);
+            seed += 1;
+        }
+        println!("{seed} histories, {losses} losses, {said:?}: syncs that said yes, and that told of a loss");
+        assert!(said.0 > 0, "nothing was called stable");
+    });
 }
 
 /// What a version of a file was before a loss says nothing about the same number after it: the disk cache of somebody else than the writer, who is lost too.

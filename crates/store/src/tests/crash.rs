@@ -4,21 +4,17 @@
 //! since the last sync (ST-1, DU-1); of body files, each byte as one of the versions had it that the body went through since
 //! it was last made stable; usage exact (ST-2); and nothing damaged.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use types::VnodeNo;
 
+use super::history::{History, brief};
 use super::world::{Model, Op, World, op};
 use crate::{Finding, MemMachine, OpenOptions, Partition};
 
 /// A world with its past, as far as a crash could bring it back.
 struct Past {
     world: World,
-    /// The model after each commit since the last sync; the first is known to be on disk.
-    states: Vec<Model>,
-    /// The bytes that a body went through since it was stable.
-    versions: BTreeMap<VnodeNo, Vec<Vec<u8>>>,
+    history: History,
 }
 
 impl Past {
@@ -28,7 +24,7 @@ impl Past {
 
     fn new_as(encrypted: bool) -> Past {
         let world = World::new_as(encrypted);
-        Past { states: vec![world.model.clone()], world, versions: BTreeMap::new() }
+        Past { history: History::of(&world.model), world }
     }
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
@@ -74,7 +70,7 @@ impl Past {
         let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.partition.boot_verifier(), self.world.partition.boot_verifier());
         let found = world.found();
-        prop_assert!(self.states.iter().any(|state| self.is_state(&world, &found, state)), "found {:?}", brief(&found));
+        prop_assert!(self.explains(&world, &found), "found {:?}", brief(&found));
         prop_assert_eq!(world.scrub(), []);
         world.partition.sync_all().unwrap();
         prop_assert_eq!(world.found(), found);
@@ -91,18 +87,17 @@ impl Past {
         // A write that is abandoned may still reach the disk.
         if let Op::Abandon { file, offset, length, byte } = *op {
             self.world.apply_model(&Op::Write { file, offset, length, byte }, made);
-            self.remember(&earlier);
+            self.history.may_pass(&earlier, &self.world.model);
             self.world.model.clone_from(&earlier);
         }
         self.world.apply_model(op, made);
-        self.remember(&earlier);
-        self.states.push(self.world.model.clone());
+        self.history.came(&earlier, &self.world.model);
         self.world.machine.keep_images();
         self.world.apply_store(op, &earlier, made);
         for image in self.world.machine.images() {
             self.check_after(image.power_loss(11))?;
         }
-        self.forget(op);
+        self.history.forget(op);
         Ok(())
     }
 
@@ -111,57 +106,9 @@ impl Past {
         let Op::Abandon { file, .. } = *op else { return };
         let Some(no) = self.world.no(file) else { return };
         let found = self.world.found().files.remove(&no).unwrap();
-        assert!(self.may_be(no, &found.bytes), "an abandoned write left something else");
+        let earlier = self.world.model.clone();
         self.world.model.files.insert(no, found);
-        let earlier = self.states.last().unwrap().clone();
-        self.remember(&earlier);
-        self.states.push(self.world.model.clone());
-    }
-
-    /// New versions of bodies.
-    fn remember(&mut self, earlier: &Model) {
-        for (no, file) in &self.world.model.files {
-            let versions = self
-                .versions
-                .entry(*no)
-                .or_insert_with(|| vec![earlier.files.get(no).map(|file| file.bytes.clone()).unwrap_or_default()]);
-            if versions.last() != Some(&file.bytes) {
-                versions.push(file.bytes.clone());
-            }
-        }
-    }
-
-    /// What a crash can no longer bring back.
-    fn forget(&mut self, op: &Op) {
-        let stable = |versions: &mut Vec<Vec<u8>>| drop(versions.drain(..versions.len() - 1));
-        match op {
-            Op::Commit(file) => {
-                if let Some(no) = self.world.no(*file) {
-                    stable(self.versions.get_mut(&no).unwrap());
-                    self.states.drain(..self.states.len() - 1);
-                }
-            }
-            Op::Fork(_) if !self.has_other_volumes() => {}
-            Op::SyncAll | Op::Clone(_) | Op::Fork(_) => {
-                self.versions.values_mut().for_each(stable);
-                self.states.drain(..self.states.len() - 1);
-            }
-            Op::Sync => drop(self.states.drain(..self.states.len() - 1)),
-            // If there is none, nothing is done, and nothing synced.
-            Op::RemoveClone(_) | Op::RenameClone(..) | Op::ForkClone(..) | Op::RemoveFork(_)
-                if self.has_other_volumes() =>
-            {
-                self.states.drain(..self.states.len() - 1);
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the last step made or removed volumes.
-    fn has_other_volumes(&self) -> bool {
-        let before = self.states.len().checked_sub(2).map(|before| &self.states[before]);
-        let now = &self.world.model;
-        before.is_some_and(|before| (&before.clones, &before.others) != (&now.clones, &now.others))
+        self.history.abandoned(no, &earlier, &self.world.model);
     }
 
     fn check_after(&self, machine: MemMachine) -> Result<(), TestCaseError> {
@@ -169,42 +116,19 @@ impl Past {
         let world = self.world.on(machine);
         prop_assert_ne!(world.partition.boot_verifier(), verifier);
         let found = world.found();
-        let state = self.states.iter().find(|state| self.is_state(&world, &found, state));
-        prop_assert!(
-            state.is_some(),
-            "found {:?}\nbut knew {:?}",
-            brief(&found),
-            self.states.iter().map(brief).collect::<Vec<_>>()
-        );
+        prop_assert!(self.explains(&world, &found), "found {:?}\nbut knew {:?}", brief(&found), self.history.brief());
         prop_assert_eq!(world.scrub(), []);
-        // What was in doubt is summed anew and stays as it is.
+        // What was in doubt is summed anew, and what nothing names goes; all else stays as it is.
         world.partition.sync_all().unwrap();
+        prop_assert_eq!(world.found(), found.clone());
+        while world.partition.sweep(100).unwrap() > 0 {}
         prop_assert_eq!(world.found(), found);
-        prop_assert_eq!(world.scrub(), []);
+        prop_assert_eq!(world.scrub_all(), []);
         Ok(())
     }
 
-    /// Whether `found` is what `state` and the versions of bodies allow.
-    fn is_state(&self, world: &World, found: &Model, state: &Model) -> bool {
-        found.names == state.names
-            && found.clones == state.clones
-            && found.others == state.others
-            && found.files.iter().all(|(no, file)| {
-                let known = &state.files[no];
-                let exact = file.bytes == known.bytes;
-                let may =
-                    file.bytes.len() == known.bytes.len() && !world.is_inline(*no) && self.may_be(*no, &file.bytes);
-                file.xattrs == known.xattrs && (exact || may)
-            })
-    }
-
-    /// Whether each byte is as some version had it, or zero where some version had nothing.
-    fn may_be(&self, no: VnodeNo, bytes: &[u8]) -> bool {
-        let versions = &self.versions[&no];
-        bytes
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte))
+    fn explains(&self, world: &World, found: &Model) -> bool {
+        self.history.explains(found, &|no| world.is_inline(no))
     }
 
     /// Power is lost for good: goes on with what is found.
@@ -213,7 +137,7 @@ impl Past {
         self.check_after(machine.power_loss(0))?;
         self.world.reopen(machine);
         let found = self.world.found();
-        prop_assert!(self.states.iter().any(|state| self.is_state(&self.world, &found, state)));
+        prop_assert!(self.explains(&self.world, &found));
         self.world.model = found;
         self.begin_anew();
         Ok(())
@@ -221,14 +145,8 @@ impl Past {
 
     /// What is there now is all on disk.
     fn begin_anew(&mut self) {
-        self.states = vec![self.world.model.clone()];
-        self.versions = self.world.model.files.iter().map(|(no, file)| (*no, vec![file.bytes.clone()])).collect();
+        self.history = History::of(&self.world.model);
     }
-}
-
-fn brief(model: &Model) -> Vec<(String, VnodeNo, usize)> {
-    let size = |no| model.files.get(no).map_or(0, |file| file.bytes.len());
-    model.names.iter().map(|(name, no)| (String::from_utf8_lossy(name).into_owned(), *no, size(no))).collect()
 }
 
 /// `PROPTEST_CASES` runs more of them.

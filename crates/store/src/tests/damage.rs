@@ -106,7 +106,7 @@ fn a_flipped_bit_in_a_record_is_never_served() {
                 let Ok(Some(vnode)) = world.volume.vnode(entry.target.vnode) else { continue };
                 let right = &good.files[&vnode.no()];
                 if let Ok(bytes) = world.volume.read(&vnode, 0, 1 << 20) {
-                    assert_eq!(bytes, right.bytes);
+                    assert_eq!(bytes, right.bytes[..]);
                 }
                 if let Ok(value) = world.volume.xattr(&vnode, b"user.a") {
                     assert_eq!(value.unwrap(), &b"value"[..]);

@@ -1,5 +1,6 @@
 //! Tests that look behind the interface. Names hash into few buckets here, so collisions are everyday.
 
+mod careless;
 mod catalog;
 mod cipher;
 mod clones;
@@ -7,8 +8,11 @@ mod crash;
 mod damage;
 mod epochs;
 pub(crate) mod golden;
+mod history;
 mod lent;
 mod over;
 mod pack;
+mod power;
+mod strays;
 pub(crate) mod stream;
 mod world;

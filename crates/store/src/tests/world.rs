@@ -114,7 +114,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
 /// One file as the model has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct File {
-    pub(crate) bytes: Vec<u8>,
+    /// Shared by all models that have the same.
+    pub(crate) bytes: Arc<Vec<u8>>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -134,10 +135,134 @@ impl Model {
     fn alone(&self) -> Model {
         Model { names: self.names.clone(), files: self.files.clone(), ..Model::default() }
     }
+
+    /// The file with this name.
+    pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {
+        self.names.get(name(file).as_bytes()).copied()
+    }
+
+    /// From volume `from` on to volume `to`, if it is there; says whether it is.
+    pub(crate) fn turn(&mut self, from: u8, to: u8) -> bool {
+        let Some(other) = self.others.remove(turn_name(to).as_bytes()) else { return false };
+        let left = self.alone();
+        self.others.insert(turn_name(from).as_bytes().to_vec(), left);
+        (self.names, self.files) = (other.names, other.files);
+        true
+    }
+
+    /// Does `op` in volume `turn`; says which file's bytes may change. `made` is the vnode of a file that it makes.
+    pub(crate) fn apply(&mut self, turn: u8, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
+        let model = self;
+        let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
+        let change = |model: &mut Model, file: u8, act: &dyn Fn(&mut Vec<u8>)| {
+            let no = no(model, file)?;
+            act(Arc::make_mut(&mut model.files.get_mut(&no).unwrap().bytes));
+            Some(no)
+        };
+        match *op {
+            Op::Create(file) => {
+                if no(model, file).is_none() {
+                    model.names.insert(name(file).as_bytes().to_vec(), made);
+                    model.files.insert(made, File::default());
+                }
+                None
+            }
+            Op::Write { file, offset, length, byte } => change(model, file, &|bytes| put(bytes, offset, length, byte)),
+            Op::Append { file, length, byte } => {
+                change(model, file, &|bytes| put(bytes, bytes.len() as u64, length, byte))
+            }
+            Op::Truncate { file, size } => change(model, file, &|bytes| bytes.resize(size as usize, 0)),
+            Op::Range { file, offset, length, mode } => change(model, file, &|bytes| {
+                let (mode, end) = (MODES[usize::from(mode)], (offset + length) as usize);
+                if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend) {
+                    bytes.resize(bytes.len().max(end), 0);
+                }
+                if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+                    let length = bytes.len();
+                    bytes[length.min(offset as usize)..length.min(end)].fill(0);
+                }
+            }),
+            Op::Rename(from, to) => {
+                if from != to
+                    && let Some(no) = model.names.remove(name(from).as_bytes())
+                    && let Some(replaced) = model.names.insert(name(to).as_bytes().to_vec(), no)
+                {
+                    model.files.remove(&replaced);
+                }
+                None
+            }
+            Op::Remove(file) => {
+                if let Some(no) = model.names.remove(name(file).as_bytes()) {
+                    model.files.remove(&no);
+                }
+                None
+            }
+            Op::SetXattr(file, which) => {
+                if let Some(no) = no(model, file) {
+                    let xattrs = &mut model.files.get_mut(&no).unwrap().xattrs;
+                    let value = vec![which; xattrs.len() + 1];
+                    xattrs.insert(xattr(which), value);
+                }
+                None
+            }
+            Op::RemoveXattr(file, which) => {
+                if let Some(no) = no(model, file) {
+                    model.files.get_mut(&no).unwrap().xattrs.remove(&xattr(which));
+                }
+                None
+            }
+            Op::Clone(number) => {
+                model.clones.insert(clone_name(turn, number).as_bytes().to_vec(), model.alone());
+                None
+            }
+            Op::RemoveClone(number) => {
+                model.clones.remove(clone_name(turn, number).as_bytes());
+                None
+            }
+            Op::RenameClone(from, to) => {
+                let (from, to) = (clone_name(turn, from), clone_name(turn, to));
+                if !model.clones.contains_key(to.as_bytes())
+                    && let Some(copy) = model.clones.remove(from.as_bytes())
+                {
+                    model.clones.insert(to.as_bytes().to_vec(), copy);
+                }
+                None
+            }
+            Op::Fork(fork) => {
+                if model.may_fork(turn, fork) {
+                    let copy = model.alone();
+                    model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
+                }
+                None
+            }
+            Op::ForkClone(fork, number) => {
+                if model.may_fork(turn, fork)
+                    && let Some(copy) = model.clones.get(clone_name(turn, number).as_bytes()).cloned()
+                {
+                    model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
+                }
+                None
+            }
+            Op::RemoveFork(fork) => {
+                model.others.remove(turn_name(fork).as_bytes());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is no writable clone with this number, and nothing is left of one.
+    fn may_fork(&self, turn: u8, fork: u8) -> bool {
+        let name = turn_name(fork);
+        let of = [name.as_bytes(), b"."].concat();
+        let left = self.clones.keys().any(|clone| clone.starts_with(&of));
+        turn != fork && !left && !self.others.contains_key(name.as_bytes())
+    }
 }
 
-pub(crate) struct World {
-    pub(crate) machine: MemMachine,
+/// A partition with a volume that is worked in, beside its model; `M` is what it runs on.
+pub(crate) struct World<M = MemMachine> {
+    pub(crate) machine: M,
     pub(crate) partition: Partition,
     pub(crate) volume: Arc<Volume>,
     pub(crate) model: Model,
@@ -259,133 +384,38 @@ impl World {
         self.machine = machine;
         self.volume = self.partition.volume_named(turn_name(self.turn).as_bytes()).unwrap().unwrap();
     }
+}
 
-    pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {
-        self.model.names.get(name(file).as_bytes()).copied()
+impl World<()> {
+    /// The volume that is worked in, in an open partition; the model is what is there.
+    pub(crate) fn of(partition: Partition, turn: u8) -> World<()> {
+        let volume = partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+        let mut world = World { machine: (), partition, volume, model: Model::default(), turn };
+        world.model = world.found();
+        world
     }
+}
 
+impl<M> World<M> {
     fn vnode(&self, no: VnodeNo) -> Vnode {
         self.volume.vnode(no).unwrap().unwrap()
     }
 
-    /// Does `op` in the model; says which file's bytes may change.
-    pub(crate) fn apply_model(&mut self, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
-        let turn = self.turn;
-        let model = &mut self.model;
-        let no = |model: &Model, file: u8| model.names.get(name(file).as_bytes()).copied();
-        let change = |model: &mut Model, file: u8, act: &dyn Fn(&mut Vec<u8>)| {
-            let no = no(model, file)?;
-            act(&mut model.files.get_mut(&no).unwrap().bytes);
-            Some(no)
-        };
-        match *op {
-            Op::Create(file) => {
-                if no(model, file).is_none() {
-                    model.names.insert(name(file).as_bytes().to_vec(), made);
-                    model.files.insert(made, File::default());
-                }
-                None
-            }
-            Op::Write { file, offset, length, byte } => change(model, file, &|bytes| put(bytes, offset, length, byte)),
-            Op::Append { file, length, byte } => {
-                change(model, file, &|bytes| put(bytes, bytes.len() as u64, length, byte))
-            }
-            Op::Truncate { file, size } => change(model, file, &|bytes| bytes.resize(size as usize, 0)),
-            Op::Range { file, offset, length, mode } => change(model, file, &|bytes| {
-                let (mode, end) = (MODES[usize::from(mode)], (offset + length) as usize);
-                if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend) {
-                    bytes.resize(bytes.len().max(end), 0);
-                }
-                if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
-                    let length = bytes.len();
-                    bytes[length.min(offset as usize)..length.min(end)].fill(0);
-                }
-            }),
-            Op::Rename(from, to) => {
-                if from != to
-                    && let Some(no) = model.names.remove(name(from).as_bytes())
-                    && let Some(replaced) = model.names.insert(name(to).as_bytes().to_vec(), no)
-                {
-                    model.files.remove(&replaced);
-                }
-                None
-            }
-            Op::Remove(file) => {
-                if let Some(no) = model.names.remove(name(file).as_bytes()) {
-                    model.files.remove(&no);
-                }
-                None
-            }
-            Op::SetXattr(file, which) => {
-                if let Some(no) = no(model, file) {
-                    let xattrs = &mut model.files.get_mut(&no).unwrap().xattrs;
-                    let value = vec![which; xattrs.len() + 1];
-                    xattrs.insert(xattr(which), value);
-                }
-                None
-            }
-            Op::RemoveXattr(file, which) => {
-                if let Some(no) = no(model, file) {
-                    model.files.get_mut(&no).unwrap().xattrs.remove(&xattr(which));
-                }
-                None
-            }
-            Op::Clone(number) => {
-                model.clones.insert(clone_name(turn, number).as_bytes().to_vec(), model.alone());
-                None
-            }
-            Op::RemoveClone(number) => {
-                model.clones.remove(clone_name(turn, number).as_bytes());
-                None
-            }
-            Op::RenameClone(from, to) => {
-                let (from, to) = (clone_name(turn, from), clone_name(turn, to));
-                if !model.clones.contains_key(to.as_bytes())
-                    && let Some(copy) = model.clones.remove(from.as_bytes())
-                {
-                    model.clones.insert(to.as_bytes().to_vec(), copy);
-                }
-                None
-            }
-            Op::Fork(fork) => {
-                if self.may_fork(fork) {
-                    let copy = self.model.alone();
-                    self.model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
-                }
-                None
-            }
-            Op::ForkClone(fork, number) => {
-                if self.may_fork(fork)
-                    && let Some(copy) = self.model.clones.get(clone_name(turn, number).as_bytes()).cloned()
-                {
-                    self.model.others.insert(turn_name(fork).as_bytes().to_vec(), copy);
-                }
-                None
-            }
-            Op::RemoveFork(fork) => {
-                model.others.remove(turn_name(fork).as_bytes());
-                None
-            }
-            _ => None,
-        }
+    pub(crate) fn no(&self, file: u8) -> Option<VnodeNo> {
+        self.model.no(file)
     }
 
-    /// Whether there is no writable clone with this number, and nothing is left of one.
-    fn may_fork(&self, fork: u8) -> bool {
-        let name = turn_name(fork);
-        let of = [name.as_bytes(), b"."].concat();
-        let left = self.model.clones.keys().any(|clone| clone.starts_with(&of));
-        self.turn != fork && !left && !self.model.others.contains_key(name.as_bytes())
+    /// Does `op` in the model; says which file's bytes may change.
+    pub(crate) fn apply_model(&mut self, op: &Op, made: VnodeNo) -> Option<VnodeNo> {
+        self.model.apply(self.turn, op, made)
     }
 
     /// From now on it is worked in another volume, if it is there. Everything is on disk.
     pub(crate) fn turn(&mut self, turn: u8) {
-        let Some(other) = self.model.others.remove(turn_name(turn).as_bytes()) else { return };
-        let left = self.model.alone();
-        self.model.others.insert(turn_name(self.turn).as_bytes().to_vec(), left);
-        (self.model.names, self.model.files) = (other.names, other.files);
-        self.turn = turn;
-        self.volume = self.partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+        if self.model.turn(self.turn, turn) {
+            self.turn = turn;
+            self.volume = self.partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+        }
     }
 
     /// The number of the clone with this name.
@@ -603,7 +633,7 @@ pub(crate) fn contents(volume: &Volume) -> Model {
         let xattrs = volume.xattrs(&vnode).unwrap().iter().map(|(n, _)| (n.to_vec(), value(n))).collect();
         assert_eq!(volume.lookup(VnodeNo::ROOT, entry.name.as_bytes()).unwrap().unwrap(), entry);
         found.names.insert(entry.name.as_bytes().to_vec(), no);
-        found.files.insert(no, File { bytes, xattrs });
+        found.files.insert(no, File { bytes: Arc::new(bytes), xattrs });
     }
     found
 }
@@ -618,7 +648,7 @@ fn xattr(which: u8) -> Vec<u8> {
     format!("user.{which}").into_bytes()
 }
 
-impl std::fmt::Debug for World {
+impl<M> std::fmt::Debug for World<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.model.fmt(f)
     }

@@ -1,0 +1,58 @@
+//! A process and a mount name space for one test.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Names the test whose body runs in this process.
+const INSIDE: &str = "RIALTO_POWERCUT_TEST";
+
+/// Why this process cannot cut power; none: it can.
+pub fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("mounting needs root".to_owned());
+    }
+    let files = [mount::channel::Device::PATH, "/dev/loop-control"];
+    if let Some(file) = files.into_iter().find(|file| !Path::new(file).exists()) {
+        return Some(format!("there is no {file}"));
+    }
+    let programs: [&[&str]; 3] =
+        [&["losetup", "--version"], &["mkfs.ext4", "-V"], &["unshare", "--mount", "--propagation", "private", "true"]];
+    programs.into_iter().find_map(|words| {
+        let [program, arguments @ ..] = words else { return None };
+        let mut command = Command::new(program);
+        match command.args(arguments).stdin(Stdio::null()).output() {
+            Ok(output) if output.status.success() => None,
+            Ok(output) => Some(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+            Err(error) => Some(format!("{program}: {error}")),
+        }
+    })
+}
+
+/// Runs the body of the test that calls it in a process with a mount name space of its own: the
+/// test's program is started again with this test alone. All mounts go with that process. Where it
+/// cannot run, the test passes after a line that says that it was skipped.
+///
+/// # Panics
+/// If the body fails there; what it printed is printed here.
+pub fn isolated(body: impl FnOnce()) {
+    let test = std::thread::current().name().map(str::to_owned).expect("a test's thread has the test's name");
+    if std::env::var_os(INSIDE).as_deref() == Some(OsStr::new(&test)) {
+        return body();
+    }
+    if let Some(reason) = missing() {
+        // Past the capture of output: scripts/check.sh counts the line.
+        let _ = std::io::stderr().write_all(format!("\nSKIP unit: {test}: {reason}\n").as_bytes());
+        return;
+    }
+    let program = std::env::current_exe().expect("the test's program has a name");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(program).args([&test, "--exact", "--nocapture"]);
+    let output = command.env(INSIDE, &test).stdin(Stdio::null()).output().expect("unshare runs");
+    for said in [output.stdout, output.stderr] {
+        // With something before each line, so that nothing counts its summary.
+        String::from_utf8_lossy(&said).lines().for_each(|line| println!("| {line}"));
+    }
+    assert!(output.status.success(), "{test} failed in its own process: {}", output.status);
+}

@@ -1,0 +1,138 @@
+//! A machine that boots with a drive: ext4 on a loop device on the drive's file, a boot id of its
+//! own, and empty memory file systems.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mount::Transport;
+use mount::handled::Handled;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+
+use crate::served::{NAME, Served};
+use crate::{Drive, Flushes, Image};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What a loss of power empties.
+const VOLATILE: [&str; 2] = ["/run", "/dev/shm"];
+/// Without `auto_da_alloc` ext4 does not hide that a program forgot to sync what it renames.
+const EXT4_OPTIONS: &str = "noauto_da_alloc";
+
+static BOOTS: AtomicU64 = AtomicU64::new(0);
+
+/// A machine that runs. Dropping it cuts the power.
+pub struct Machine {
+    drive: Arc<Drive>,
+    root: PathBuf,
+    /// Mount points, in the order in which they were mounted.
+    mounted: Vec<PathBuf>,
+    served: Option<Handled<Served>>,
+}
+
+impl Machine {
+    /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. One at a
+    /// time in a mount name space, which must be private ([`crate::isolated`]).
+    ///
+    /// # Errors
+    /// The kernel's or losetup's; nothing stays behind.
+    pub fn boot(at: &Path, image: Image, flushes: Flushes) -> io::Result<Machine> {
+        let [drive_dir, root, boot_id] = ["drive", "fs", "boot_id"].map(|name| at.join(name));
+        fs::create_dir_all(&drive_dir)?;
+        fs::create_dir_all(&root)?;
+        let number = BOOTS.fetch_add(1, Ordering::Relaxed);
+        fs::write(&boot_id, format!("{:08x}-0000-4000-8000-{number:012x}\n", std::process::id()))?;
+        let drive = Arc::new(Drive::new(image, flushes));
+        let handler = Arc::new(Served(Arc::clone(&drive)));
+        let served = Handled::start(&drive_dir, "powercut", handler, Transport::Device).map_err(io::Error::other)?;
+        let mut machine = Machine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
+        mount_loop(&drive_dir.join(NAME), &root)?;
+        machine.mounted.push(root);
+        for dir in VOLATILE {
+            mount("tmpfs", dir, "tmpfs", MountFlags::empty(), None)?;
+            machine.mounted.push(dir.into());
+        }
+        mount_bind(&boot_id, BOOT_ID)?;
+        machine.mounted.push(BOOT_ID.into());
+        Ok(machine)
+    }
+
+    /// The root of its file system.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its drive.
+    pub fn drive(&self) -> &Arc<Drive> {
+        &self.drive
+    }
+
+    /// Stops in order; what the drive holds then. Nothing may use its file system any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop(mut self) -> io::Result<Image> {
+        self.end()?;
+        Ok(self.drive.after_stop())
+    }
+
+    /// The power goes, if it has not gone yet; what the medium holds then, which `seed` chooses.
+    /// Nothing may use its file system any more: end the processes first, or cut the drive's power,
+    /// then end them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn lose_power(mut self, seed: u64) -> io::Result<Image> {
+        self.drive.cut();
+        self.end()?;
+        Ok(self.drive.after_loss(seed))
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        while let Some(path) = self.mounted.pop() {
+            unmount(&path, UnmountFlags::empty())
+                .map_err(|error| io::Error::other(format!("unmounting {}: {error}", path.display())))?;
+        }
+        if let Some(served) = self.served.take() {
+            drop(served);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.drive.cut();
+        for path in std::mem::take(&mut self.mounted).iter().rev() {
+            let _ = unmount(path, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Mounts the file at a directory. The loop device goes with the mount.
+fn mount_loop(file: &Path, at: &Path) -> io::Result<()> {
+    let device = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
+    let device = device.trim();
+    let mounted = mount_ext4(device, at);
+    // While it is in use this makes its last user detach it.
+    let detached = run(Command::new("losetup").arg("--detach").arg(device));
+    mounted?;
+    detached.map(drop)
+}
+
+fn mount_ext4(device: &str, at: &Path) -> io::Result<()> {
+    let options = std::ffi::CString::new(EXT4_OPTIONS)?;
+    mount(device, at, "ext4", MountFlags::NOATIME, &*options)
+        .map_err(|error| io::Error::other(format!("ext4 of the drive's image on {device}: {error}")))
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{command:?}: {}", said.trim())))
+}

@@ -1,0 +1,62 @@
+//! Files without a record, beside updates that take their names.
+
+use super::world::{World, make_file, name};
+use crate::disk::BodyName;
+use crate::{Finding, Update, Vnode};
+
+/// The file that the next body of a vnode in no file gets.
+fn next_file(world: &World, vnode: &Vnode) -> BodyName {
+    let (volume, epoch) = (world.volume.id(), world.volume.tree().epoch);
+    BodyName { volume, vnode: vnode.no(), epoch, generation: vnode.generations + 1, packed: false }
+}
+
+fn leave(world: &World, file: BodyName) {
+    world.partition.0.media.disk.create(file).unwrap().write_at(0, &[1; 100]).unwrap();
+}
+
+#[test]
+fn du1_files_without_a_record_go_after_a_loss() {
+    let mut world = World::new();
+    let vnode = make_file(&world.volume, &name(0), |_, _| {});
+    world.partition.sync_all().unwrap();
+    world.reopen(world.machine.power_loss(1));
+    while world.partition.sweep(100).unwrap() > 0 {}
+    leave(&world, next_file(&world, &vnode));
+    // In the same boot there is nothing to search: deaths of the process leave no such file.
+    world.reopen(world.machine.killed());
+    while world.partition.sweep(100).unwrap() > 0 {}
+    assert!(matches!(world.scrub_all()[..], [Finding::StrayBody { .. }]));
+    world.reopen(world.machine.power_loss(2));
+    while world.partition.sweep(100).unwrap() > 0 {}
+    assert_eq!(world.scrub_all(), []);
+}
+
+#[test]
+fn du1_a_name_that_is_taken_anew_is_no_stray() {
+    let world = World::new();
+    let mut vnodes: Vec<_> = (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
+    vnodes.iter().for_each(|vnode| leave(&world, next_file(&world, vnode)));
+    let trunk = &world.volume.trunk;
+    let strays = trunk.strays().unwrap();
+    assert_eq!(strays.len(), 3);
+    // After the list one body takes its name, and another one is about to.
+    let bytes = vec![7; 40_000];
+    let write = |vnode: &mut Vnode| {
+        let mut update = Update::new();
+        world.volume.write(vnode, 0, &bytes, &mut update).unwrap();
+        update.put_vnode(vnode);
+        update
+    };
+    world.volume.commit(write(&mut vnodes[0])).unwrap();
+    let update = write(&mut vnodes[1]);
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| trunk.remove_strays(&strays).unwrap());
+        // It waits for the update here, or comes after it.
+        world.volume.commit(update).unwrap();
+        assert_eq!(removed.join().unwrap(), 1);
+    });
+    for vnode in &vnodes[..2] {
+        assert!(world.volume.read(vnode, 0, 50_000).unwrap() == bytes);
+    }
+    assert_eq!(world.scrub_all(), []);
+}
