@@ -1,6 +1,6 @@
 //! Against a model that keeps everything in maps, opened again now and then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use types::limits::SERVERS_MAX;
@@ -25,11 +25,34 @@ fn group(number: u64, named: u8) -> VolumeGroup {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Put { number: u64, named: u8, read_only: Option<u64>, backup: Option<u64>, stale: bool },
-    Remove { number: u64, stale: bool },
-    Take { above: u64, count: u32 },
-    PutServer { id: u8, stale: bool },
-    RemoveServer { id: u8, stale: bool },
+    Put {
+        number: u64,
+        named: u8,
+        read_only: Option<u64>,
+        backup: Option<u64>,
+        stale: bool,
+    },
+    Remove {
+        number: u64,
+        stale: bool,
+    },
+    Take {
+        above: u64,
+        count: u32,
+    },
+    /// `keys`: a bit for each of four.
+    PutServer {
+        id: u8,
+        keys: u8,
+        stale: bool,
+    },
+    RemoveServer {
+        id: u8,
+        stale: bool,
+    },
+    Withdraw {
+        id: u8,
+    },
     Reopen,
 }
 
@@ -41,8 +64,9 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(number, named, read_only, backup, stale)| Op::Put { number, named, read_only, backup, stale }),
         2 => (number(), stale()).prop_map(|(number, stale)| Op::Remove { number, stale }),
         1 => (0..40_u64, 1..5_u32).prop_map(|(above, count)| Op::Take { above, count }),
-        2 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::PutServer { id, stale }),
+        4 => (0..3_u8, 0..16_u8, stale()).prop_map(|(id, keys, stale)| Op::PutServer { id, keys, stale }),
         1 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::RemoveServer { id, stale }),
+        1 => (0..3_u8).prop_map(|id| Op::Withdraw { id }),
         1 => Just(Op::Reopen),
     ]
 }
@@ -52,6 +76,9 @@ fn op() -> impl Strategy<Value = Op> {
 struct Model {
     groups: BTreeMap<u64, Seen<VolumeGroup>>,
     servers: BTreeMap<u128, Seen<ServerInfo>>,
+    /// Keys that were withdrawn, and those that a server has replaced.
+    withdrawn: BTreeSet<KeyPrint>,
+    replaced: BTreeSet<KeyPrint>,
     changes: Vec<Changed>,
     highest: u64,
 }
@@ -115,20 +142,24 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
             assert!(first.0 > model.highest.max(above), "{first:?} was given before");
             model.highest = first.0 + u64::from(count) - 1;
         }
-        Op::PutServer { id, stale } => {
+        Op::PutServer { id, keys, stale } => {
             let server = ServerInfo {
                 id: ServerId(u128::from(id)),
                 name: format!("server-{id}"),
                 addresses: vec![([127, 0, 0, 1], 7000 + u16::from(id)).into()],
-                keys: Vec::new(),
+                keys: (0..4).filter(|bit| keys >> bit & 1 == 1).map(|bit| KeyPrint([bit; 32])).collect(),
             };
+            let had = model.servers.get(&server.id.0).map(|seen| seen.record.keys.clone()).unwrap_or_default();
+            let is_withdrawn = server.keys.iter().any(|key| model.withdrawn.contains(key));
             let found = revision_of(model.servers.get(&server.id.0));
             match db.put_server(&server, seen(stale, found)) {
                 Ok(revision) => {
-                    assert!(!stale);
+                    assert!(!stale && !is_withdrawn);
                     assert_eq!(revision, model.next(Changed::Server(server.id)));
+                    model.replaced.extend(had.into_iter().filter(|key| !server.keys.contains(key)));
                     model.servers.insert(server.id.0, Seen { record: server, revision });
                 }
+                Err(CellError::Withdrawn { .. }) => assert!(is_withdrawn && !stale),
                 Err(error) => assert!(stale, "{error}"),
             }
         }
@@ -139,10 +170,27 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                 Ok(revision) => {
                     assert!(!stale);
                     assert_eq!(revision, model.next(Changed::Server(id)));
-                    model.servers.remove(&id.0);
+                    let gone = model.servers.remove(&id.0);
+                    model.withdrawn.extend(gone.into_iter().flat_map(|gone| gone.record.keys));
                 }
                 Err(error) => assert!(stale, "{error}"),
             }
+        }
+        Op::Withdraw { id } => {
+            let id = ServerId(u128::from(id));
+            // All have heard of everything, so no change waits for them.
+            for other in 0..3 {
+                db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
+            }
+            let withdrawn =
+                db.access().guard(ServerId(9), PrincipalId::NONE, 5, &GuardCall::WithdrawKeys { server: id });
+            let Some(known) = model.servers.remove(&id.0) else { return assert_eq!(withdrawn, Err(Fault::NotFound)) };
+            let number = known.record.keys.len() as u64;
+            assert_eq!(withdrawn, Ok(Answer::Enforced { number, missing: vec![] }));
+            let revision = model.next(Changed::Server(id));
+            model.withdrawn.extend(known.record.keys);
+            let record = ServerInfo { keys: Vec::new(), ..known.record };
+            model.servers.insert(id.0, Seen { record, revision });
         }
         Op::Reopen => {}
     }
@@ -151,7 +199,18 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
 fn check(db: &Embedded, model: &Model) {
     let groups: Vec<_> = model.groups.values().cloned().collect();
     assert_eq!(db.groups(VolumeId(0), 100).unwrap(), groups);
-    assert_eq!(db.servers().unwrap(), model.servers.values().cloned().collect::<Vec<_>>());
+    let mut servers = model.servers.values().cloned().collect::<Vec<_>>();
+    for seen in &mut servers {
+        seen.record.keys.retain(|key| !model.withdrawn.contains(key));
+    }
+    assert_eq!(db.servers().unwrap(), servers);
+    let listed = &db.access().rules().record.servers;
+    for key in (0..5).map(|bit| KeyPrint([bit; 32])) {
+        let is_listed = servers.iter().any(|seen| seen.record.keys.contains(&key));
+        assert_eq!(listed.server(&key).is_some(), is_listed, "{key}");
+        let was = model.withdrawn.contains(&key) || model.replaced.contains(&key);
+        assert_eq!(db.access().was_listed(&key).unwrap(), was, "{key}");
+    }
     for named in 0..5 {
         let wanted = groups.iter().find(|seen| seen.record.name == name(named)).cloned();
         assert_eq!(db.group_named(&name(named)).unwrap(), wanted);

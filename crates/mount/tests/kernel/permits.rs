@@ -32,7 +32,9 @@ fn principal(uid: u32) -> PrincipalId {
 impl Principals for Book {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let groups = self.0.lock().get(&caller.uid).cloned().unwrap_or_default();
-        Ok(Cps::new(principal(caller.uid), Level::Named, groups))
+        let principal = principal(caller.uid);
+        let known = (principal != PrincipalId::ANONYMOUS).then_some(PrincipalId::PROVED);
+        Ok(Cps::new(principal, Level::Named, groups.into_iter().chain(known)))
     }
 }
 
