@@ -4,7 +4,7 @@
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev libkrb5-dev fuse3 git)
-test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
+test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
 cargo_fuzz=0.13.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 

@@ -50,7 +50,7 @@ fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
     for number in 0..FILES {
         save(machine.root(), number, care).unwrap();
     }
-    // What nobody synced, partly on its way.
+    // Not synced, and partly on its way.
     fs::write(machine.root().join("unsynced"), vec![1; 3 << 20]).unwrap();
     drop(machine.lose_power(0).unwrap());
     drive
@@ -112,7 +112,7 @@ fn du1_a_rename_without_fsync_of_the_file_is_caught() {
 }
 
 #[test]
-fn du1_files_that_nobody_synced_are_lost() {
+fn du1_files_that_were_not_synced_are_lost() {
     isolated(|| assert!(losses(Care::SyncsNothing) > 0, "no seed showed it"));
 }
 
