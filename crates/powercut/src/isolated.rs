@@ -30,6 +30,38 @@ pub fn missing() -> Option<String> {
     })
 }
 
+/// The new name space has a copy of each mount of the old one. A copy keeps a FUSE file system alive
+/// after it was unmounted where it belongs, and its daemon waits for that.
+fn let_go_of_others_mounts() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts of this process");
+    for line in mounts.lines() {
+        let Some((place, kind)) = line.split_once(" - ") else { continue };
+        let Some(path) = place.split(' ').nth(4).filter(|_| kind.starts_with("fuse")) else { continue };
+        // Gone meanwhile, or below one that is: then it is nothing that this process holds.
+        let _ = rustix::mount::unmount(unescaped(path), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// A path as the kernel lists it: white space and backslashes are octal numbers there.
+fn unescaped(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let number = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| *first == b'\\') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    bytes
+}
+
 /// Runs the body of the test that calls it in a process with a mount name space of its own: the
 /// test's program is started again with this test alone. All mounts go with that process. Where it
 /// cannot run, the test passes after a line that says that it was skipped.
@@ -39,6 +71,7 @@ pub fn missing() -> Option<String> {
 pub fn isolated(body: impl FnOnce()) {
     let test = std::thread::current().name().map(str::to_owned).expect("a test's thread has the test's name");
     if std::env::var_os(INSIDE).as_deref() == Some(OsStr::new(&test)) {
+        let_go_of_others_mounts();
         return body();
     }
     if let Some(reason) = missing() {
@@ -55,4 +88,14 @@ pub fn isolated(body: impl FnOnce()) {
         String::from_utf8_lossy(&said).lines().for_each(|line| println!("| {line}"));
     }
     assert!(output.status.success(), "{test} failed in its own process: {}", output.status);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_paths_are_unescaped() {
+        assert_eq!(unescaped("/a\\040b\\134c\\12"), b"/a b\\c\\12");
+    }
 }
