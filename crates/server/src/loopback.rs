@@ -246,7 +246,10 @@ impl Waiting {
 
 /// A session's own thread: breaks as they come, a renewal now and then.
 fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
-    if let Some(house) = house.upgrade() {
+    // The thread may begin after its client fell silent.
+    if let Some(house) = house.upgrade()
+        && !seat.silent.load(Ordering::SeqCst)
+    {
         house.renew(seat);
     }
     let mut renewed = clock::now();

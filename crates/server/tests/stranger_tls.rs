@@ -194,8 +194,7 @@ impl Base {
     fn new() -> Base {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("vicepa");
-        let partition =
-            Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
+        let partition = Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
         let quota = Quota { bytes: QUOTA_BYTES, ..Quota::default() };
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         partition.create_volume(&name(VOLUME), &root).unwrap();
@@ -255,10 +254,16 @@ impl Base {
     }
 }
 
+/// With the same fids in each run, so that each run makes the same calls.
+fn seeded() -> OpenOptions {
+    OpenOptions { seed: Some(7), ..OpenOptions::default() }
+}
+
 fn configuration(dir: &Path) -> ServerConfig {
     let keys = CellKeys::of(dir.join("keys"));
     let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
     let mut config = ServerConfig::new(dir.join("vicepa"));
+    config.store = seeded();
     config.unix_socket = Some(dir.join("socket"));
     config.tcp_listen = Some("127.0.0.1:0".into());
     config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
@@ -288,7 +293,8 @@ struct World {
     secret: char,
     closed: BTreeMap<&'static str, Fid>,
     all: Vec<Fid>,
-    open: Fid,
+    /// Open to all: a directory, and a file in it.
+    open: [Fid; 2],
     own: Session,
     clients: BTreeMap<Through, Client>,
     joe: PrincipalId,
@@ -321,7 +327,7 @@ impl World {
         }
         let root = common::root(&own);
         let (all, closed, joe) = (vec![root], BTreeMap::from([("root", root)]), base.joe);
-        let mut world = World { secret, closed, all, open: root, own, clients, joe, _server: server, _dir: dir };
+        let mut world = World { secret, closed, all, open: [root; 2], own, clients, joe, _server: server, _dir: dir };
         if model == Model::Lists {
             world.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         }
@@ -375,9 +381,10 @@ impl World {
             self.set_list(sticky, &[(PrincipalId::ANYBODY, see)]);
             self.set_list(private, &[]);
         }
-        self.open = self.make(public, "open", NewKind::File, 0o666);
-        write(&self.own, self.open, 0, "everybody's");
-        self.set_xattr(self.open, "for all".to_owned());
+        let open = self.make(public, "open", NewKind::File, 0o666);
+        self.open = [public, open];
+        write(&self.own, open, 0, "everybody's");
+        self.set_xattr(open, "for all".to_owned());
         let notes = self.make(sticky, "notes", NewKind::File, 0o644);
         write(&self.own, notes, 0, "to be read by all");
         let program = self.make(sticky, "program", NewKind::File, 0o711);
@@ -499,7 +506,7 @@ fn masked(mut answer: Answer) -> Answer {
 }
 
 fn calls() -> usize {
-    std::env::var("STRANGER_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(12_000)
+    std::env::var("STRANGER_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(16_000)
 }
 
 fn is_root(test: &str) -> bool {

@@ -33,20 +33,22 @@ pub struct StrangerCalls {
     known: BTreeSet<Fid>,
     guesses: Vec<Fid>,
     open: Fid,
+    open_dir: Fid,
 }
 
 impl StrangerCalls {
     /// `volume` and `root` are the volume's name and root directory, `guesses` the fids that the stranger
-    /// guesses, `open` a file that every caller may read and change.
+    /// guesses, `open` a file that every caller may read and change, and the directory that it is in, where every
+    /// caller may make and remove names.
     #[must_use]
-    pub fn new(seed: u64, volume: Name, root: Fid, guesses: Vec<Fid>, open: Fid) -> StrangerCalls {
+    pub fn new(seed: u64, volume: Name, root: Fid, guesses: Vec<Fid>, [open_dir, open]: [Fid; 2]) -> StrangerCalls {
         // The strategies reject some values, and a runner bears only so many rejections by default.
         let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let rng = SmallRng::seed_from_u64(seed);
-        StrangerCalls { rng, runner, volume, known: BTreeSet::from([root]), guesses, open }
+        StrangerCalls { rng, runner, volume, known: BTreeSet::from([root]), guesses, open, open_dir }
     }
 
     /// The next call. Calls that hash passwords or report the server's counters are left out: other tests
@@ -79,12 +81,12 @@ impl StrangerCalls {
         if let Call::Lock { wait, .. } = call {
             *wait = false;
         }
+        if let Call::Link { name, .. } = call {
+            *name = one.clone();
+        }
         match call {
             Call::Root { volume } if self.rng.random() => *volume = self.volume.clone(),
-            Call::Lookup { name, .. }
-            | Call::Make { name, .. }
-            | Call::Link { name, .. }
-            | Call::Remove { name, .. } => *name = one,
+            Call::Lookup { name, .. } | Call::Make { name, .. } | Call::Remove { name, .. } => *name = one,
             Call::Rename { from, to, .. } => (*from, *to) = (one, other),
             Call::Read { offset, length, .. } | Call::ReadPacked { offset, length, .. } => {
                 (*offset, *length) = (*offset % 50_000, *length % 60_000);
@@ -94,6 +96,11 @@ impl StrangerCalls {
                 if self.rng.random_range(0..4) == 0 {
                     *fid = self.open;
                 }
+            }
+            // A link within its own directory, which lists want, would be drawn too seldom.
+            Call::Link { fid, dir, .. } if self.rng.random_range(0..4) == 0 => {
+                *fid = self.open;
+                *dir = self.open_dir;
             }
             _ => {}
         }

@@ -74,7 +74,8 @@ struct Cell {
     closed: BTreeMap<&'static str, Fid>,
     /// All files, to be guessed at.
     all: Vec<Fid>,
-    open: Fid,
+    /// Open to all: a directory, and a file in it.
+    open: [Fid; 2],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +89,7 @@ impl Cell {
         let mut rig = Rig::new(Ground::memory(), 2);
         rig.vice().set_principals(Arc::new(ByUid));
         let root = rig.root();
-        let mut cell = Cell { rig, secret, closed: BTreeMap::new(), all: vec![root], open: root };
+        let mut cell = Cell { rig, secret, closed: BTreeMap::new(), all: vec![root], open: [root; 2] };
         cell.as_root(Call::SetStatus {
             fid: root,
             change: StatusChange { mode: Some(0o755), ..StatusChange::default() },
@@ -158,7 +159,7 @@ impl Cell {
         }
         // What everybody may change, and what everybody may read: the same in both cells.
         let open = self.make(public, "open", NewKind::File, 0o666);
-        self.open = open;
+        self.open = [public, open];
         self.write(open, "everybody's".to_owned());
         let (value, mode) = (Bytes::from_static(b"for all"), XattrMode::Either);
         self.as_root(Call::XattrSet { fid: open, name: Bytes::from_static(b"user.secret"), value, mode });

@@ -20,7 +20,7 @@ EXAMPLES
     rialto audit show --who joe --request pts.Join --json
     rialto audit verify                        whether it is as it was written
     rialto audit head                          the hash of its last line, to be kept elsewhere
-    rialto audit verify --head HASH            whether all up to there is as it was when that was kept
+    rialto audit verify --head HASH            whether all up to there is as it was then
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
 access lists, fences, and refusals. Each line has the hash of the one before it.
