@@ -22,21 +22,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
-use common::{ask, name, read, status, write};
+use common::{ask, name};
 use dafs::showing::{Line, Shown, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
-use guard::{Acl, Rights, Signer, Token};
+use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
 use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
 use rand::Rng;
 use server::{CellPlace, Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
-use testkit::stranger::{SECRET_XATTR, StrangerCalls, likely_fids};
+use testkit::stranger::{Model, Owner, Places, StrangerCalls};
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, GuardCall, Kind, Level, NewKind,
-    NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, StatusChange, Time,
-    Timestamp, Who, Whom, XattrMode,
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, Level, NewPrincipal,
+    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, Time, Timestamp, Who, Whom,
 };
 
 const CELL: &str = "cell.test";
@@ -51,12 +50,6 @@ const FORGED: u32 = 4716;
 const WITHOUT: u32 = 4717;
 /// Bounds what the strangers fill, on the disk too.
 const QUOTA_BYTES: u64 = 256 << 20;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Model {
-    ModeBits,
-    Lists,
-}
 
 /// The sessions that calls come through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -290,14 +283,9 @@ fn copy_tree(from: &Path, to: &Path) {
 
 /// One of the two servers.
 struct World {
-    secret: char,
-    closed: BTreeMap<&'static str, Fid>,
-    all: Vec<Fid>,
-    /// Open to all: a directory, and a file in it.
-    open: [Fid; 2],
+    places: Places,
     own: Session,
     clients: BTreeMap<Through, Client>,
-    joe: PrincipalId,
     _server: Server,
     _dir: tempfile::TempDir,
 }
@@ -325,130 +313,32 @@ impl World {
         if with_host {
             clients.insert(Through::Host, Client::of(config(None, true)));
         }
-        let root = common::root(&own);
-        let (all, closed, joe) = (vec![root], BTreeMap::from([("root", root)]), base.joe);
-        let mut world = World { secret, closed, all, open: [root; 2], own, clients, joe, _server: server, _dir: dir };
-        if model == Model::Lists {
-            world.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
-        }
-        world.fill(model, root);
-        world
-    }
-
-    fn set_list(&self, fid: Fid, given: &[(PrincipalId, Rights)]) {
-        let mut list = Acl::new();
-        for (who, rights) in given.iter().chain(&[(self.joe, Rights::ALL)]) {
-            assert!(list.set(*who, *rights, false));
-        }
-        ask(&self.own, Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None });
-    }
-
-    /// The superuser makes it for joe.
-    fn make(&mut self, dir: Fid, called: &str, kind: NewKind, mode: u16) -> Fid {
-        let how = CreateHow::Guarded;
-        let made = status(&ask(&self.own, Call::Make { dir, name: name(called), kind, mode, how }));
-        let change = StatusChange { uid: Some(JOE), gid: Some(JOE), mode: Some(mode), ..StatusChange::default() };
-        if !made.kind.has_target() {
-            ask(&self.own, Call::SetStatus { fid: made.fid, change });
-        }
-        self.all.push(made.fid);
-        made.fid
-    }
-
-    fn set_xattr(&self, fid: Fid, value: String) {
-        let (name, mode) = (Bytes::from_static(SECRET_XATTR), XattrMode::Either);
-        ask(&self.own, Call::XattrSet { fid, name, value: Bytes::from(value), mode });
-    }
-
-    fn secret_file(&mut self, dir: Fid, called: &str, mode: u16) -> Fid {
-        let fid = self.make(dir, called, NewKind::File, mode);
-        let secret = self.secret.to_string();
-        write(&self.own, fid, 0, secret.repeat(40_000));
-        self.set_xattr(fid, secret.repeat(20));
-        fid
-    }
-
-    fn fill(&mut self, model: Model, root: Fid) {
-        let see = Rights::LOOKUP.with(Rights::READ);
-        let public = self.make(root, "public", NewKind::Directory, 0o777);
-        let home = self.make(root, "home", NewKind::Directory, 0o755);
-        let private = self.make(root, "private", NewKind::Directory, 0o700);
-        let sticky = self.make(root, "tmp", NewKind::Directory, 0o1777);
-        if model == Model::Lists {
-            let change = see.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
-            self.set_list(public, &[(PrincipalId::ANYBODY, change)]);
-            self.set_list(home, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
-            self.set_list(sticky, &[(PrincipalId::ANYBODY, see)]);
-            self.set_list(private, &[]);
-        }
-        let open = self.make(public, "open", NewKind::File, 0o666);
-        self.open = [public, open];
-        write(&self.own, open, 0, "everybody's");
-        self.set_xattr(open, "for all".to_owned());
-        let notes = self.make(sticky, "notes", NewKind::File, 0o644);
-        write(&self.own, notes, 0, "to be read by all");
-        let program = self.make(sticky, "program", NewKind::File, 0o711);
-        write(&self.own, program, 0, "to be run by all");
-        let owners = self.secret_file(home, "owners", 0o600);
-        let groups = self.secret_file(home, "groups", 0o660);
-        let behind = self.secret_file(private, "behind", 0o644);
-        let openly = self.secret_file(private, "openly", 0o666);
-        let below = self.make(private, "below", NewKind::Directory, 0o777);
-        let deep = self.secret_file(below, "deep", 0o666);
-        let secret = self.secret;
-        let target = NewKind::Symlink(Bytes::from(format!("/to/{secret}")));
-        let link = self.make(private, &format!("named-{secret}"), target, 0o777);
+        let owner = Owner { uid: JOE, gid: JOE, principal: base.joe };
+        let places = Places::fill(model, secret, common::root(&own), owner, &mut superuser(&own));
+        let world = World { places, own, clients, _server: server, _dir: dir };
         // It has lost its name and is open on the owner's machine.
-        let orphan = self.secret_file(private, "orphan", 0o600);
-        let _ = self.asks(Through::Owner, JOE, Call::Hold { fids: vec![orphan] });
-        ask(&self.own, Call::Remove { dir: private, name: name("orphan"), what: RemoveWhat::File, hold: true });
-        self.closed.extend([
-            ("home", home),
-            ("private", private),
-            ("notes", notes),
-            ("program", program),
-            ("owner's", owners),
-            ("group's", groups),
-            ("behind", behind),
-            ("open behind", openly),
-            ("below", below),
-            ("deep", deep),
-            ("link", link),
-            ("orphan", orphan),
-        ]);
+        let (dir, orphan) = (world.places.closed["private"], world.places.closed["orphan"]);
+        let _ = world.asks(Through::Owner, JOE, Call::Hold { fids: vec![orphan] });
+        ask(&world.own, Call::Remove { dir, name: name("orphan"), what: RemoveWhat::File, hold: true });
+        world
     }
 
     fn asks(&self, line: Through, uid: u32, call: Call) -> Result<Answer, CallError> {
         self.clients[&line].session.call(&plain(uid), call, None).map(|reply| reply.answer)
     }
 
-    /// All that is closed, as the superuser sees it.
     fn snapshot(&self) -> Vec<String> {
-        let of = |(called, fid): (&&str, &Fid)| {
-            let fid = *fid;
-            let status = status(&ask(&self.own, Call::GetStatus { fid }));
-            let content = match status.kind {
-                Kind::File => format!("{:?}", read(&self.own, fid, 0, 100_000)),
-                Kind::Directory => {
-                    format!("{:?}", ask(&self.own, Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false }))
-                }
-                _ => format!("{:?}", ask(&self.own, Call::ReadLink { fid })),
-            };
-            let names = ask(&self.own, Call::XattrList { fid });
-            let list = common::try_ask(&self.own, Call::GetAcl { fid });
-            let status = Status { accessed: Timestamp::default(), ..status };
-            format!("{called}: {status:?} {content} {names:?} {list:?}")
-        };
-        self.closed.iter().map(of).collect()
+        self.places.snapshot(&mut superuser(&self.own))
     }
 
     /// When a break is sent depends on when an earlier one was acknowledged, so the two servers' breaks are not
     /// compared: no break names an entry of a closed directory, or a file behind one.
     fn check_breaks(&self, model: Model) {
-        let behind = ["behind", "open behind", "below", "deep", "link", "orphan"].map(|called| self.closed[called]);
+        let behind =
+            ["behind", "open behind", "below", "deep", "link", "orphan"].map(|called| self.places.closed[called]);
         for (through, client) in self.clients.iter().filter(|(through, _)| **through != Through::Owner) {
             for (fid, reason, name) in client.listener.breaks.lock().iter() {
-                let tells = behind.contains(fid) || *fid == self.closed["private"] && name.is_some();
+                let tells = behind.contains(fid) || *fid == self.places.closed["private"] && name.is_some();
                 assert!(!tells, "{model:?}: a break through {through:?} tells {reason:?} of {fid} {name:?}");
             }
         }
@@ -456,21 +346,12 @@ impl World {
 
     /// The owner works where no stranger sees anything of it.
     fn work(&self, number: usize) {
-        let (dir, secret) = (self.closed["private"], self.secret);
-        let name = name(&format!("new-{secret}-{}", number % 7));
-        let call = match number % 3 {
-            0 => Call::Make { dir, name, kind: NewKind::File, mode: 0o666, how: CreateHow::Unchecked },
-            1 => Call::Remove { dir, name, what: RemoveWhat::File, hold: number.is_multiple_of(2) },
-            _ => Call::Write {
-                fid: self.closed["deep"],
-                offset: Some(0),
-                data: Bytes::from(secret.to_string().repeat(number % 100 + 1)),
-                stable: false,
-                kill_privileges: false,
-            },
-        };
-        let _ = self.asks(Through::Owner, JOE, call);
+        let _ = self.asks(Through::Owner, JOE, self.places.work(number));
     }
+}
+
+fn superuser(own: &Session) -> impl FnMut(Call) -> Result<Answer, Fault> {
+    |call| common::try_ask(own, call).map_err(|error| error.fault().expect("an answer or a refusal"))
 }
 
 /// Takes away what differs between any two servers and says nothing of files.
@@ -523,13 +404,8 @@ fn is_root(test: &str) -> bool {
 fn run(model: Model, seed: u64, with_host: bool) {
     let base = Base::new();
     let mut worlds = ['a', 'b'].map(|secret| World::new(&base, model, secret, with_host));
-    assert_eq!(worlds[0].all, worlds[1].all, "both servers give the same fids");
-    let all = &worlds[0].all;
-    let guesses = match model {
-        Model::Lists => all.clone(),
-        Model::ModeBits => all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
-    };
-    let mut asking = StrangerCalls::new(seed, name(VOLUME), all[0], guesses, worlds[0].open);
+    assert_eq!(worlds[0].places.all, worlds[1].places.all, "both servers give the same fids");
+    let mut asking = StrangerCalls::new(seed, name(VOLUME), model, &worlds[0].places);
     let before = worlds.each_ref().map(World::snapshot);
     assert_ne!(before[0], before[1], "the servers differ in what is closed");
     let all_strangers = strangers(with_host);
@@ -565,7 +441,7 @@ fn run(model: Model, seed: u64, with_host: bool) {
         for (_, client) in world.clients.iter().filter(|(line, _)| **line != Through::Owner) {
             client.session.detach();
         }
-        world.closed.retain(|called, _| !["private", "deep"].contains(called));
+        world.places.closed.retain(|called, _| !["private", "deep"].contains(called));
     }
     for (world, before) in worlds.iter().zip(&before) {
         for line in world.snapshot() {

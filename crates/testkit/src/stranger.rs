@@ -1,16 +1,22 @@
-//! Random well-formed calls of a stranger: a caller who tries everything that the protocol can say.
+//! A cell with places that are closed to strangers, and the calls of a stranger: a caller who tries everything that the
+//! protocol can say.
 //!
-//! Most calls are about files that the stranger was told of; the others are about files that it guesses.
-//! One seed gives one sequence, as long as the answers that [`StrangerCalls::learn`] is given are the same.
+//! Two cells that differ in their secret alone must give a stranger the same answers (AC-7). Most calls are about files
+//! that the stranger was told of; the others are about files that it guesses. One seed gives one sequence, as long as the
+//! answers that [`StrangerCalls::learn`] is given are the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use guard::{Acl, Rights};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Answer, Call, Fid, Name};
+use types::{
+    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, PrincipalId, RemoveWhat, Status, StatusChange, Timestamp,
+    XattrMode,
+};
 
 /// Files that the stranger remembers.
 const KNOWN_MAX: usize = 400;
@@ -24,6 +30,194 @@ const NAMES: [&[u8]; 12] = [
 /// The attribute that files of the cells under test have.
 pub const SECRET_XATTR: &[u8] = b"user.secret";
 
+/// The rule of access in a cell under test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Model {
+    /// Mode bits decide.
+    ModeBits,
+    /// Access lists decide.
+    Lists,
+}
+
+/// The user to whom the closed places belong.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// As mode bits know the user.
+    pub uid: u32,
+    /// Likewise.
+    pub gid: u32,
+    /// As access lists do.
+    pub principal: PrincipalId,
+}
+
+/// Asks as the superuser.
+pub type Superuser<'a> = dyn FnMut(Call) -> Result<Answer, Fault> + 'a;
+
+/// The places of a cell under test.
+pub struct Places {
+    /// Tells the cell from the other one; secrets of all cells are equally long.
+    pub secret: char,
+    /// Files that strangers may change nothing of, by what they are called here. The file `orphan` still has a name.
+    pub closed: BTreeMap<&'static str, Fid>,
+    /// All files, to be guessed at.
+    pub all: Vec<Fid>,
+    /// Open to all: a directory, and a file in it.
+    pub open: [Fid; 2],
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+/// Fills a new cell.
+struct Filler<'a, 'b> {
+    owner: Owner,
+    ask: &'a mut Superuser<'b>,
+    places: Places,
+}
+
+impl Filler<'_, '_> {
+    fn ask(&mut self, call: Call) -> Answer {
+        let text = format!("{call:?}");
+        (self.ask)(call).unwrap_or_else(|fault| panic!("{text:.300}: {fault}"))
+    }
+
+    fn set_list(&mut self, fid: Fid, given: &[(PrincipalId, Rights)]) {
+        let mut list = Acl::new();
+        for (who, rights) in given.iter().chain(&[(self.owner.principal, Rights::ALL)]) {
+            assert!(list.set(*who, *rights, false), "the list has room");
+        }
+        self.ask(Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None });
+    }
+
+    /// The superuser makes it for the owner.
+    fn make(&mut self, dir: Fid, called: &str, kind: NewKind, mode: u16) -> Fid {
+        let how = CreateHow::Guarded;
+        let made = self.ask(Call::Make { dir, name: name(called), kind, mode, how });
+        let Answer::Made { status, .. } = made else { panic!("{made:?}") };
+        let (uid, gid) = (Some(self.owner.uid), Some(self.owner.gid));
+        if !status.kind.has_target() {
+            let change = StatusChange { uid, gid, mode: Some(mode), ..StatusChange::default() };
+            self.ask(Call::SetStatus { fid: status.fid, change });
+        }
+        self.places.all.push(status.fid);
+        status.fid
+    }
+
+    fn file(&mut self, dir: Fid, called: &str, mode: u16, text: &str) -> Fid {
+        let fid = self.make(dir, called, NewKind::File, mode);
+        let data = Bytes::from(text.to_owned());
+        self.ask(Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
+        fid
+    }
+
+    fn set_xattr(&mut self, fid: Fid, value: String) {
+        let (name, mode) = (Bytes::from_static(SECRET_XATTR), XattrMode::Either);
+        self.ask(Call::XattrSet { fid, name, value: Bytes::from(value), mode });
+    }
+
+    /// A file that holds what no stranger may read.
+    fn secret_file(&mut self, called: &'static str, dir: Fid, in_dir: &str, mode: u16) {
+        let secret = self.places.secret.to_string();
+        let fid = self.file(dir, in_dir, mode, &secret.repeat(40_000));
+        self.set_xattr(fid, secret.repeat(20));
+        self.places.closed.insert(called, fid);
+    }
+}
+
+impl Places {
+    /// Fills the volume below `root`, which has mode 0755.
+    ///
+    /// # Panics
+    /// If a call is refused.
+    pub fn fill(model: Model, secret: char, root: Fid, owner: Owner, ask: &mut Superuser<'_>) -> Places {
+        let closed = BTreeMap::from([("root", root)]);
+        let places = Places { secret, closed, all: vec![root], open: [root; 2] };
+        let mut filler = Filler { owner, ask, places };
+        if model == Model::Lists {
+            filler.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
+        }
+        let [public, home, private, sticky] = [("public", 0o777), ("home", 0o755), ("private", 0o700), ("tmp", 0o1777)]
+            .map(|(called, mode)| filler.make(root, called, NewKind::Directory, mode));
+        if model == Model::Lists {
+            let see = Rights::LOOKUP.with(Rights::READ);
+            let change = see.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
+            let given = [(public, Some(change)), (home, Some(Rights::LOOKUP)), (sticky, Some(see)), (private, None)];
+            for (dir, rights) in given {
+                let all: Vec<_> = rights.map(|rights| (PrincipalId::ANYBODY, rights)).into_iter().collect();
+                filler.set_list(dir, &all);
+            }
+        }
+        let open = filler.file(public, "open", 0o666, "everybody's");
+        filler.set_xattr(open, "for all".to_owned());
+        filler.places.open = [public, open];
+        let notes = filler.file(sticky, "notes", 0o644, "to be read by all");
+        let program = filler.file(sticky, "program", 0o711, "to be run by all");
+        filler.secret_file("owner's", home, "owners", 0o600);
+        filler.secret_file("group's", home, "groups", 0o660);
+        filler.secret_file("behind", private, "behind", 0o644);
+        filler.secret_file("open behind", private, "openly", 0o666);
+        filler.secret_file("orphan", private, "orphan", 0o600);
+        let below = filler.make(private, "below", NewKind::Directory, 0o777);
+        filler.secret_file("deep", below, "deep", 0o666);
+        let target = NewKind::Symlink(Bytes::from(format!("/to/{secret}")));
+        let link = filler.make(private, &format!("named-{secret}"), target, 0o777);
+        let others = [("home", home), ("private", private), ("notes", notes), ("program", program), ("below", below)];
+        filler.places.closed.extend(others.into_iter().chain([("link", link)]));
+        filler.places
+    }
+
+    /// The fids that a stranger guesses. Where lists decide, fids are no secret: the list is asked at each call.
+    #[must_use]
+    pub fn guesses(&self, model: Model) -> Vec<Fid> {
+        match model {
+            Model::Lists => self.all.clone(),
+            Model::ModeBits => self.all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
+        }
+    }
+
+    /// Everything of what is closed, as the superuser sees it.
+    ///
+    /// # Panics
+    /// If a call is refused.
+    pub fn snapshot(&self, ask: &mut Superuser<'_>) -> Vec<String> {
+        let of = |(called, fid): (&&str, &Fid)| {
+            let fid = *fid;
+            let status = match ask(Call::GetStatus { fid }) {
+                Ok(Answer::Status(status)) => status,
+                other => panic!("{called}: {other:?}"),
+            };
+            let content = match status.kind {
+                Kind::File => ask(Call::Read { fid, offset: 0, length: 100_000 }),
+                Kind::Directory => ask(Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false }),
+                _ => ask(Call::ReadLink { fid }),
+            };
+            let (names, list) = (ask(Call::XattrList { fid }), ask(Call::GetAcl { fid }));
+            let status = Status { accessed: Timestamp::default(), ..status };
+            format!("{called}: {status:?} {content:?} {names:?} {list:?}")
+        };
+        self.closed.iter().map(of).collect()
+    }
+
+    /// A call of the owner, of which strangers see nothing: it changes `private` and `deep`.
+    #[must_use]
+    pub fn work(&self, number: usize) -> Call {
+        let (dir, secret, what) = (self.closed["private"], self.secret, RemoveWhat::File);
+        let name = name(&format!("new-{secret}-{}", number % 7));
+        match number % 3 {
+            0 => Call::Make { dir, name, kind: NewKind::File, mode: 0o666, how: CreateHow::Unchecked },
+            1 => Call::Remove { dir, name, what, hold: number.is_multiple_of(2) },
+            _ => Call::Write {
+                fid: self.closed["deep"],
+                offset: Some(0),
+                data: Bytes::from(secret.to_string().repeat(number % 100 + 1)),
+                stable: false,
+                kill_privileges: false,
+            },
+        }
+    }
+}
+
 /// See the head of the file.
 pub struct StrangerCalls {
     /// Draws whatever else a test decides by chance, so that one seed decides all.
@@ -32,23 +226,20 @@ pub struct StrangerCalls {
     volume: Name,
     known: BTreeSet<Fid>,
     guesses: Vec<Fid>,
-    open: Fid,
-    open_dir: Fid,
+    open: [Fid; 2],
 }
 
 impl StrangerCalls {
-    /// `volume` and `root` are the volume's name and root directory, `guesses` the fids that the stranger
-    /// guesses, `open` a file that every caller may read and change, and the directory that it is in, where every
-    /// caller may make and remove names.
+    /// `volume` is the name of the volume that has the places.
     #[must_use]
-    pub fn new(seed: u64, volume: Name, root: Fid, guesses: Vec<Fid>, [open_dir, open]: [Fid; 2]) -> StrangerCalls {
+    pub fn new(seed: u64, volume: Name, model: Model, places: &Places) -> StrangerCalls {
         // The strategies reject some values, and a runner bears only so many rejections by default.
         let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-        let rng = SmallRng::seed_from_u64(seed);
-        StrangerCalls { rng, runner, volume, known: BTreeSet::from([root]), guesses, open, open_dir }
+        let (rng, guesses) = (SmallRng::seed_from_u64(seed), places.guesses(model));
+        StrangerCalls { rng, runner, volume, known: BTreeSet::from([places.all[0]]), guesses, open: places.open }
     }
 
     /// The next call. Calls that hash passwords or report the server's counters are left out: other tests
@@ -77,7 +268,7 @@ impl StrangerCalls {
         let count = call.fids_mut().len();
         let fids: Vec<Fid> = (0..count).map(|_| self.fid()).collect();
         call.fids_mut().into_iter().zip(fids).for_each(|(fid, other)| *fid = other);
-        let (one, other) = (self.name(), self.name());
+        let (one, other) = (self.draw_name(), self.draw_name());
         if let Call::Lock { wait, .. } = call {
             *wait = false;
         }
@@ -94,13 +285,12 @@ impl StrangerCalls {
             Call::XattrGet { fid, name } => {
                 *name = Bytes::from_static(SECRET_XATTR);
                 if self.rng.random_range(0..4) == 0 {
-                    *fid = self.open;
+                    *fid = self.open[1];
                 }
             }
             // A link within its own directory, which lists want, would be drawn too seldom.
             Call::Link { fid, dir, .. } if self.rng.random_range(0..4) == 0 => {
-                *fid = self.open;
-                *dir = self.open_dir;
+                [*dir, *fid] = self.open;
             }
             _ => {}
         }
@@ -124,7 +314,7 @@ impl StrangerCalls {
         *self.known.iter().nth(at).expect("the root is always known")
     }
 
-    fn name(&mut self) -> Name {
+    fn draw_name(&mut self) -> Name {
         let name = NAMES[self.rng.random_range(0..NAMES.len())];
         Name::new(name).expect("a constant that is a name")
     }

@@ -14,15 +14,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use common::{Ground, Rig, VOLUME, name};
-use guard::{Acl, Cps, Rights};
+use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use testkit::stranger::{StrangerCalls, likely_fids};
+use testkit::stranger::{Model, Owner, Places, StrangerCalls, likely_fids};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Level, NewKind, PrincipalId, Status, StatusChange, Timestamp,
-    VnodeNo, Who, XattrMode,
+    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, PrincipalId, StatusChange, Timestamp, VnodeNo, Who,
 };
 
 const JOE: u32 = 10;
@@ -68,20 +66,7 @@ fn strangers() -> Vec<Caller> {
 /// One of the two cells.
 struct Cell {
     rig: Rig,
-    /// What tells it from the other; always of one length.
-    secret: char,
-    /// Files that strangers may change nothing of, by what they are called here.
-    closed: BTreeMap<&'static str, Fid>,
-    /// All files, to be guessed at.
-    all: Vec<Fid>,
-    /// Open to all: a directory, and a file in it.
-    open: [Fid; 2],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Model {
-    ModeBits,
-    Lists,
+    places: Places,
 }
 
 impl Cell {
@@ -89,133 +74,20 @@ impl Cell {
         let mut rig = Rig::new(Ground::memory(), 2);
         rig.vice().set_principals(Arc::new(ByUid));
         let root = rig.root();
-        let mut cell = Cell { rig, secret, closed: BTreeMap::new(), all: vec![root], open: [root; 2] };
-        cell.as_root(Call::SetStatus {
-            fid: root,
-            change: StatusChange { mode: Some(0o755), ..StatusChange::default() },
-        });
-        cell.closed.insert("root", root);
-        if model == Model::Lists {
-            cell.set_list(root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
-        }
-        cell.fill(model, root);
-        cell
+        let change = StatusChange { mode: Some(0o755), ..StatusChange::default() };
+        rig.call(OWNER, &Caller::ROOT, Call::SetStatus { fid: root, change }).unwrap();
+        let owner = Owner { uid: JOE, gid: 200, principal: PrincipalId(JOE as i32) };
+        let mut ask = |call| rig.call(OWNER, &Caller::ROOT, call);
+        let places = Places::fill(model, secret, root, owner, &mut ask);
+        // Held by joe's session, without a name.
+        let (dir, what) = (places.closed["private"], types::RemoveWhat::File);
+        ask(Call::Remove { dir, name: name(b"orphan"), what, hold: true }).unwrap();
+        rig.clients[OWNER].open.insert(places.closed["orphan"]);
+        Cell { rig, places }
     }
 
-    fn as_root(&mut self, call: Call) -> Answer {
-        let text = format!("{call:?}");
-        self.rig.call(OWNER, &Caller::ROOT, call).unwrap_or_else(|fault| panic!("{text}: {fault}"))
-    }
-
-    fn set_list(&mut self, fid: Fid, given: &[(PrincipalId, Rights)]) {
-        let mut list = Acl::new();
-        let joe = [(PrincipalId(JOE as i32), Rights::ALL)];
-        for (who, rights) in given.iter().chain(&joe) {
-            assert!(list.set(*who, *rights, false));
-        }
-        self.as_root(Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None });
-    }
-
-    /// Made by the superuser for joe.
-    fn make(&mut self, dir: Fid, called: &str, kind: NewKind, mode: u16) -> Fid {
-        let how = CreateHow::Guarded;
-        let made = self.as_root(Call::Make { dir, name: name(called.as_bytes()), kind, mode, how });
-        let Answer::Made { status, .. } = made else { panic!("{made:?}") };
-        let change = StatusChange { uid: Some(JOE), gid: Some(200), mode: Some(mode), ..StatusChange::default() };
-        if !status.kind.has_target() {
-            self.as_root(Call::SetStatus { fid: status.fid, change });
-        }
-        self.all.push(status.fid);
-        status.fid
-    }
-
-    fn write(&mut self, fid: Fid, text: String) {
-        let data = Bytes::from(text);
-        self.as_root(Call::Write { fid, offset: Some(0), data, stable: false, kill_privileges: false });
-    }
-
-    /// A file that holds what no stranger may read.
-    fn secret_file(&mut self, dir: Fid, called: &str, mode: u16) -> Fid {
-        let fid = self.make(dir, called, NewKind::File, mode);
-        let secret = self.secret.to_string();
-        self.write(fid, secret.repeat(40_000));
-        let (value, mode) = (Bytes::from(secret.repeat(20)), XattrMode::Either);
-        self.as_root(Call::XattrSet { fid, name: Bytes::from_static(b"user.secret"), value, mode });
-        fid
-    }
-
-    fn fill(&mut self, model: Model, root: Fid) {
-        let all = Rights::LOOKUP.with(Rights::READ);
-        let public = self.make(root, "public", NewKind::Directory, 0o777);
-        let home = self.make(root, "home", NewKind::Directory, 0o755);
-        let private = self.make(root, "private", NewKind::Directory, 0o700);
-        let sticky = self.make(root, "tmp", NewKind::Directory, 0o1777);
-        if model == Model::Lists {
-            let change = all.with(Rights::INSERT).with(Rights::DELETE).with(Rights::WRITE);
-            self.set_list(public, &[(PrincipalId::ANYBODY, change)]);
-            self.set_list(home, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
-            self.set_list(sticky, &[(PrincipalId::ANYBODY, all)]);
-            self.set_list(private, &[]);
-        }
-        // What everybody may change, and what everybody may read: the same in both cells.
-        let open = self.make(public, "open", NewKind::File, 0o666);
-        self.open = [public, open];
-        self.write(open, "everybody's".to_owned());
-        let (value, mode) = (Bytes::from_static(b"for all"), XattrMode::Either);
-        self.as_root(Call::XattrSet { fid: open, name: Bytes::from_static(b"user.secret"), value, mode });
-        let read_only = self.make(sticky, "notes", NewKind::File, 0o644);
-        self.write(read_only, "to be read by all".to_owned());
-        let program = self.make(sticky, "program", NewKind::File, 0o711);
-        self.write(program, "to be run by all".to_owned());
-        // What nobody else may read, where its name is seen; and where the directory closes the way, whatever the modes.
-        let closed = [
-            ("home", home),
-            ("private", private),
-            ("notes", read_only),
-            ("program", program),
-            ("owner's", self.secret_file(home, "owners", 0o600)),
-            ("group's", self.secret_file(home, "groups", 0o660)),
-            ("behind", self.secret_file(private, "behind", 0o644)),
-            ("open behind", self.secret_file(private, "openly", 0o666)),
-        ];
-        self.closed.extend(closed);
-        let below = self.make(private, "below", NewKind::Directory, 0o777);
-        let deep = self.secret_file(below, "deep", 0o666);
-        self.closed.extend([("below", below), ("deep", deep)]);
-        let secret = self.secret;
-        let (named, target) = (format!("named-{secret}"), Bytes::from(format!("/to/{secret}")));
-        let link = self.make(private, &named, NewKind::Symlink(target), 0o777);
-        self.closed.insert("link", link);
-        // Held by joe's session, without a name: in the open directory once, behind the closed one before.
-        let orphan = self.secret_file(private, "orphan", 0o600);
-        let what = types::RemoveWhat::File;
-        self.as_root(Call::Remove { dir: private, name: name(b"orphan"), what, hold: true });
-        self.rig.clients[OWNER].open.insert(orphan);
-        self.closed.insert("orphan", orphan);
-    }
-
-    /// Everything of what is closed, as the superuser sees it.
     fn snapshot(&mut self) -> Vec<String> {
-        let closed = self.closed.clone();
-        closed
-            .into_iter()
-            .map(|(called, fid)| {
-                let status = match self.as_root(Call::GetStatus { fid }) {
-                    Answer::Status(status) => status,
-                    other => panic!("{other:?}"),
-                };
-                let content = match status.kind {
-                    Kind::File => self.as_root(Call::Read { fid, offset: 0, length: 100_000 }),
-                    Kind::Directory => {
-                        self.as_root(Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false })
-                    }
-                    _ => self.as_root(Call::ReadLink { fid }),
-                };
-                let names = self.as_root(Call::XattrList { fid });
-                let private = Status { accessed: Timestamp::default(), ..status };
-                format!("{called}: {private:?} {content:?} {names:?}")
-            })
-            .collect()
+        self.places.snapshot(&mut |call| self.rig.call(OWNER, &Caller::ROOT, call))
     }
 
     /// A call of a stranger; `None`: it waits, and is taken back.
@@ -233,21 +105,7 @@ impl Cell {
 
     /// Joe works where strangers see nothing of it.
     fn work(&mut self, number: usize) {
-        let (private, secret) = (self.closed["private"], self.secret);
-        let called = name(format!("new-{secret}-{}", number % 7).as_bytes());
-        let (kind, how, mode) = (NewKind::File, CreateHow::Unchecked, 0o666);
-        let what = types::RemoveWhat::File;
-        let call = match number % 3 {
-            0 => Call::Make { dir: private, name: called, kind, mode, how },
-            1 => Call::Remove { dir: private, name: called, what, hold: number.is_multiple_of(2) },
-            _ => Call::Write {
-                fid: self.closed["deep"],
-                offset: Some(0),
-                data: Bytes::from(secret.to_string().repeat(number % 100 + 1)),
-                stable: false,
-                kill_privileges: false,
-            },
-        };
+        let call = self.places.work(number);
         let _ = self.rig.call(OWNER, &joe(), call);
     }
 }
@@ -258,13 +116,7 @@ fn calls() -> usize {
 
 fn run(model: Model, seed: u64) {
     let mut cells = ['a', 'b'].map(|secret| Cell::new(model, secret));
-    // Where lists decide, fids are no secret: the list is asked at each call.
-    let all = &cells[0].all;
-    let guesses = match model {
-        Model::Lists => all.clone(),
-        Model::ModeBits => all.iter().flat_map(|fid| likely_fids(*fid)).collect(),
-    };
-    let mut asking = StrangerCalls::new(seed, name(VOLUME), all[0], guesses, cells[0].open);
+    let mut asking = StrangerCalls::new(seed, name(VOLUME), model, &cells[0].places);
     let before = cells.each_mut().map(Cell::snapshot);
     assert_ne!(before[0], before[1], "the cells differ");
     let mut answered = BTreeMap::<String, [u64; 2]>::new();
@@ -296,12 +148,12 @@ fn run(model: Model, seed: u64) {
     // What the strangers have to themselves comes back with the end of their sessions.
     for cell in &mut cells {
         cell.rig.detach(STRANGERS);
-        let fids = vec![cell.all[0]];
+        let fids = vec![cell.places.all[0]];
         let _ = cell.rig.call(OWNER, &Caller::ROOT, Call::Return { fids });
     }
     let fresh = cells.each_mut().map(|cell| {
         let work: Vec<&str> = vec!["private", "deep"];
-        cell.closed.retain(|called, _| !work.contains(called));
+        cell.places.closed.retain(|called, _| !work.contains(called));
         cell.snapshot()
     });
     for (before, after) in before.iter().zip(&fresh) {
@@ -334,9 +186,14 @@ fn ac7_a_stranger_learns_and_changes_nothing_by_lists() {
 #[test]
 fn ac7_guessed_fids_name_no_file() {
     let mut cell = Cell::new(Model::ModeBits, 'a');
-    let private = cell.closed["private"];
-    let files: Vec<Fid> =
-        (0..10_000).map(|number| cell.make(private, &format!("f{number}"), NewKind::File, 0o666)).collect();
+    let private = cell.places.closed["private"];
+    let mut make = |number| {
+        let (name, kind, how) = (name(format!("f{number}").as_bytes()), NewKind::File, CreateHow::Guarded);
+        let made = cell.rig.call(OWNER, &Caller::ROOT, Call::Make { dir: private, name, kind, mode: 0o666, how });
+        let Ok(Answer::Made { status, .. }) = made else { panic!("{made:?}") };
+        status.fid
+    };
+    let files: Vec<Fid> = (0..10_000).map(&mut make).collect();
     let nobody = strangers().remove(0);
     let mut rng = SmallRng::seed_from_u64(5);
     let highest = files.iter().map(|fid| fid.vnode.0).max().unwrap();

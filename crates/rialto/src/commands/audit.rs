@@ -19,7 +19,7 @@ EXAMPLES
     rialto audit show --since 1h --result denied
     rialto audit show --who joe --request pts.Join --json
     rialto audit verify                        whether it is as it was written
-    rialto audit head                          the hash of its last line, to be kept elsewhere
+    rialto audit head                          the hash of its last line, to keep elsewhere
     rialto audit verify --head HASH            whether all up to there is as it was then
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed

@@ -347,6 +347,61 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
     (storm, threads)
 }
 
+/// Bytes of a request and of its answer, as small calls have them.
+const SMALL: usize = 128;
+
+/// The floor of an attack: so many clients exchange small messages with a thread that only answers, at the priority that
+/// the server's thread for strangers has. What a user of the server feels of it is the price of the shared machine.
+pub fn exchange_with_nobody(count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
+    let storm = Arc::new(Storm::default());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut clients = Vec::new();
+    let mut threads: Vec<_> = (0..count)
+        .map(|_| {
+            let (storm, mut stream) = (Arc::clone(&storm), TcpStream::connect(address).unwrap());
+            stream.set_nodelay(true).unwrap();
+            clients.push(listener.accept().unwrap().0);
+            let exchange = move || {
+                let _ = mem::schedule::stand_back();
+                let mut messages = [0; SMALL * types::limits::NOBODY_CREDITS as usize];
+                while !storm.stop.load(Ordering::SeqCst) {
+                    if stream.write_all(&messages).and_then(|()| stream.read_exact(&mut messages)).is_err() {
+                        return;
+                    }
+                    storm.requests.fetch_add(u64::from(types::limits::NOBODY_CREDITS), Ordering::Relaxed);
+                }
+            };
+            std::thread::Builder::new().stack_size(256 << 10).spawn(exchange).unwrap()
+        })
+        .collect();
+    storm.attached.store(count as u64, Ordering::Relaxed);
+    let answering = Arc::clone(&storm);
+    threads.push(std::thread::spawn(move || {
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+        answer_all(&answering, clients);
+    }));
+    (storm, threads)
+}
+
+/// Sends back what comes, until the storm is over.
+fn answer_all(storm: &Storm, mut clients: Vec<TcpStream>) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let mut bytes = [0; 4096];
+    while !storm.stop.load(Ordering::SeqCst) {
+        let mut polled: Vec<PollFd<'_>> = clients.iter().map(|client| PollFd::new(client, PollFlags::IN)).collect();
+        if poll(&mut polled, Some(&patience)).is_err() {
+            return;
+        }
+        let ready: Vec<bool> = polled.iter().map(|client| !client.revents().is_empty()).collect();
+        for (client, _) in clients.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            let count = client.read(&mut bytes).unwrap_or(0);
+            let _ = client.write_all(&bytes[..count]);
+        }
+    }
+}
+
 impl Storm {
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
