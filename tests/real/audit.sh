@@ -21,6 +21,7 @@ address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$cell/cell.toml")
 pts createuser joe -uid 4711 > /dev/null
 printf 'open sesame\n' | "$RIALTO" passwd joe --new-only --password-stdin --path "$at" > /dev/null
 mkdir "$at/closed" && chmod 700 "$at/closed"
+echo data > "$at/data"
 check "a mount of a machine that nobody trusts" within 60 "$RIALTO" mount --daemon --dir "$base/other" "$address" "$far"
 login joe "close sesame" 4711 > /dev/null 2>&1
 login joe "open sesame" 4711 > /dev/null
@@ -31,7 +32,8 @@ check "one that failed" shows '"result":"access denied"' --request auth.Password
 for _ in $(seq 20); do as 4711 ls "$far/closed" > /dev/null 2>&1; as 4711 sh -c "echo x > $far/closed/x" 2> /dev/null; done
 within 30 "$RIALTO" fence add --user joe --why 'an audit' --dir "$cell" > /dev/null
 check "a fence" shows 'an audit' --request fence
-as 4711 sh -c "echo x > $far/open" 2> /dev/null
+# The mount has not seen it yet, so the server is asked.
+as 4711 cat "$far/data" > /dev/null 2>&1
 check "who was stopped by it, with the name's number" shows 'fenced off' --result fenced --who 1
 check "refusals are counted" sh -c "'$RIALTO' status --json --dir '$cell' | python3 -c 'import json, sys; r = json.load(sys.stdin)[\"report\"][\"refusals\"]; assert r[\"fenced\"] > 0, r'"
 check "others by who they are" sh -c "[ -z \"\$('$RIALTO' audit show --json --who nobody-such --dir '$cell')\" ]"
