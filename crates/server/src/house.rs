@@ -18,7 +18,9 @@ use fabric::tls::ServerTls;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::Gathering;
-use types::{Answer, AuthCall, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall};
+use types::{
+    Answer, AuthCall, BreakId, BreakItem, Call, Caller, CellCall, Fault, Origin, PartitionNo, SessionId, VolumeCall,
+};
 use vice::{Effect, Vice};
 
 use crate::ServerConfig;
@@ -27,6 +29,7 @@ use crate::bounds::{self, Bounds, Host};
 use crate::door::Porter;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
+use crate::poll::Poll;
 use crate::pool::Pool;
 use crate::report::{self, Tally};
 use crate::seat::{Outcome, Seat};
@@ -78,6 +81,13 @@ pub(crate) struct House {
 /// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
 
+/// A break for a session of nobody.
+pub(crate) struct StrangersBreak {
+    pub seat: Arc<Seat>,
+    pub id: BreakId,
+    pub items: Vec<BreakItem>,
+}
+
 /// What is still to be done.
 #[derive(Default)]
 pub(crate) struct Agenda {
@@ -85,6 +95,9 @@ pub(crate) struct Agenda {
     work: VecDeque<(Arc<Seat>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
+    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them, and whoever changes
+    /// it waits for none.
+    to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, Gathering)>,
     /// The thread is the pool's, so it may wait for the disk.
@@ -105,6 +118,13 @@ impl Agenda {
 
     /// Sends what was queued.
     pub fn flush(&mut self) {
+        while let Some((poll, _)) = self.to_strangers.first() {
+            let poll = Arc::clone(poll);
+            let all = std::mem::take(&mut self.to_strangers).into_iter();
+            let (now, later): (Vec<_>, Vec<_>) = all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
+            poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
+            self.to_strangers = later;
+        }
         // Links write out for themselves, since others may have gathered, and see it if this fails.
         drop(self.gathering.take());
         self.flush.drain(..).for_each(|link| link.flush());
@@ -312,6 +332,10 @@ impl House {
             Effect::Break { to, id, items } => {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
                 if let Some(seat) = self.seat(to) {
+                    if let Some(poll) = seat.poll_of_strangers() {
+                        agenda.to_strangers.push((poll, StrangersBreak { seat, id, items }));
+                        return;
+                    }
                     let outcome = seat.step(now, ServerInput::Break { id, items }, None);
                     agenda.take(&seat, outcome);
                 }

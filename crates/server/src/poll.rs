@@ -13,6 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
+use crate::house::StrangersBreak;
 use crate::seat::Seat;
 use crate::worker::Guest;
 
@@ -62,6 +63,8 @@ pub(crate) struct Orders {
     pub adopted: Vec<Guest>,
     /// Come to an end.
     pub stop: bool,
+    /// For sessions of nobody.
+    pub breaks: Vec<StrangersBreak>,
 }
 
 pub(crate) struct Poll {

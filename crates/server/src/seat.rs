@@ -13,6 +13,7 @@ use rustix::fd::OwnedFd;
 use types::{Call, Origin, SessionId, Time};
 
 use crate::link::{Link, Security};
+use crate::poll::Poll;
 use crate::process::Process;
 
 pub(crate) struct Seat {
@@ -99,6 +100,14 @@ impl Seat {
     /// Whether no user has called through it yet.
     pub fn is_strangers(&self) -> bool {
         self.stranger.load(Ordering::Acquire)
+    }
+
+    /// The poll of the worker for strangers, if that has the session's connection.
+    pub fn poll_of_strangers(&self) -> Option<Arc<Poll>> {
+        if !self.is_strangers() {
+            return None;
+        }
+        self.cell.lock().links.first().map(|link| link.poll())
     }
 
     /// It is a user's from now on. Its links.

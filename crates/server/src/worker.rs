@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::clock;
-use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, Terms};
+use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, ServerInput, Terms};
 use fabric::tls::{self, Handshake};
 use fabric::{Connection, Extent, Filled, Inbox, Limits};
 use rustix::event::epoll::Event;
@@ -26,7 +26,7 @@ use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::bounds::{self, Host};
 use crate::door::Certified;
-use crate::house::{Agenda, House};
+use crate::house::{Agenda, House, StrangersBreak};
 use crate::join::{self, Wish};
 use crate::link::{Link, Security};
 use crate::poll::{Found, Orders, PROCESS, Poll};
@@ -206,6 +206,17 @@ impl Worker {
         for id in orders.resumed {
             self.on_resumed(id);
         }
+        self.send_breaks(orders.breaks);
+    }
+
+    /// Others changed what these sessions of nobody were promised.
+    fn send_breaks(&self, breaks: Vec<StrangersBreak>) {
+        let mut agenda = Agenda::default();
+        for StrangersBreak { seat, id, items } in breaks {
+            let outcome = seat.step(clock::now(), ServerInput::Break { id, items }, None);
+            agenda.take(&seat, outcome);
+        }
+        self.house.settle_and_send(&mut agenda);
     }
 
     /// A connection came in.
