@@ -95,8 +95,9 @@ pub(crate) struct Agenda {
     work: VecDeque<(Arc<Seat>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
-    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them, and whoever changes
-    /// it waits for none.
+    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them, and a caller that
+    /// changes it waits for none. There are no more of them than promises of sessions of nobody: a session is told of a
+    /// file once, until it is promised that file again.
     to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, Gathering)>,

@@ -442,7 +442,7 @@ impl dafs::showing::Wallet for AnyToken {
 
 /// A panic over what one client sends costs that client its connection, and no other client anything.
 #[test]
-fn m6_a_panic_in_a_worker_is_one_connections() {
+fn m6_a_panic_costs_one_client_its_connection() {
     let cell = Cell::with(|config| {
         config.mint = Some(Arc::new(login::Mint::new("cell.test", Arc::new(BrokenKeys))));
         config.workers = 1;
