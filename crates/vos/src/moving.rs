@@ -304,7 +304,8 @@ impl Way<'_, '_> {
         Ok(task.map_or(0, |task| task.bytes))
     }
 
-    /// Everything as it was. What cannot be undone now is found by the next attempt.
+    /// Undoes everything: neither server keeps a snapshot of the move. If a server does not answer, the claim stays, and the next attempt of the same move begins with
+    /// what the servers have.
     fn back(&self, claim: Claim<'_, '_>, error: Error) -> Error {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
@@ -316,7 +317,8 @@ impl Way<'_, '_> {
         let undone = wait_idle(job.servers, self.to, id)
             .and_then(|()| self.remove_arrived())
             .and_then(|()| self.let_go())
-            .and_then(|()| remove_snapshots(job, &self.group, self.from));
+            .and_then(|()| remove_snapshots(job, &self.group, self.from))
+            .and_then(|()| if self.is_beside() { Ok(()) } else { remove_snapshots(job, &self.group, self.to) });
         match undone {
             Ok(()) => claim.give_up(error),
             Err(also) => {
