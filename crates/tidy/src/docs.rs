@@ -1,0 +1,97 @@
+//! Rules on documents: links, and the numbers of invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Finding, TextFile, Tree};
+
+fn documents(tree: &Tree) -> impl Iterator<Item = &TextFile> {
+    tree.texts.iter().filter(|file| file.path.ends_with(".md"))
+}
+
+/// A heading as a link names it: lower case, spaces as hyphens, without other marks.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+}
+
+fn anchors(file: &TextFile) -> BTreeSet<String> {
+    let headings = file.text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+/// `a/b/../c.md` without its dots.
+fn normal(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The targets of `[text](target)` in a line.
+fn targets(line: &str) -> Vec<&str> {
+    let pieces = line.split("](").skip(1);
+    pieces.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
+}
+
+pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
+    let known: BTreeMap<&str, BTreeSet<String>> =
+        documents(tree).map(|file| (file.path.as_str(), anchors(file))).collect();
+    let mut found = Vec::new();
+    for file in documents(tree) {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (no, line) in file.text.lines().enumerate() {
+            for target in targets(line) {
+                if target.contains("://") || target.starts_with("mailto:") {
+                    continue;
+                }
+                let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+                let path = if path.is_empty() { file.path.clone() } else { normal(&format!("{folder}/{path}")) };
+                let leads = tree.paths.contains(&path)
+                    && (heading.is_empty() || known.get(path.as_str()).is_some_and(|all| all.contains(heading)));
+                if !leads {
+                    let place = file.path.split_once('/').map_or("root", |(first, _)| first).to_owned();
+                    let what = format!("the link {target} leads nowhere");
+                    found.push(Finding { place, path: file.path.clone(), line: no + 1, what });
+                }
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn invariants(tree: &Tree) -> Vec<Finding> {
+    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for file in documents(tree).filter(|file| file.path.ends_with("/invariants.md")) {
+        for (no, line) in file.text.lines().enumerate() {
+            let Some((id, _)) = line.strip_prefix("**").and_then(|rest| rest.split_once(['.', ' '])) else {
+                continue;
+            };
+            let is_id = id.split_once('-').is_some_and(|(letters, number)| {
+                letters.chars().all(|c| c.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
+            });
+            if let (true, Some(line)) = (is_id, first.insert(id, no + 1)) {
+                let what = format!("{id} is defined in line {line} too");
+                found.push(Finding { place: "docs".to_owned(), path: file.path.clone(), line: no + 1, what });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_become_anchors_and_dots_leave_paths() {
+        assert_eq!(anchor(" Mode bits, and `umask`"), "mode-bits-and-umask");
+        assert_eq!(normal("docs/../README.md"), "README.md");
+        assert_eq!(targets("see [a](b.md) and [c](d.md#e)"), ["b.md", "d.md#e"]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Circles of modules.
+//!
+//! Model: a file below `src` is a module. It imports another one if a `use` or a path in it that
+//! begins with `crate`, `self` or `super` leads there; re-exports are followed to the module that
+//! defines the item. A module and the modules inside it are one unit to each other: an import
+//! between a module and its own folder is not counted. Tests import as they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+
+use crate::tree::is_test;
+use crate::{Finding, Kind, SourceFile, Tree};
+
+type Module = Vec<String>;
+
+/// Modules, the names that each re-exports, and what each imports.
+pub(crate) struct Graph {
+    pub edges: BTreeMap<Module, BTreeSet<Module>>,
+    paths: BTreeMap<Module, String>,
+}
+
+pub(crate) fn graph(files: &[&SourceFile]) -> Graph {
+    let modules: BTreeMap<Module, &SourceFile> =
+        files.iter().filter_map(|file| Some((file.module()?, *file))).collect();
+    let mut walks: BTreeMap<Module, Walk> = BTreeMap::new();
+    for (module, file) in &modules {
+        let mut walk = Walk::default();
+        walk.visit_file(&file.syntax);
+        walks.insert(module.clone(), walk);
+    }
+    let mut edges: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+    for (module, walk) in &walks {
+        let into = edges.entry(module.clone()).or_default();
+        for path in walk.paths.iter().chain(walk.uses.iter().map(|(_, path)| path)) {
+            let Some(target) = resolve(&walks, module, path, 0) else { continue };
+            if !target.starts_with(module) && !module.starts_with(&target) {
+                into.insert(target);
+            }
+        }
+    }
+    Graph { edges, paths: modules.into_iter().map(|(module, file)| (module, file.path.clone())).collect() }
+}
+
+/// The module that a path leads to from `module`.
+fn resolve(walks: &BTreeMap<Module, Walk>, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+    let mut at = match path.first()?.as_str() {
+        "crate" => Module::new(),
+        "self" => module.clone(),
+        "super" => module[..module.len().checked_sub(1)?].to_vec(),
+        // A child, when it is named by a `use`.
+        child if walks.contains_key(&[module.clone(), vec![child.to_owned()]].concat()) => {
+            return resolve(walks, module, &[vec!["self".to_owned()], path.to_vec()].concat(), depth);
+        }
+        _ => return None,
+    };
+    for (no, name) in path.iter().enumerate().skip(1) {
+        if name == "super" {
+            at.pop()?;
+            continue;
+        }
+        let child = [at.clone(), vec![name.clone()]].concat();
+        if walks.contains_key(&child) {
+            at = child;
+            continue;
+        }
+        // A re-export leads on.
+        let walk = walks.get(&at)?;
+        let through = walk.uses.iter().find(|(shown, _)| shown == name);
+        if let Some((_, other)) = through.filter(|_| depth < 8 && at != *module) {
+            let whole = [other.clone(), path[no + 1..].to_vec()].concat();
+            return resolve(walks, &at, &whole, depth + 1).or(Some(at));
+        }
+        break;
+    }
+    Some(at)
+}
+
+/// What a file names of its crate.
+#[derive(Default)]
+struct Walk {
+    /// Paths in expressions and types.
+    paths: BTreeSet<Vec<String>>,
+    /// `use`: the name that is shown, and the path.
+    uses: Vec<(String, Vec<String>)>,
+}
+
+impl Walk {
+    fn see_use(&mut self, tree: &syn::UseTree, before: &mut Vec<String>) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                before.push(path.ident.to_string());
+                self.see_use(&path.tree, before);
+                before.pop();
+            }
+            syn::UseTree::Name(name) => {
+                let shown = name.ident.to_string();
+                let mut whole = before.clone();
+                if shown != "self" {
+                    whole.push(shown.clone());
+                }
+                self.uses.push((shown, whole));
+            }
+            syn::UseTree::Rename(rename) => {
+                let whole = [before.clone(), vec![rename.ident.to_string()]].concat();
+                self.uses.push((rename.rename.to_string(), whole));
+            }
+            syn::UseTree::Glob(_) => self.uses.push(("*".to_owned(), before.clone())),
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|one| self.see_use(one, before));
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Walk {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if is_test(crate::tree::attrs(item)) {
+            return;
+        }
+        if let syn::Item::Use(one) = item {
+            self.see_use(&one.tree, &mut Vec::new());
+        }
+        visit::visit_item(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|one| one.ident.to_string()).collect();
+        if names.len() > 1 {
+            self.paths.insert(names);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// The circles: strongly connected modules, each circle with more than one.
+pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
+    let reach = |from: &Module| {
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(one) = todo.pop() {
+            for next in graph.edges.get(&one).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    todo.push(next.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&Module, BTreeSet<Module>> =
+        graph.edges.keys().map(|module| (module, reach(module))).collect();
+    let mut done = BTreeSet::new();
+    let mut found = Vec::new();
+    for (module, there) in &reached {
+        if done.contains(*module) || !there.contains(*module) {
+            continue;
+        }
+        let back = |other: &&Module| reached.get(*other).is_some_and(|from| from.contains(*module));
+        let circle: Vec<Module> = there.iter().filter(back).cloned().collect();
+        done.extend(circle.iter().cloned());
+        found.push(circle);
+    }
+    found
+}
+
+pub(crate) fn cycles(tree: &Tree) -> Vec<Finding> {
+    let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
+    for file in tree.rust.iter().filter(|file| file.kind == Kind::Source && file.module().is_some()) {
+        crates.entry(&file.place).or_default().push(file);
+    }
+    let mut found = Vec::new();
+    for (place, files) in crates {
+        let graph = graph(&files);
+        for circle in circles(&graph) {
+            let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            // One finding for each module that is in it, so that a smaller circle is fewer findings.
+            for module in &circle {
+                found.push(Finding {
+                    place: place.to_owned(),
+                    path: graph.paths.get(module).cloned().unwrap_or_default(),
+                    line: 0,
+                    what: format!("in a circle of {}: {}", names.len(), names.join(", ")),
+                });
+            }
+        }
+    }
+    found
+}

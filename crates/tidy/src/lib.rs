@@ -1,0 +1,79 @@
+//! Checks the source of the workspace itself.
+//!
+//! Model: [`Tree::read`] reads every file that the repository keeps, once. A *rule* is a function
+//! from the tree to a list of [`Finding`]s. What a rule finds today and may not find more of
+//! tomorrow is in `ratchet.toml`: the number of findings for each rule and crate. The test
+//! `tests/tidy.rs` compares; a number that fell must be lowered in the file, so that it never
+//! rises again. [`figures`] prints the sizes that the project holds itself to.
+//!
+//! Rules read syntax and no types: `syn` parses each file, and imports are followed through the
+//! `use` declarations and re-exports of one crate.
+
+mod docs;
+mod figures;
+mod imports;
+mod items;
+mod ratchet;
+mod text;
+mod tree;
+
+pub use figures::{Figure, figures};
+pub use ratchet::{Change, Ratchet};
+pub use tree::{Kind, SourceFile, TextFile, Tree};
+
+/// Something that a rule does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The crate, or the folder for files outside of crates: what the ratchet counts by.
+    pub place: String,
+    /// The file, from the root of the repository.
+    pub path: String,
+    /// Its line, from 1; 0: the whole file.
+    pub line: usize,
+    /// What is wrong, and how it should be.
+    pub what: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+/// A rule: its name in `ratchet.toml`, what it asks for, and how its findings are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// As in `ratchet.toml`.
+    pub name: &'static str,
+    /// One sentence.
+    pub asks: &'static str,
+    /// Finds what breaks it.
+    pub find: fn(&Tree) -> Vec<Finding>,
+}
+
+/// All rules, in the order in which they are shown.
+pub const RULES: &[Rule] = &[
+    Rule { name: "width", asks: "no line is wider than 100 columns", find: text::width },
+    Rule {
+        name: "subject",
+        asks: "a sentence of a comment does not begin with Who, What or Whoever as its subject",
+        find: text::subject,
+    },
+    Rule {
+        name: "person",
+        asks: "comments and messages name software by its role: not nobody, somebody, he, him, his",
+        find: text::person,
+    },
+    Rule { name: "ambient", asks: "sans-I/O crates are given the time and never ask a clock", find: text::ambient },
+    Rule { name: "type-name", asks: "a public type's name is used once in the workspace", find: items::type_names },
+    Rule { name: "methods", asks: "a type has at most 40 methods", find: items::methods },
+    Rule {
+        name: "errors-doc",
+        asks: "a public function that returns Result documents its errors",
+        find: items::errors_documented,
+    },
+    Rule { name: "test-name", asks: "the name of a test has at most 60 characters", find: items::test_names },
+    Rule { name: "cycle", asks: "modules of a crate do not import each other in a circle", find: imports::cycles },
+    Rule { name: "link", asks: "links of documents lead to files and headings", find: docs::links },
+    Rule { name: "invariant", asks: "an invariant's number is defined once", find: docs::invariants },
+];

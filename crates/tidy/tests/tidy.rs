@@ -1,0 +1,15 @@
+//! The source keeps its rules, and finds less each time.
+
+use std::path::Path;
+
+use tidy::{Ratchet, Tree};
+
+#[test]
+fn findings_are_those_of_the_ratchet() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tree = Tree::read(&root).unwrap();
+    assert!(tree.rust.len() > 400, "the whole workspace is read");
+    let ratchet = Ratchet::read(&root.join("crates/tidy/ratchet.toml")).unwrap();
+    let changes: Vec<String> = ratchet.changes(&tree).iter().map(ToString::to_string).collect();
+    assert!(changes.is_empty(), "{}", changes.join("\n"));
+}
