@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guard::{Asker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Seen,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
     ServerId, WhichPrincipal,
 };
 
@@ -58,7 +58,7 @@ pub trait Access: Send + Sync {
     fn rules_at(&self) -> Revision;
 
     /// The rules, as far as this server was told; nobody is asked.
-    fn rules(&self) -> Arc<Seen<Rules>>;
+    fn rules(&self) -> Arc<Revised<Rules>>;
 
     /// Whether a server's record listed this key once, and does no more: its holder may not enter
     /// it again. Only the server that has the database knows.

@@ -14,7 +14,7 @@ use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Direction, IteratorMode, LogLevel,
     Options, WriteBatch, WriteOptions,
 };
-use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
+use types::{Changed, Name, Revision, Revised, ServerId, ServerInfo, SiteKind, VolumeGroup, VolumeId};
 use waldb::Synced;
 
 use crate::format::{check_format, put_format};
@@ -52,7 +52,7 @@ pub struct Embedded {
     principals: Mutex<()>,
     /// Fences, who administers what, and the keys of servers: all of them, and the revision of
     /// their last change.
-    rules: RwLock<Arc<Seen<Rules>>>,
+    rules: RwLock<Arc<Revised<Rules>>>,
     rules_at: AtomicU64,
     changes_kept: u64,
     /// Where RocksDB tells what it does, which nobody reads.
@@ -95,7 +95,7 @@ impl Embedded {
             vec![ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, family)]
         };
         let (db, synced) = waldb::open(&mut options, path, families).map_err(|error| match error {
-            waldb::OpenError::Lost { .. } => CellError::Damaged(format!("{}: {error}", path.display())),
+            waldb::WalOpenError::Lost { .. } => CellError::Damaged(format!("{}: {error}", path.display())),
             _ => CellError::Medium(format!("{}: {error} (is another server using it?)", path.display())),
         })?;
         let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
@@ -128,7 +128,7 @@ impl Embedded {
         self.db.get(key).map_err(|error| medium(&error))
     }
 
-    fn group(&self, read_write: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group(&self, read_write: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         let key = key::group(read_write);
         self.get(&key)?.map(|value| record::decode_group(&key, &value)).transpose()
     }
@@ -223,7 +223,7 @@ fn need_seen(expected: Revision, found: Revision) -> Result<()> {
     if expected == found { Ok(()) } else { Err(CellError::Conflict { expected, found }) }
 }
 
-fn revision_of<T>(seen: Option<&Seen<T>>) -> Revision {
+fn revision_of<T>(seen: Option<&Revised<T>>) -> Revision {
     seen.map_or(Revision::default(), |seen| seen.revision)
 }
 
@@ -251,18 +251,18 @@ fn forget(group: &VolumeGroup, batch: &mut WriteBatch) {
 }
 
 impl CellDb for Embedded {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
         // Between two gets the group may be renamed or removed: its own record says.
         let Some(read_write) = self.pointer(&key::name(name))? else { return Ok(None) };
         Ok(self.group(read_write)?.filter(|seen| seen.record.name == *name))
     }
 
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         let Some(read_write) = self.pointer(&key::number(number))? else { return Ok(None) };
         Ok(self.group(read_write)?.filter(|seen| seen.record.numbers().any(|of| of == number)))
     }
 
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
         let mut groups = Vec::new();
         let Some(first) = after.0.checked_add(1) else { return Ok(groups) };
         let from = key::group(VolumeId(first));
@@ -322,7 +322,7 @@ impl CellDb for Embedded {
         Ok(VolumeId(first))
     }
 
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         self.listed_servers()
     }
 

@@ -23,7 +23,7 @@ pub use embedded::Embedded;
 pub use error::CellError;
 pub use format::{FORMAT_VERSION, check_format};
 
-use types::{Changed, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId};
+use types::{Changed, Name, Revision, Revised, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
 /// What every engine does. Thread-safe.
 pub trait CellDb: Send + Sync {
@@ -31,19 +31,19 @@ pub trait CellDb: Send + Sync {
     ///
     /// # Errors
     /// `Damaged`, `Medium`; so for every reading method.
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError>;
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError>;
 
     /// The group that this number belongs to, as read-write, read-only or backup volume.
     ///
     /// # Errors
     /// As `group_named`.
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError>;
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError>;
 
     /// Up to `max` groups whose read-write numbers are above `after`, in their order.
     ///
     /// # Errors
     /// As `group_named`.
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError>;
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError>;
 
     /// Makes (`expected` 0) or changes a group; its new revision. The read-write number says which.
     ///
@@ -68,7 +68,7 @@ pub trait CellDb: Send + Sync {
     ///
     /// # Errors
     /// As `group_named`.
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError>;
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError>;
 
     /// Makes (`expected` 0) or changes a server.
     ///

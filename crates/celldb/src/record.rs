@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
-    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revision, Seen, ServerId, ServerIdError,
+    Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revision, Revised, ServerId, ServerIdError,
     ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
@@ -179,7 +179,7 @@ fn encode<T: Serialize>(key: &[u8], revision: Revision, record: T) -> Vec<u8> {
     bytes
 }
 
-fn decode<T: DeserializeOwned>(what: &str, key: &[u8], value: &[u8]) -> Result<Seen<T>, CellError> {
+fn decode<T: DeserializeOwned>(what: &str, key: &[u8], value: &[u8]) -> Result<Revised<T>, CellError> {
     let damaged = |why: &str| CellError::Damaged(format!("{what} {} ({why})", key.escape_ascii()));
     let (json, sum) = value.split_last_chunk::<SUM_BYTES>().ok_or_else(|| damaged("too short"))?;
     if crc32c::crc32c_append(crc32c::crc32c(key), json) != u32::from_le_bytes(*sum) {
@@ -189,7 +189,7 @@ fn decode<T: DeserializeOwned>(what: &str, key: &[u8], value: &[u8]) -> Result<S
     if envelope.version != VERSION {
         return Err(damaged("made by a later version"));
     }
-    Ok(Seen { record: envelope.record, revision: Revision(envelope.revision) })
+    Ok(Revised { record: envelope.record, revision: Revision(envelope.revision) })
 }
 
 fn site_form(site: &Site) -> SiteForm {
@@ -233,8 +233,8 @@ pub(crate) fn encode_group(key: &[u8], revision: Revision, group: &VolumeGroup) 
     encode(key, revision, form)
 }
 
-pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Seen<VolumeGroup>, CellError> {
-    let Seen { record: form, revision } = decode::<GroupForm>("group", key, value)?;
+pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Revised<VolumeGroup>, CellError> {
+    let Revised { record: form, revision } = decode::<GroupForm>("group", key, value)?;
     let name = match &form.name {
         Text::Plain(text) => Name::new(text.as_bytes()),
         Text::Bytes(bytes) => Name::new(bytes),
@@ -249,7 +249,7 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Seen<VolumeGroup>
         released_epoch: form.released_epoch,
         busy: form.busy.map(busy_of),
     };
-    Ok(Seen { record: group, revision })
+    Ok(Revised { record: group, revision })
 }
 
 pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo) -> Vec<u8> {
@@ -259,10 +259,10 @@ pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo)
     encode(key, revision, form)
 }
 
-pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Seen<ServerInfo>, CellError> {
-    let Seen { record: form, revision } = decode::<ServerForm>("server", key, value)?;
+pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Revised<ServerInfo>, CellError> {
+    let Revised { record: form, revision } = decode::<ServerForm>("server", key, value)?;
     let keys = form.keys.into_iter().map(|print| print.0).collect();
-    Ok(Seen { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys }, revision })
+    Ok(Revised { record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys }, revision })
 }
 
 pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
 
-use crate::line::Line;
+use crate::line::ServerConnection;
 use crate::watch::Watch;
 use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 
@@ -62,7 +62,7 @@ pub struct KnownServer {
 
 /// See the head of the file.
 pub struct Cell {
-    pub(crate) home: Arc<Line>,
+    pub(crate) home: Arc<ServerConnection>,
     dial: Option<Box<Dial>>,
     others: Mutex<HashMap<ServerId, Arc<Mutex<Other>>>>,
     /// As they were read last.
@@ -75,7 +75,7 @@ pub struct Cell {
 /// Another server than the home.
 #[derive(Default)]
 struct Other {
-    line: Option<Arc<Line>>,
+    line: Option<Arc<ServerConnection>>,
     failed: Option<Instant>,
 }
 
@@ -93,7 +93,7 @@ impl Cell {
     fn with(home: Arc<dyn Remote>, dial: Option<Box<Dial>>) -> Arc<Cell> {
         let (others, servers, ranks, watch) = Default::default();
         Arc::new_cyclic(|cell| {
-            let home = Line::new(home, cell);
+            let home = ServerConnection::new(home, cell);
             Cell { home, dial, others, servers, ranks, watch, this: Weak::clone(cell) }
         })
     }
@@ -114,7 +114,7 @@ impl Cell {
     }
 
     /// The sessions that there are, the home's first.
-    fn lines(&self) -> Vec<Arc<Line>> {
+    fn lines(&self) -> Vec<Arc<ServerConnection>> {
         let others: Vec<_> = self.others.lock().values().cloned().collect();
         // One that is being dialled is none yet.
         let others = others.iter().filter_map(|other| other.try_lock()?.line.clone());
@@ -195,7 +195,7 @@ impl Cell {
     }
 
     /// The session with this server, begun if need be.
-    pub(crate) fn line(&self, server: ServerId, cancel: Option<&Cancel>) -> Result<Arc<Line>, CallError> {
+    pub(crate) fn line(&self, server: ServerId, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
         let home = self.home_id(cancel);
         if home == Some(server) {
             return Ok(Arc::clone(&self.home));
@@ -218,7 +218,7 @@ impl Cell {
             Ok(remote) => {
                 tracing::info!(%server, name = info.name, "session with another server of the cell");
                 other.failed = None;
-                let line = Line::new(remote, &self.this);
+                let line = ServerConnection::new(remote, &self.this);
                 let _ = line.server.set(server);
                 Ok(Arc::clone(other.line.insert(line)))
             }
@@ -231,7 +231,7 @@ impl Cell {
     }
 
     /// The session with this server, if there is one.
-    pub(crate) fn line_if_any(&self, server: ServerId) -> Option<Arc<Line>> {
+    pub(crate) fn line_if_any(&self, server: ServerId) -> Option<Arc<ServerConnection>> {
         if self.is_home(server) {
             return Some(Arc::clone(&self.home));
         }
@@ -240,7 +240,7 @@ impl Cell {
     }
 
     /// The rank of a server, by distance if it was given none.
-    pub(crate) fn rank(&self, server: ServerId, line: &Line) -> u16 {
+    pub(crate) fn rank(&self, server: ServerId, line: &ServerConnection) -> u16 {
         let given = self.ranks.lock().get(&server).copied();
         given.unwrap_or_else(|| rank_at(line.round_trip()))
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dafs::{ChannelId, Features, Frame, Header, Hello, HelloAnswer, Refusal, Role, Terms};
+use dafs::{ChannelId, Features, Frame, Header, Hello, HelloAnswer, HelloRefusal, ConnectionRole, Terms};
 use fabric::tls::TlsError;
-use fabric::{Connection, Endpoint, Extent, Filled, Inbox, Limits, OutFrame, Outbox, Want};
+use fabric::{Connection, Endpoint, Extent, Filled, Inbox, FrameLimits, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
 use types::ServerId;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -25,7 +25,7 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub id: ChannelId,
-    pub role: Role,
+    pub role: ConnectionRole,
     pub connection: Connection,
     /// Of the certificate that the server showed.
     pub certificate: Option<[u8; 32]>,
@@ -40,7 +40,7 @@ pub(crate) enum ConnectError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(HelloRefusal),
     #[error("what listens there is no Rialto server: {0}")]
     NotOurs(dafs::WireError),
 }
@@ -49,7 +49,7 @@ impl ConnectError {
     /// Whether trying again can be of no use.
     pub fn is_final(&self) -> bool {
         match self {
-            ConnectError::Refused(Refusal::Crowded | Refusal::Silent | Refusal::Another | Refusal::NotOurs) => false,
+            ConnectError::Refused(HelloRefusal::Crowded | HelloRefusal::Silent | HelloRefusal::Another | HelloRefusal::NotOurs) => false,
             ConnectError::Io(_) | ConnectError::NotOurs(_) => false,
             ConnectError::Refused(_) => true,
         }
@@ -60,7 +60,7 @@ impl ConnectError {
     pub fn is_another(&self) -> bool {
         match self {
             ConnectError::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<TlsError>()),
-            ConnectError::Refused(refusal) => matches!(refusal, Refusal::Another | Refusal::NotOurs),
+            ConnectError::Refused(refusal) => matches!(refusal, HelloRefusal::Another | HelloRefusal::NotOurs),
             ConnectError::NotOurs(_) => true,
         }
     }
@@ -70,7 +70,7 @@ impl Channel {
     /// Connects and says hello.
     pub fn connect(
         id: ChannelId,
-        role: Role,
+        role: ConnectionRole,
         config: &SessionConfig,
         (place, server): (&Endpoint, Option<ServerId>),
     ) -> Result<(Channel, Terms), ConnectError> {
@@ -135,20 +135,20 @@ impl Channel {
     /// Waits a moment for the server to take more, and sends it.
     pub fn push_on(&self, moment: Duration) -> bool {
         // A failure to poll shows again when sending.
-        let _ = self.connection.wait(Want::Send, Some(Instant::now() + moment));
+        let _ = self.connection.wait(WaitFor::Send, Some(Instant::now() + moment));
         self.flush()
     }
 }
 
 /// What comes and what leaves, with nothing in it.
 fn boxes(endpoint: &Endpoint) -> (Inbox, Outbox) {
-    let limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
+    let limits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
     (Inbox::new(measure, limits, matches!(endpoint, Endpoint::Unix(_))), Outbox::new())
 }
 
 fn send_all(connection: &Connection, outbox: &mut Outbox, until: Option<Instant>) -> io::Result<()> {
     while !outbox.flush(connection)? {
-        if !connection.wait(Want::Send, until)?.send {
+        if !connection.wait(WaitFor::Send, until)?.send {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -169,7 +169,7 @@ fn receive_answer(
         if !came.is_empty() {
             continue;
         }
-        if !connection.wait(Want::Receive, until)?.receive {
+        if !connection.wait(WaitFor::Receive, until)?.receive {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if inbox.fill(connection, false)? == Filled::End {
@@ -180,7 +180,7 @@ fn receive_answer(
 }
 
 /// A received frame in the protocol's form.
-pub(crate) fn to_frame(frame: fabric::Frame<'_>) -> Result<Frame, dafs::WireError> {
+pub(crate) fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> {
     let header = Header::parse(frame.header)?;
     Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
 }

@@ -20,11 +20,11 @@ use rustix::time::{
 use types::Time;
 
 static START: OnceLock<Duration> = OnceLock::new();
-static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
+static LISTENERS: Mutex<Vec<ClockListener>> = Mutex::new(Vec::new());
 static WATCH: OnceLock<()> = OnceLock::new();
 
 /// Hears that the clock jumped; `false`: it does not want to hear it any more.
-pub type Listener = Box<dyn Fn() -> bool + Send>;
+pub type ClockListener = Box<dyn Fn() -> bool + Send>;
 
 fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
@@ -40,7 +40,7 @@ pub fn now() -> Time {
 
 /// Calls `listener` each time that the machine wakes up from a suspension (and when the wall clock is
 /// set, which the kernel does not tell apart).
-pub fn when_it_jumps(listener: Listener) {
+pub fn when_it_jumps(listener: ClockListener) {
     LISTENERS.lock().push(listener);
     WATCH.get_or_init(|| {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fabric::Endpoint;
 use types::ServerId;
 
-use crate::{Identity, Options};
+use crate::{ClientIdentity, ClientOptions};
 
 /// Settings of a [`crate::Session`].
 #[derive(Debug)]
@@ -15,11 +15,11 @@ pub struct SessionConfig {
     /// Which server is meant; none: whichever is there.
     pub server: Option<ServerId>,
     /// Who we are.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
     /// Host and program, for people who look at the server.
     pub display: String,
     /// How connections are made, and what is shown there.
-    pub options: Options,
+    pub options: ClientOptions,
     /// How long [`crate::Session::connect`] tries before it gives up; `None`: for ever.
     pub attach_within: Option<Duration>,
     /// How long one call may take; `None`: for ever, which is right for a file system whose server comes back.
@@ -30,13 +30,13 @@ pub struct SessionConfig {
 
 impl SessionConfig {
     /// The usual settings for the server at `endpoint`.
-    pub fn new(endpoint: Endpoint, identity: Identity) -> Self {
+    pub fn new(endpoint: Endpoint, identity: ClientIdentity) -> Self {
         SessionConfig {
             endpoint,
             server: None,
             identity,
             display: format!("process {}", std::process::id()),
-            options: Options::default(),
+            options: ClientOptions::default(),
             attach_within: Some(Duration::from_secs(10)),
             call_within: None,
             checksums: false,

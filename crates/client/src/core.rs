@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, PeerError, Role};
+use dafs::{CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, PeerError, ConnectionRole};
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
 use crate::channel::Channel;
@@ -46,7 +46,7 @@ pub(crate) enum Notice {
     LeaseLost,
 }
 
-pub(crate) struct Core {
+pub(crate) struct ClientCore {
     pub machine: ClientSession,
     pub calls: HashMap<CallId, Arc<Pending>>,
     pub channels: Vec<Arc<Channel>>,
@@ -79,7 +79,7 @@ pub(crate) struct After {
     /// Channels to close behind their last frame.
     pub close: Vec<Arc<Channel>>,
     /// Connections to make.
-    pub connect: Vec<(Role, Time)>,
+    pub connect: Vec<(ConnectionRole, Time)>,
     /// A tick is due then, as far as this step knew.
     pub wake_at: Option<Time>,
     /// Notices were queued.
@@ -90,9 +90,9 @@ pub(crate) struct After {
     pub reclaim: bool,
 }
 
-impl Core {
+impl ClientCore {
     pub fn new(machine: ClientSession) -> Self {
-        Core {
+        ClientCore {
             machine,
             calls: HashMap::new(),
             channels: Vec::new(),
@@ -155,7 +155,7 @@ impl Core {
         for output in outputs.drain(..) {
             match output {
                 ClientOutput::Connect { role, at } => {
-                    if role == Role::Operations {
+                    if role == ConnectionRole::Operations {
                         if self.phase == Phase::Attached {
                             self.notice(Notice::Parted, after);
                         }
@@ -211,12 +211,12 @@ impl Core {
 
     /// The channel of operations, if there is one.
     pub fn operations(&self) -> Option<Arc<Channel>> {
-        self.channels.iter().rev().find(|channel| channel.role == Role::Operations).cloned()
+        self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Operations).cloned()
     }
 
     /// The back channel, if there is one.
     pub fn back(&self) -> Option<Arc<Channel>> {
-        self.channels.iter().rev().find(|channel| channel.role == Role::Back).cloned()
+        self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Back).cloned()
     }
 
     /// Whether the channel is (still) the session's.

@@ -12,7 +12,7 @@ use types::ClientId;
 
 /// A client's identity, locked against a second user until it is dropped.
 #[derive(Debug)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// The client.
     pub client: ClientId,
     /// Which life of it: rises with each start.
@@ -40,7 +40,7 @@ pub enum IdentityError {
     },
 }
 
-impl Identity {
+impl ClientIdentity {
     /// The identity in the file at `path`, made there if there is none, in its next life.
     ///
     /// # Errors
@@ -70,12 +70,12 @@ impl Identity {
         file.write_all(format(client, incarnation).as_bytes()).map_err(io)?;
         file.sync_all().map_err(io)?;
         sync_directory(path).map_err(io)?;
-        Ok(Identity { client, incarnation, _file: Some(file) })
+        Ok(ClientIdentity { client, incarnation, _file: Some(file) })
     }
 
     /// A given identity, with no file that guards it.
     pub fn with(client: ClientId, incarnation: u64) -> Self {
-        Identity { client, incarnation, _file: None }
+        ClientIdentity { client, incarnation, _file: None }
     }
 
     /// The same client in the same life, for a session with one more server.
@@ -116,13 +116,13 @@ mod tests {
     fn each_life_has_a_higher_number_and_one_user() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("identity");
-        let first = Identity::load(&path).unwrap();
-        assert!(matches!(Identity::load(&path), Err(IdentityError::InUse(_))));
+        let first = ClientIdentity::load(&path).unwrap();
+        assert!(matches!(ClientIdentity::load(&path), Err(IdentityError::InUse(_))));
         let (client, incarnation) = (first.client, first.incarnation);
         drop(first);
-        let second = Identity::load(&path).unwrap();
+        let second = ClientIdentity::load(&path).unwrap();
         assert_eq!((second.client, second.incarnation), (client, incarnation + 1));
-        assert_ne!(Identity::fleeting().client, client);
+        assert_ne!(ClientIdentity::fleeting().client, client);
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let path = dir.path().join("identity");
         for damage in [&b"rialto-client 2\n"[..], b"\xff\xfe", b"\n", b"rialto-client 1\nid zz\nlives 1\n"] {
             std::fs::write(&path, damage).unwrap();
-            assert!(matches!(Identity::load(&path), Err(IdentityError::Damaged(_))));
+            assert!(matches!(ClientIdentity::load(&path), Err(IdentityError::Damaged(_))));
             assert_eq!(std::fs::read(&path).unwrap(), damage);
         }
     }

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
 /// A session with a server.
-pub(crate) struct Line {
+pub(crate) struct ServerConnection {
     /// Which one; not known of a server that says nothing about it.
     pub server: OnceLock<ServerId>,
     pub remote: Arc<dyn Remote>,
@@ -35,11 +35,11 @@ pub(crate) struct Line {
     cell: Weak<Cell>,
 }
 
-impl Line {
+impl ServerConnection {
     /// Hears of the session from now on.
-    pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<Line> {
+    pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
         let (server, ears, gone, round_trip) = Default::default();
-        let line = Line { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
+        let line = ServerConnection { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
         let line = Arc::new(line);
         let _ = line.ears.line.set(Arc::downgrade(&line));
         line.remote.set_events(Arc::clone(&line.ears) as _);
@@ -116,7 +116,7 @@ impl Line {
 #[derive(Default)]
 pub(crate) struct Ears {
     state: Mutex<State>,
-    line: OnceLock<Weak<Line>>,
+    line: OnceLock<Weak<ServerConnection>>,
 }
 
 #[derive(Default)]

@@ -8,8 +8,8 @@ use types::{
 };
 
 use crate::cell::Cell;
-use crate::line::Line;
-use crate::volume::Volume;
+use crate::line::ServerConnection;
+use crate::volume::RemoteVolume;
 use crate::{CallError, Cancel};
 
 /// What names of a group's volumes end with, behind the base name. Source: AFS.
@@ -42,7 +42,7 @@ impl Cell {
     ///
     /// # Errors
     /// `NoVolume` if there is none; otherwise as the servers say.
-    pub fn find(self: &Arc<Self>, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<Volume>, CallError> {
+    pub fn find(self: &Arc<Self>, name: &Name, cancel: Option<&Cancel>) -> Result<Arc<RemoteVolume>, CallError> {
         self.know_servers(cancel);
         let group = base(name).and_then(|base| self.group(WhichVolume::Name(base), cancel).ok());
         let which = WhichVolume::Name(name.clone());
@@ -51,11 +51,11 @@ impl Cell {
             sites = self::sites(&group, name.as_bytes().ends_with(READ_ONLY));
             let epoch = if name.as_bytes().ends_with(READ_ONLY) { group.released_epoch } else { 0 };
             if let Some((line, info)) = self.nearest(&sites, &which, epoch, cancel) {
-                return Ok(Volume::new(self, info, line, Some(group)));
+                return Ok(RemoteVolume::new(self, info, line, Some(group)));
             }
         }
         match self.home.examine(which, cancel) {
-            Ok(info) => Ok(Volume::new(self, info, Arc::clone(&self.home), None)),
+            Ok(info) => Ok(RemoteVolume::new(self, info, Arc::clone(&self.home), None)),
             // It is known, and none of its servers can be reached.
             Err(CallError::Fault(Fault::NoVolume)) if sites.iter().any(|site| !self.is_home(*site)) => {
                 Err(CallError::TimedOut)
@@ -84,13 +84,13 @@ impl Cell {
         volume: &WhichVolume,
         epoch_min: u64,
         cancel: Option<&Cancel>,
-    ) -> Option<(Arc<Line>, VolumeInfo)> {
+    ) -> Option<(Arc<ServerConnection>, VolumeInfo)> {
         let reached = servers.iter().filter_map(|server| {
             let line = self.line(*server, cancel).ok().filter(|line| line.remote.stands() || servers.len() == 1)?;
             let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &line) };
             Some((rank, line))
         });
-        let mut reached: Vec<(u16, Arc<Line>)> = reached.collect();
+        let mut reached: Vec<(u16, Arc<ServerConnection>)> = reached.collect();
         reached.sort_by_key(|(rank, _)| *rank);
         reached.into_iter().find_map(|(_, line)| {
             let info = line.examine(volume.clone(), cancel).ok()?;

@@ -6,15 +6,15 @@ use dafs::showing::Wallet;
 
 /// For every session of a client.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ClientOptions {
     /// How connections are made.
-    pub connection: fabric::Options,
+    pub connection: fabric::ConnectionOptions,
     /// Tokens of those who ask; none: they are only named, which trusted connections alone believe.
     pub wallet: Option<Arc<dyn Wallet>>,
 }
 
-impl From<fabric::Options> for Options {
-    fn from(connection: fabric::Options) -> Self {
-        Options { connection, wallet: None }
+impl From<fabric::ConnectionOptions> for ClientOptions {
+    fn from(connection: fabric::ConnectionOptions) -> Self {
+        ClientOptions { connection, wallet: None }
     }
 }

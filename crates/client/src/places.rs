@@ -56,7 +56,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Identity;
+    use crate::ClientIdentity;
 
     fn tcp(port: u16) -> Endpoint {
         Endpoint::Tcp(format!("127.0.0.1:{port}"))
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn all_places_are_tried_in_turn_and_what_is_not_said_any_more_is_forgotten() {
-        let mut places = Places::new(&SessionConfig::new(tcp(1), Identity::fleeting()));
+        let mut places = Places::new(&SessionConfig::new(tcp(1), ClientIdentity::fleeting()));
         let next = |places: &mut Places| {
             let (place, _) = places.current();
             places.failed(&place);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_unix_socket_is_never_left() {
-        let mut places = Places::new(&SessionConfig::new(Endpoint::Unix("/s".into()), Identity::fleeting()));
+        let mut places = Places::new(&SessionConfig::new(Endpoint::Unix("/s".into()), ClientIdentity::fleeting()));
         places.learn(ServerId(7), &addresses(&[2]));
         places.failed(&Endpoint::Unix("/s".into()));
         assert_eq!(places.current(), (Endpoint::Unix("/s".into()), Some(ServerId(7))));

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric::Want;
+use fabric::WaitFor;
 
 use crate::channel::Channel;
 use crate::core::Phase;
@@ -98,7 +98,7 @@ impl Shared {
             let blocked = channel.is_blocked();
             let wait = until.is_none() && !blocked;
             if !wait {
-                let want = if blocked { Want::Both } else { Want::Receive };
+                let want = if blocked { WaitFor::Both } else { WaitFor::Receive };
                 let soon = Instant::now() + LOOK_AROUND;
                 let ready = channel.connection.wait(want, Some(until.map_or(soon, |until| until.min(soon))));
                 // No memory to poll with: look around.

@@ -10,7 +10,7 @@ use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
 use types::{Call, Caller, Fault, Fid, ServerId};
 
-use crate::core::{Core, Gate, Phase};
+use crate::core::{ClientCore, Gate, Phase};
 use crate::pending::Pending;
 use crate::shared::{On, Shared};
 use crate::unpack::Wanted;
@@ -46,7 +46,7 @@ impl Session {
         let until = config.attach_within.map(|within| Instant::now() + within);
         let mut outputs = Vec::new();
         let machine = ClientSession::new(clock::now(), machine_config, &mut outputs);
-        let mut core = Core::new(machine);
+        let mut core = ClientCore::new(machine);
         let after = core.begin(outputs);
         let shared = Arc::new(Shared::new(config, core));
         shared.follow_up(after, On::Own);
@@ -492,7 +492,7 @@ fn is_question(call: &Call) -> bool {
         && !matches!(call, Call::Guard { call, .. } if call.changes())
 }
 
-fn check_open(core: &Core) -> Result<(), CallError> {
+fn check_open(core: &ClientCore) -> Result<(), CallError> {
     match &core.phase {
         Phase::Apart | Phase::Attached => Ok(()),
         Phase::Refused(why) => Err(CallError::Refused(why.clone())),
@@ -500,7 +500,7 @@ fn check_open(core: &Core) -> Result<(), CallError> {
     }
 }
 
-fn enlist(core: &mut Core, pending: &Arc<Pending>) -> CallId {
+fn enlist(core: &mut ClientCore, pending: &Arc<Pending>) -> CallId {
     let id = CallId(core.next_call);
     core.next_call += 1;
     core.calls.insert(id, Arc::clone(pending));

@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs::{ChannelId, ClientInput, Features, Role};
+use dafs::{ChannelId, ClientInput, Features, ConnectionRole};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
 
 use crate::channel::{Channel, to_frame};
-use crate::core::{After, Core, Gate, Notice, Phase};
+use crate::core::{After, ClientCore, Gate, Notice, Phase};
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::reader::Lead;
@@ -22,16 +22,16 @@ const PUSH_MOMENT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Shared {
     pub config: SessionConfig,
-    pub core: Mutex<Core>,
+    pub core: Mutex<ClientCore>,
     /// Phase, gate or channels changed.
     pub changed: Condvar,
     pub lead: Mutex<Lead>,
-    pub events: Mutex<Told>,
+    pub events: Mutex<EventSinks>,
     /// Held while notices are told, so that they are told in order.
     telling: Mutex<()>,
     pub keeper: Mutex<KeeperState>,
     pub keeper_woken: Condvar,
-    pub connector: Mutex<VecDeque<(Role, Time)>>,
+    pub connector: Mutex<VecDeque<(ConnectionRole, Time)>>,
     pub connector_woken: Condvar,
     /// What both sides of the newest connection can do.
     pub features: Mutex<Features>,
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
 
 /// Who is told, and what one who comes later must still hear.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct EventSinks {
     pub events: Option<Arc<dyn Events>>,
     pub renewed: Option<Time>,
 }
@@ -133,8 +133,8 @@ impl Shared {
     /// send would wait for each other for ever. With nobody receiving, our caller is about to, and sends on as it does.
     fn flush(&self, channel: &Channel, on: On) {
         let others_receive = || match channel.role {
-            Role::Back => on != On::Back,
-            Role::Operations => on != On::Leader && self.lead.lock().taken,
+            ConnectionRole::Back => on != On::Back,
+            ConnectionRole::Operations => on != On::Leader && self.lead.lock().taken,
         };
         let mut out = channel.flush();
         while !out && others_receive() {
@@ -325,7 +325,7 @@ impl Shared {
         self.keeper.lock().closing
     }
 
-    pub fn new(config: SessionConfig, core: Core) -> Self {
+    pub fn new(config: SessionConfig, core: ClientCore) -> Self {
         Shared {
             places: Mutex::new(Places::new(&config)),
             config,

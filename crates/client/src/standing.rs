@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// What a server says of who asks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct EffectiveIdentity {
     ids: Ids,
     level: String,
 }
@@ -22,14 +22,14 @@ pub struct Ids {
     pub groups: Arc<[u32]>,
 }
 
-impl Standing {
+impl EffectiveIdentity {
     /// What the report of a server says; `None`: nothing, as older ones.
-    pub fn of(report: &str) -> Option<Standing> {
+    pub fn of(report: &str) -> Option<EffectiveIdentity> {
         let you = &serde_json::from_str::<Value>(report).ok()?["you"];
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let groups = you["groups"].as_array().into_iter().flatten().filter_map(number).collect();
         let ids = Ids { uid: number(&you["uid"])?, gid: number(&you["gid"])?, groups };
-        Some(Standing { ids, level: you["level"].as_str()?.to_owned() })
+        Some(EffectiveIdentity { ids, level: you["level"].as_str()?.to_owned() })
     }
 
     /// Who he is to mode bits.
@@ -50,13 +50,13 @@ mod tests {
     #[test]
     fn a_report_says_who_asks() {
         let said =
-            Standing::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#).unwrap();
+            EffectiveIdentity::of(r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#).unwrap();
         assert_eq!((said.counts(), said.ids()), (false, &Ids { uid: 65534, gid: 7, groups: [8, 9].into() }));
-        assert!(Standing::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#).unwrap().counts());
+        assert!(EffectiveIdentity::of(r#"{"you":{"uid":0,"gid":0,"level":"named"}}"#).unwrap().counts());
         let enrolling = r#"{"you":{"uid":65534,"gid":65534,"level":"enrolling"}}"#;
-        assert!(!Standing::of(enrolling).unwrap().counts(), "a server whose key is not listed is nobody");
+        assert!(!EffectiveIdentity::of(enrolling).unwrap().counts(), "a server whose key is not listed is nobody");
         for none in ["", "{}", r#"{"you":{"uid":-1,"gid":0,"level":"named"}}"#, r#"{"you":null}"#] {
-            assert_eq!(Standing::of(none), None, "{none}");
+            assert_eq!(EffectiveIdentity::of(none), None, "{none}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dafs::{ChannelId, ClientInput, Role};
+use dafs::{ChannelId, ClientInput, ConnectionRole};
 use parking_lot::MutexGuard;
 
 use crate::channel::Channel;
@@ -86,7 +86,7 @@ fn tick(shared: &Arc<Shared>) -> Option<Asked> {
     let operations = shared.core.lock().operations();
     let before = operations.as_ref().map_or(0, |channel| channel.frames_received());
     let after = shared.core.lock().step(clock::now(), ClientInput::Tick, None, None);
-    let asks = after.flush.iter().any(|channel| channel.role == Role::Operations);
+    let asks = after.flush.iter().any(|channel| channel.role == ConnectionRole::Operations);
     shared.follow_up(after, On::Own);
     Some(Asked { channel: operations?, before, until: Instant::now() + ANSWER_WITHIN }).filter(|_| asks)
 }
@@ -131,7 +131,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 drop(core);
                 after.changed = true;
                 shared.follow_up(after, On::Own);
-                if role == Role::Operations {
+                if role == ConnectionRole::Operations {
                     see_attached(shared, id);
                 }
             }
@@ -155,7 +155,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
 }
 
 /// The next connection to make, when its time has come; none: the session closes.
-fn next_order(shared: &Shared) -> Option<Role> {
+fn next_order(shared: &Shared) -> Option<ConnectionRole> {
     let mut orders = shared.connector.lock();
     loop {
         if shared.is_closing() {

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dafs::showing::{Line, Shown, Wallet};
+use dafs::showing::{ProofContext, TokenProof, Wallet};
 use guard::{Public, Signer, Token};
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{Caller, Level, Secret, Timestamp};
+use types::{Caller, AuthLevel, Secret, Timestamp};
 
 use crate::Ids;
 
@@ -22,7 +22,7 @@ const NOBODY_ID: u32 = 65534;
 
 /// See the head of the file.
 #[derive(Debug, Default)]
-pub struct Tokens {
+pub struct TokenWallet {
     /// What this machine says of who asks counts for nothing in the cell.
     doubted: AtomicBool,
     /// What it says of its users counts, and its superuser is nobody.
@@ -68,7 +68,7 @@ struct Kept {
 /// Users whose Kerberos login may be under way.
 const COMING_MAX: usize = 4096;
 
-impl Tokens {
+impl TokenWallet {
     /// The user has this token from now on, which is bound to the key `client`. False: those bytes are none.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
@@ -94,7 +94,7 @@ impl Tokens {
 
     fn insert(&self, uid: u32, bytes: Bytes, client: Arc<Signer>, source: Option<TicketSource>) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
-        let source = source.filter(|_| token.level == Level::Kerberos);
+        let source = source.filter(|_| token.level == AuthLevel::Kerberos);
         let mut kept = self.kept.write();
         let same = kept.get(&uid).filter(|kept| kept.token.principal == token.principal);
         let ids = same.and_then(|kept| kept.ids.clone());
@@ -227,16 +227,16 @@ impl Kept {
     }
 }
 
-impl Wallet for Tokens {
+impl Wallet for TokenWallet {
     fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+    fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
         let Kept { bytes, client, .. } = self.kept.read().get(&caller.uid)?.clone();
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let proof = guard::prove(&bytes, &binding, &client);
-        Some(Shown { token: bytes, proof })
+        Some(TokenProof { token: bytes, proof })
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
             number: 1,
             principal: PrincipalId(principal),
             name: "joe".to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             issued: 0,
             expires: 1_000_000,
             renewable: 2_000_000,
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn on_a_doubted_machine_users_are_whom_tokens_say_and_others_nobody() {
-        let tokens = Tokens::default();
+        let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let put = |uid, principal| {
             assert!(tokens.put(uid, &token_of(principal, &client).sign(&client).into(), Arc::clone(&client)));
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_token_is_due_when_little_is_left_of_it_however_old_its_first_one_is() {
-        let tokens = Tokens::default();
+        let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let due = |issued: i64, expires: i64, renewable: i64| {
             let token = Token { issued, expires, renewable, ..token_of(1, &client) };

@@ -25,7 +25,7 @@ use types::{
 };
 
 use crate::cell::Cell;
-use crate::line::Line;
+use crate::line::ServerConnection;
 use crate::locate;
 use crate::session::Link;
 use crate::{CallError, Cancel, Events, Heard, Remote, Reply};
@@ -41,7 +41,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
-pub struct Volume {
+pub struct RemoteVolume {
     cell: Arc<Cell>,
     id: VolumeId,
     name: Name,
@@ -58,11 +58,11 @@ pub struct Volume {
     epoch_old: AtomicBool,
     /// A thread asks whether the volume is still there.
     asking: AtomicBool,
-    this: Weak<Volume>,
+    this: Weak<RemoteVolume>,
 }
 
 struct Place {
-    line: Arc<Line>,
+    line: Arc<ServerConnection>,
     /// A thread looks for another one.
     searching: bool,
     /// The partition of its server that it was on: one that is on another now was moved as if it were to another server.
@@ -73,9 +73,9 @@ struct Place {
     ear: Option<Arc<Ear>>,
 }
 
-impl Volume {
-    pub(crate) fn new(cell: &Arc<Cell>, info: VolumeInfo, line: Arc<Line>, group: Option<VolumeGroup>) -> Arc<Volume> {
-        Arc::new_cyclic(|this| Volume {
+impl RemoteVolume {
+    pub(crate) fn new(cell: &Arc<Cell>, info: VolumeInfo, line: Arc<ServerConnection>, group: Option<VolumeGroup>) -> Arc<RemoteVolume> {
+        Arc::new_cyclic(|this| RemoteVolume {
             cell: Arc::clone(cell),
             id: info.id,
             name: info.name,
@@ -117,7 +117,7 @@ impl Volume {
     }
 
     /// The session to call now. Waits while another place is searched for.
-    fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<Line>, CallError> {
+    fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
         let mut place = self.place.lock();
         while place.searching {
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -129,7 +129,7 @@ impl Volume {
     }
 
     /// The session, whatever is searched for.
-    fn here(&self) -> Arc<Line> {
+    fn here(&self) -> Arc<ServerConnection> {
         Arc::clone(&self.place.lock().line)
     }
 
@@ -144,7 +144,7 @@ impl Volume {
     }
 
     /// Leaves a place that is no use any more, for `error`: on success there is another one, or the volume is at the same again.
-    fn leave(&self, from: &Arc<Line>, error: &CallError, cancel: Option<&Cancel>) -> Result<(), CallError> {
+    fn leave(&self, from: &Arc<ServerConnection>, error: &CallError, cancel: Option<&Cancel>) -> Result<(), CallError> {
         let mut place = self.place.lock();
         if !place.searching {
             if !Arc::ptr_eq(&place.line, from) {
@@ -164,7 +164,7 @@ impl Volume {
     }
 
     /// In a thread of its own: who calls may hold what the cache manager needs to move.
-    fn start_search(&self, from: &Arc<Line>, error: &CallError) -> Result<(), CallError> {
+    fn start_search(&self, from: &Arc<ServerConnection>, error: &CallError) -> Result<(), CallError> {
         let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
         let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
@@ -189,12 +189,12 @@ impl Volume {
     }
 
     /// Whether that is where it was.
-    fn is_at(&self, from: &Arc<Line>, (to, on): &(Arc<Line>, PartitionNo)) -> bool {
+    fn is_at(&self, from: &Arc<ServerConnection>, (to, on): &(Arc<ServerConnection>, PartitionNo)) -> bool {
         Arc::ptr_eq(to, from) && self.place.lock().partition == *on
     }
 
     /// Where a volume serves that is written, or whose only place is beside that; none: nowhere. One that is on its way is waited for.
-    fn next_server(&self) -> Option<(Arc<Line>, PartitionNo)> {
+    fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
         let began = Instant::now();
         loop {
             let mut patience = NOWHERE;
@@ -229,7 +229,7 @@ impl Volume {
 
     /// The nearest site that has what was seen here, or something newer. A site that is gone may be the only one: then it is waited for. `refused`: the
     /// server answered, and has it not. `avoided`: whoever has it there cannot read it.
-    fn next_site(&self, from: &Arc<Line>, refused: bool, avoided: Option<ServerId>) -> Option<Arc<Line>> {
+    fn next_site(&self, from: &Arc<ServerConnection>, refused: bool, avoided: Option<ServerId>) -> Option<Arc<ServerConnection>> {
         let (end, mut pause) = (Instant::now() + MOMENT, PAUSE);
         loop {
             match self.cell.group(WhichVolume::Id(self.id), None) {
@@ -305,7 +305,7 @@ impl Volume {
     }
 
     /// The volume is there now, unless somebody was quicker.
-    fn follow(&self, from: &Arc<Line>, to: (Arc<Line>, PartitionNo)) {
+    fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
         let mut place = self.place.lock();
         let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
         if place.searching || !Arc::ptr_eq(&place.line, from) || is_there {
@@ -320,7 +320,7 @@ impl Volume {
         self.settled.notify_all();
     }
 
-    fn move_to(&self, from: &Arc<Line>, (to, on): (Arc<Line>, PartitionNo)) {
+    fn move_to(&self, from: &Arc<ServerConnection>, (to, on): (Arc<ServerConnection>, PartitionNo)) {
         tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
         let ear = {
@@ -348,7 +348,7 @@ impl Volume {
     }
 
     /// After a break of a read-only volume: which epoch it shows now, before anything of it is seen.
-    fn learn_epoch(&self, line: &Line, cancel: Option<&Cancel>) -> Result<(), CallError> {
+    fn learn_epoch(&self, line: &ServerConnection, cancel: Option<&Cancel>) -> Result<(), CallError> {
         if !self.epoch_old.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
@@ -458,7 +458,7 @@ fn claims(calls: &[Call]) -> bool {
     matches!(calls.first(), Some(Call::Delegated { .. }))
 }
 
-impl Remote for Volume {
+impl Remote for RemoteVolume {
     fn call(&self, caller: &Caller, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
         self.call_there(caller, call, cancel, |remote, caller, call, cancel| remote.call(caller, call, cancel))
     }
@@ -507,13 +507,13 @@ impl Remote for Volume {
 
 /// Hears of one place, as long as the volume is there: a renewal of a session that was left says nothing about the next one.
 struct Ear {
-    volume: Weak<Volume>,
+    volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
     here: RwLock<bool>,
 }
 
 impl Ear {
-    fn new(volume: &Weak<Volume>, inner: &Arc<dyn Events>) -> Ear {
+    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> Ear {
         Ear { volume: Weak::clone(volume), inner: Arc::clone(inner), here: RwLock::new(true) }
     }
 

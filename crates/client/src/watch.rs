@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use types::{Answer, CellCall, Changed, Revision};
 
 use crate::cell::Cell;
-use crate::volume::Volume;
+use crate::volume::RemoteVolume;
 
 /// How often. A release is seen at its sites at once; this is for those that missed one.
 const EVERY: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ pub(crate) struct Watch(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    volumes: Vec<Weak<Volume>>,
+    volumes: Vec<Weak<RemoteVolume>>,
     running: bool,
     /// Everything up to here was looked at.
     seen: Option<Revision>,
@@ -28,7 +28,7 @@ struct State {
 
 impl Cell {
     /// From now on the volume is looked after.
-    pub(crate) fn watch(self: &Arc<Self>, volume: &Weak<Volume>) {
+    pub(crate) fn watch(self: &Arc<Self>, volume: &Weak<RemoteVolume>) {
         let mut state = self.watch.0.lock();
         state.volumes.push(Weak::clone(volume));
         if state.running {

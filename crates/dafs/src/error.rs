@@ -2,7 +2,7 @@
 
 use types::{Fault, NameError};
 
-use crate::{FrameKind, Refusal};
+use crate::{FrameKind, HelloRefusal};
 
 /// Why some bytes are no message. Nothing has been allocated for what was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ pub enum PeerError {
     NoHello(&'static str),
     /// It was turned away before it belonged to a session.
     #[error("turned away: {0}")]
-    Turned(Refusal),
+    Turned(HelloRefusal),
     /// A frame that has no place here.
     #[error("unexpected {0:?}")]
     Unexpected(FrameKind),

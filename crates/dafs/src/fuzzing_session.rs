@@ -12,8 +12,8 @@ use types::{
 
 use crate::codec::uses_current;
 use crate::limits::LIVE_OUTPUTS_MAX;
-use crate::message::{Attached, Message};
-use crate::showing::Shown;
+use crate::message::{AttachAnswer, Message};
+use crate::showing::TokenProof;
 use crate::*;
 
 const SESSION: SessionId = SessionId(7);
@@ -86,7 +86,7 @@ impl Script<'_> {
         match self.below(14) {
             12 => Message::Token {
                 handle: u32::from(self.below(70)),
-                shown: Shown { token: Bytes::from_static(b"token"), proof: [self.byte(); 64] },
+                shown: TokenProof { token: Bytes::from_static(b"token"), proof: [self.byte(); 64] },
             },
             0 => Message::Credential { handle: u32::from(self.below(70)), caller: Caller::ROOT },
             1 => Message::Cancel { slot: self.below(10).into(), request: number },
@@ -372,10 +372,10 @@ impl ClientWorld {
                 self.channels += 1;
                 let terms = terms(script.byte());
                 self.lines.insert(ChannelId(self.channels), terms);
-                let role = if script.below(2) == 0 { Role::Operations } else { Role::Back };
+                let role = if script.below(2) == 0 { ConnectionRole::Operations } else { ConnectionRole::Back };
                 ClientInput::Connected { role, channel: ChannelId(self.channels), terms, certificate: None }
             }
-            2 => ClientInput::ConnectFailed { role: Role::Operations },
+            2 => ClientInput::ConnectFailed { role: ConnectionRole::Operations },
             3 => ClientInput::Lost { channel: ChannelId(script.below(8).into()) },
             4..=5 => {
                 let call = script.call();
@@ -413,7 +413,7 @@ impl ClientWorld {
                 ClientInput::Arrived { channel, frame }
             }
             _ if script.below(8) == 0 => ClientInput::Detach,
-            _ => ClientInput::ConnectFailed { role: Role::Back },
+            _ => ClientInput::ConnectFailed { role: ConnectionRole::Back },
         };
         self.step(input);
     }
@@ -501,8 +501,8 @@ impl ClientWorld {
     }
 }
 
-fn attached(script: &mut Script<'_>) -> Attached {
-    Attached {
+fn attached(script: &mut Script<'_>) -> AttachAnswer {
+    AttachAnswer {
         session: if script.below(6) == 0 { SessionId(8) } else { SESSION },
         resumed: script.below(4) != 0,
         renewed: script.below(2) == 0,

@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use types::*;
 
 use crate::codec::{AnswerKind, EncodedAnswer, EncodedCall, Procedure};
-use crate::message::{Attach, Attached, Bind, Message};
-use crate::showing::Shown;
+use crate::message::{Attach, AttachAnswer, Bind, Message};
+use crate::showing::TokenProof;
 use crate::{
-    Features, Flags, Frame, FrameKind, Header, Hello, HelloAnswer, Refusal, Region, Terms, decode_answer,
+    Features, Flags, Frame, FrameKind, Header, Hello, HelloAnswer, HelloRefusal, Region, Terms, decode_answer,
     decode_answer_record, decode_call, encode_answer, encode_answer_record, encode_call,
 };
 
@@ -632,8 +632,8 @@ fn answers() -> Vec<(&'static str, Answer)> {
             "volumes-encrypted",
             Answer::Volumes { volumes: vec![VolumeInfo { encrypted: Some(0x0a0b), ..volume() }, volume()], end: true },
         ),
-        ("groups", Answer::Groups { groups: vec![Seen { record: group(), revision: Revision(0x0304) }], end: false }),
-        ("servers", Answer::Servers(vec![Seen { record: server(), revision: Revision(0x0304) }])),
+        ("groups", Answer::Groups { groups: vec![Revised { record: group(), revision: Revision(0x0304) }], end: false }),
+        ("servers", Answer::Servers(vec![Revised { record: server(), revision: Revision(0x0304) }])),
         ("revision", Answer::Revision(Revision(0x0304))),
         ("number", Answer::Number(VolumeId(0x0102))),
         (
@@ -690,7 +690,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         display: "host rialto".into(),
         pid: 4711,
     };
-    let attached = Attached {
+    let attached = AttachAnswer {
         session: SessionId(7),
         resumed: true,
         renewed: true,
@@ -710,12 +710,12 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("bind", Message::Bind(Bind { session: SessionId(7), key: attached.bind_key })),
         (
             "credential",
-            Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups, who: types::Who::NAMED } },
+            Message::Credential { handle: 1, caller: Caller { uid: 1000, gid: 100, groups, who: types::RequestIdentity::NAMED } },
         ),
         ("credential-bare", Message::Credential { handle: 64, caller: Caller::ROOT }),
         (
             "token",
-            Message::Token { handle: 2, shown: Shown { token: Bytes::from_static(b"a token"), proof: [0x5e; 64] } },
+            Message::Token { handle: 2, shown: TokenProof { token: Bytes::from_static(b"a token"), proof: [0x5e; 64] } },
         ),
         ("cancel", Message::Cancel { slot: 3, request: 9 }),
         ("break-ack", Message::BreakAck { id: BreakId(12), held: vec![FID] }),
@@ -784,14 +784,14 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
         ("hello", Hello::full(features).to_bytes().to_vec()),
         ("hello-to-one", Hello { server: Some(types::ServerId(7)), ..Hello::full(features) }.to_bytes().to_vec()),
         ("welcome", HelloAnswer::Welcome(Terms::full(features)).to_bytes().to_vec()),
-        ("refused-not-ours", refused(Refusal::NotOurs)),
-        ("refused-version", refused(Refusal::Version)),
-        ("refused-byte-order", refused(Refusal::ByteOrder)),
-        ("refused-limits", refused(Refusal::Limits)),
-        ("refused-crowded", refused(Refusal::Crowded)),
-        ("refused-silent", refused(Refusal::Silent)),
-        ("refused-needs-tls", refused(Refusal::NeedsTls)),
-        ("refused-another", refused(Refusal::Another)),
+        ("refused-not-ours", refused(HelloRefusal::NotOurs)),
+        ("refused-version", refused(HelloRefusal::Version)),
+        ("refused-byte-order", refused(HelloRefusal::ByteOrder)),
+        ("refused-limits", refused(HelloRefusal::Limits)),
+        ("refused-crowded", refused(HelloRefusal::Crowded)),
+        ("refused-silent", refused(HelloRefusal::Silent)),
+        ("refused-needs-tls", refused(HelloRefusal::NeedsTls)),
+        ("refused-another", refused(HelloRefusal::Another)),
     ]
 }
 
@@ -868,7 +868,7 @@ fn every_number_has_a_vector() {
     for kind in FrameKind::ALL.into_iter().filter(|kind| !bulk.contains(kind)) {
         assert!(messages().iter().any(|(_, message)| message.kind() == kind), "{kind:?}");
     }
-    assert_eq!(Refusal::ALL.len() + 3, hellos().len());
+    assert_eq!(HelloRefusal::ALL.len() + 3, hellos().len());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use types::{ServerId, Time};
 use crate::hello::MAGIC;
 use crate::limits::GREETING_TIME;
 use crate::message::{Attach, Bind, Message};
-use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, PeerError, Refusal, Terms};
+use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, PeerError, HelloRefusal, Terms};
 
 /// What happens to a connection.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ enum State {
 pub struct Greeting {
     offered: Terms,
     until: Time,
-    refuse: Option<Refusal>,
+    refuse: Option<HelloRefusal>,
     /// Which server we are.
     me: Option<ServerId>,
     state: State,
@@ -75,7 +75,7 @@ impl Greeting {
     }
 
     /// Refuse whatever comes, readably: for a server that is full.
-    pub fn refuse(&mut self, why: Refusal) {
+    pub fn refuse(&mut self, why: HelloRefusal) {
         self.refuse = Some(why);
     }
 
@@ -120,14 +120,14 @@ impl Greeting {
         *have += arrived.len();
         let text = (*have).min(MAGIC.len());
         if bytes[..text] != MAGIC[..text] {
-            return self.say_no(Refusal::NotOurs, out);
+            return self.say_no(HelloRefusal::NotOurs, out);
         }
         if *have < Hello::BYTES {
             return Ok(());
         }
         let agreed = Hello::parse(bytes).and_then(|hello| match self.refuse {
             Some(why) => Err(why),
-            None if hello.server.is_some_and(|meant| self.me.is_some_and(|me| me != meant)) => Err(Refusal::Another),
+            None if hello.server.is_some_and(|meant| self.me.is_some_and(|me| me != meant)) => Err(HelloRefusal::Another),
             None => hello.agree(&self.offered),
         });
         match agreed {
@@ -141,7 +141,7 @@ impl Greeting {
         }
     }
 
-    fn say_no(&mut self, refusal: Refusal, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
+    fn say_no(&mut self, refusal: HelloRefusal, out: &mut Vec<GreetingOutput>) -> Result<(), PeerError> {
         self.state = State::Over;
         out.push(GreetingOutput::Send(Bytes::copy_from_slice(&HelloAnswer::Refused(refusal).to_bytes())));
         Err(PeerError::Turned(refusal))
@@ -171,10 +171,10 @@ impl Greeting {
                 out.push(GreetingOutput::WakeAt(self.until));
                 Ok(())
             }
-            State::Hello { .. } => self.say_no(Refusal::Silent, out),
+            State::Hello { .. } => self.say_no(HelloRefusal::Silent, out),
             State::First(_) => {
                 self.state = State::Over;
-                Err(PeerError::Turned(Refusal::Silent))
+                Err(PeerError::Turned(HelloRefusal::Silent))
             }
         }
     }
@@ -195,7 +195,7 @@ mod tests {
         (greeting, out)
     }
 
-    fn refusal(out: &[GreetingOutput]) -> Option<Refusal> {
+    fn refusal(out: &[GreetingOutput]) -> Option<HelloRefusal> {
         let [GreetingOutput::Send(bytes)] = out else { return None };
         let bytes = bytes[..].try_into().ok()?;
         match HelloAnswer::parse(bytes, &Hello::full(Features::NONE)).ok()? {
@@ -229,8 +229,8 @@ mod tests {
         for foreign in [&b"G"[..], b"GET / HTTP/1.1\r\n\r\n", b"RIALTO-DAFS\n", &[0], &[0xff; 64]] {
             let (mut greeting, mut out) = greeting();
             let result = greeting.step(Time::ZERO, GreetingInput::Bytes(foreign), &mut out);
-            assert_eq!(result, Err(PeerError::Turned(Refusal::NotOurs)));
-            assert_eq!(refusal(&out), Some(Refusal::NotOurs));
+            assert_eq!(result, Err(PeerError::Turned(HelloRefusal::NotOurs)));
+            assert_eq!(refusal(&out), Some(HelloRefusal::NotOurs));
         }
     }
 
@@ -242,17 +242,17 @@ mod tests {
         assert_eq!(out, [GreetingOutput::WakeAt(late)]);
         out.clear();
         let result = greeting.step(late, GreetingInput::Tick, &mut out);
-        assert_eq!(result, Err(PeerError::Turned(Refusal::Silent)));
-        assert_eq!(refusal(&out), Some(Refusal::Silent));
+        assert_eq!(result, Err(PeerError::Turned(HelloRefusal::Silent)));
+        assert_eq!(refusal(&out), Some(HelloRefusal::Silent));
     }
 
     #[test]
     fn a_full_server_says_so() {
         let (mut greeting, mut out) = greeting();
-        greeting.refuse(Refusal::Crowded);
+        greeting.refuse(HelloRefusal::Crowded);
         let hello = Hello::full(Features::NONE).to_bytes();
         assert!(greeting.step(Time::ZERO, GreetingInput::Bytes(&hello), &mut out).is_err());
-        assert_eq!(refusal(&out), Some(Refusal::Crowded));
+        assert_eq!(refusal(&out), Some(HelloRefusal::Crowded));
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
         };
         assert_eq!(ask(None), (true, None));
         assert_eq!(ask(Some(7)), (true, None));
-        assert_eq!(ask(Some(8)), (false, Some(Refusal::Another)));
+        assert_eq!(ask(Some(8)), (false, Some(HelloRefusal::Another)));
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub struct Hello {
 /// Why a server wants nothing of a connection. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u16)]
-pub enum Refusal {
+pub enum HelloRefusal {
     /// Another protocol, or noise.
     #[error("this port speaks the Rialto protocol, and what came does not")]
     NotOurs = 1,
@@ -119,21 +119,21 @@ pub enum Refusal {
     Another = 8,
 }
 
-impl Refusal {
+impl HelloRefusal {
     /// Every reason.
-    pub const ALL: [Refusal; 8] = [
-        Refusal::NotOurs,
-        Refusal::Version,
-        Refusal::ByteOrder,
-        Refusal::Limits,
-        Refusal::Crowded,
-        Refusal::Silent,
-        Refusal::NeedsTls,
-        Refusal::Another,
+    pub const ALL: [HelloRefusal; 8] = [
+        HelloRefusal::NotOurs,
+        HelloRefusal::Version,
+        HelloRefusal::ByteOrder,
+        HelloRefusal::Limits,
+        HelloRefusal::Crowded,
+        HelloRefusal::Silent,
+        HelloRefusal::NeedsTls,
+        HelloRefusal::Another,
     ];
 
     fn from_wire(value: u16) -> Option<Self> {
-        Refusal::ALL.into_iter().find(|refusal| *refusal as u16 == value)
+        HelloRefusal::ALL.into_iter().find(|refusal| *refusal as u16 == value)
     }
 }
 
@@ -143,7 +143,7 @@ pub enum HelloAnswer {
     /// Go on with an attach or a bind.
     Welcome(Terms),
     /// The connection closes. The bytes hold the reason as readable text too.
-    Refused(Refusal),
+    Refused(HelloRefusal),
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -218,16 +218,16 @@ impl Hello {
     ///
     /// # Errors
     /// [`Refusal`]: what to answer.
-    pub fn parse(bytes: &[u8; Hello::BYTES]) -> Result<Hello, Refusal> {
+    pub fn parse(bytes: &[u8; Hello::BYTES]) -> Result<Hello, HelloRefusal> {
         let raw: RawHello = zerocopy::transmute!(*bytes);
         if raw.magic != MAGIC {
-            return Err(Refusal::NotOurs);
+            return Err(HelloRefusal::NotOurs);
         }
         if raw.order.get() == ORDER.swap_bytes() {
-            return Err(Refusal::ByteOrder);
+            return Err(HelloRefusal::ByteOrder);
         }
         if raw.order.get() != ORDER || !is_sealed(bytes) {
-            return Err(Refusal::NotOurs);
+            return Err(HelloRefusal::NotOurs);
         }
         Ok(Hello {
             version_min: raw.version_min.get(),
@@ -243,9 +243,9 @@ impl Hello {
     ///
     /// # Errors
     /// [`Refusal`]: nothing in common.
-    pub fn agree(&self, offered: &Terms) -> Result<Terms, Refusal> {
+    pub fn agree(&self, offered: &Terms) -> Result<Terms, HelloRefusal> {
         if !(self.version_min..=self.version_max).contains(&offered.version) {
-            return Err(Refusal::Version);
+            return Err(HelloRefusal::Version);
         }
         let terms = Terms {
             version: offered.version,
@@ -255,7 +255,7 @@ impl Hello {
         };
         match terms.are_workable() {
             true => Ok(terms),
-            false => Err(Refusal::Limits),
+            false => Err(HelloRefusal::Limits),
         }
     }
 }
@@ -317,7 +317,7 @@ impl HelloAnswer {
         }
         if raw.refusal.get() != 0 {
             let bad = WireError::BadValue { what: "refusal", value: raw.refusal.get().into() };
-            return Refusal::from_wire(raw.refusal.get()).map(HelloAnswer::Refused).ok_or(bad);
+            return HelloRefusal::from_wire(raw.refusal.get()).map(HelloAnswer::Refused).ok_or(bad);
         }
         let terms = Terms {
             version: raw.version.get(),
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn every_refusal_can_be_read_by_people_and_programs() {
-        for refusal in Refusal::ALL {
+        for refusal in HelloRefusal::ALL {
             let bytes = HelloAnswer::Refused(refusal).to_bytes();
             let text = String::from_utf8_lossy(&bytes);
             assert!(text.contains("RIALTO-DAFS") && text.contains(&refusal.to_string()), "{text}");
@@ -376,12 +376,12 @@ mod tests {
         let offered = Terms::full(Features::NONE);
         let full = Hello::full(Features::NONE);
         let later = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..full };
-        assert_eq!(later.agree(&offered), Err(Refusal::Version));
-        assert_eq!(Hello { slots: CREDITS_MIN - 1, ..full }.agree(&offered), Err(Refusal::Limits));
-        assert_eq!(Hello { payload_bytes_max: 0, ..full }.agree(&offered), Err(Refusal::Limits));
+        assert_eq!(later.agree(&offered), Err(HelloRefusal::Version));
+        assert_eq!(Hello { slots: CREDITS_MIN - 1, ..full }.agree(&offered), Err(HelloRefusal::Limits));
+        assert_eq!(Hello { payload_bytes_max: 0, ..full }.agree(&offered), Err(HelloRefusal::Limits));
         let mut swapped = full.to_bytes();
         swapped[16..20].reverse();
-        assert_eq!(Hello::parse(&swapped), Err(Refusal::ByteOrder));
+        assert_eq!(Hello::parse(&swapped), Err(HelloRefusal::ByteOrder));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub mod showing;
 pub mod strategies;
 mod wire;
 
-pub use client::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, Role};
+pub use client::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole};
 pub use codec::{
     EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call, encode_answer,
     encode_answer_record, encode_call,
@@ -42,7 +42,7 @@ pub use codec::{
 pub use error::{PeerError, WireError};
 pub use frame::{FaultCode, Flags, Frame, FrameKind, Header, Region};
 pub use greeting::{Greeting, GreetingInput, GreetingOutput};
-pub use hello::{Features, Hello, HelloAnswer, Refusal, Terms};
+pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};
 
 /// One connection, as its driver numbers it. Never used again for another connection of the same session.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
-use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId, Who};
+use types::{BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, SessionId, RequestIdentity};
 
 use crate::codec::choice::break_reason;
 use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX};
-use crate::showing::{Hash, Shown};
-use crate::wire::{Reader, Writer, limit};
+use crate::showing::{Hash, TokenProof};
+use crate::wire::{FieldReader, Writer, limit};
 use crate::{FaultCode, Frame, FrameKind, Header, Terms, WireError};
 
 /// First message on an operations connection.
@@ -28,7 +28,7 @@ pub struct Attach {
 
 /// Answer to [`Attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachAnswer {
     /// The session.
     pub session: SessionId,
     /// It existed before: its slots remember what was done.
@@ -79,7 +79,7 @@ pub enum Message {
         /// As of [`Message::Credential`].
         handle: u32,
         /// Token and proof.
-        shown: Shown,
+        shown: TokenProof,
     },
     /// To the server: take back a request.
     Cancel {
@@ -104,7 +104,7 @@ pub enum Message {
     /// To the server: are you there?
     Probe(u64),
     /// To the client: see [`Attached`].
-    Attached(Attached),
+    Attached(AttachAnswer),
     /// To the client: the back connection is bound.
     Bound,
     /// To the client: promises end.
@@ -248,7 +248,7 @@ impl Message {
     /// [`WireError`]: it is no message of the kind that its header says.
     pub fn of_frame(frame: &Frame) -> Result<Option<Message>, WireError> {
         let header = &frame.header;
-        let mut from = Reader::new(&frame.message);
+        let mut from = FieldReader::new(&frame.message);
         let message = match header.kind {
             FrameKind::Request | FrameKind::Reply => return Ok(None),
             FrameKind::Attach => Message::Attach(get_attach(header, &mut from)?),
@@ -256,7 +256,7 @@ impl Message {
             FrameKind::Credential => Message::Credential { handle: header.credential, caller: get_caller(&mut from)? },
             FrameKind::Token => {
                 let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-                let shown = Shown { token: from.owned(length)?, proof: from.array()? };
+                let shown = TokenProof { token: from.owned(length)?, proof: from.array()? };
                 Message::Token { handle: header.credential, shown }
             }
             FrameKind::Cancel => Message::Cancel { slot: header.slot, request: header.request },
@@ -317,7 +317,7 @@ fn put_credits(to: &mut Writer, credits: u32) -> u16 {
     credits as u16
 }
 
-fn get_attach(header: &Header, from: &mut Reader<'_>) -> Result<Attach, WireError> {
+fn get_attach(header: &Header, from: &mut FieldReader<'_>) -> Result<Attach, WireError> {
     let (client, incarnation, pid) = (ClientId(from.u128()?), from.u64()?, from.u32()?);
     let length = from.length16("display bytes", DISPLAY_BYTES_MAX)?;
     let resume = (header.session != SessionId(0)).then_some(header.session);
@@ -336,18 +336,18 @@ fn put_caller(to: &mut Writer, caller: &Caller) {
     }
 }
 
-fn get_caller(from: &mut Reader<'_>) -> Result<Caller, WireError> {
+fn get_caller(from: &mut FieldReader<'_>) -> Result<Caller, WireError> {
     let (uid, gid, count) = (from.u32()?, from.u32()?, from.u32()?);
     if count == GROUPS_UNKNOWN {
-        return Ok(Caller { uid, gid, groups: None, who: Who::NAMED });
+        return Ok(Caller { uid, gid, groups: None, who: RequestIdentity::NAMED });
     }
     limit("groups", count as usize, GROUPS_MAX)?;
     from.check_room(count as usize, 4)?;
     let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-    Ok(Caller { uid, gid, groups: Some(groups), who: Who::NAMED })
+    Ok(Caller { uid, gid, groups: Some(groups), who: RequestIdentity::NAMED })
 }
 
-fn put_attached(to: &mut Writer, attached: &Attached) {
+fn put_attached(to: &mut Writer, attached: &AttachAnswer) {
     let lease = attached.lease.as_millis();
     to.require(lease <= u128::from(u32::MAX), "lease", lease as u64)
         .u64(attached.server)
@@ -359,8 +359,8 @@ fn put_attached(to: &mut Writer, attached: &Attached) {
         .raw(&attached.challenge);
 }
 
-fn get_attached(header: &Header, from: &mut Reader<'_>) -> Result<Attached, WireError> {
-    Ok(Attached {
+fn get_attached(header: &Header, from: &mut FieldReader<'_>) -> Result<AttachAnswer, WireError> {
+    Ok(AttachAnswer {
         session: header.session,
         credits: header.credits.into(),
         grant: header.request,
@@ -385,7 +385,7 @@ fn put_items(to: &mut Writer, items: &[BreakItem]) {
     }
 }
 
-fn get_items(from: &mut Reader<'_>) -> Result<Vec<BreakItem>, WireError> {
+fn get_items(from: &mut FieldReader<'_>) -> Result<Vec<BreakItem>, WireError> {
     let count = from.length32("items", BREAK_ITEMS_MAX)?;
     from.check_room(count, ITEM_BYTES)?;
     let items: Vec<BreakItem> = (0..count).map(|_| get_item(from)).collect::<Result<_, _>>()?;
@@ -393,7 +393,7 @@ fn get_items(from: &mut Reader<'_>) -> Result<Vec<BreakItem>, WireError> {
     limit("hint bytes", hint_bytes, BREAK_HINT_BYTES_MAX).map(|()| items)
 }
 
-fn get_item(from: &mut Reader<'_>) -> Result<BreakItem, WireError> {
+fn get_item(from: &mut FieldReader<'_>) -> Result<BreakItem, WireError> {
     let fid = from.fid()?;
     let hint_length = from.length16("hint bytes", NAME_BYTES_MAX)?;
     let reason = from.choice("reason", break_reason)?;

@@ -17,7 +17,7 @@ pub const PROOF_BYTES: usize = 64;
 
 /// A token, and the proof that who shows it has its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct TokenProof {
     /// At most [`types::limits::TOKEN_BYTES_MAX`] bytes.
     pub token: Bytes,
     /// For one connection.
@@ -26,7 +26,7 @@ pub struct Shown {
 
 /// What a proof is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ProofContext {
     /// Of the certificate that the server showed over this connection, if it showed one.
     pub certificate: Option<Hash>,
     /// What the server made up for this connection.
@@ -38,11 +38,11 @@ pub trait Wallet: fmt::Debug + Send + Sync {
     /// Rises with every change of what is in it.
     fn changes(&self) -> u64;
     /// What to show for this caller; `None`: he is only named.
-    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown>;
+    fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof>;
 }
 
 /// A server's word on who somebody is, over one connection. Asked under the session's lock, so it must not wait for anybody.
-pub trait Door: fmt::Debug + Send + Sync {
+pub trait CredentialVerifier: fmt::Debug + Send + Sync {
     /// What proofs over this connection are made for.
     fn challenge(&self) -> Hash;
     /// Whom a name stands for here.
@@ -51,14 +51,14 @@ pub trait Door: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What every request with this credential is answered.
-    fn shown(&self, shown: &Shown) -> Result<Caller, Fault>;
+    fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault>;
 }
 
 /// Believes every name and knows no tokens: between parts of one process, and in tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Trusting;
 
-impl Door for Trusting {
+impl CredentialVerifier for Trusting {
     fn challenge(&self) -> Hash {
         [0; 32]
     }
@@ -67,7 +67,7 @@ impl Door for Trusting {
         caller
     }
 
-    fn shown(&self, _shown: &Shown) -> Result<Caller, Fault> {
+    fn shown(&self, _shown: &TokenProof) -> Result<Caller, Fault> {
         Err(Fault::TokenRefused)
     }
 }

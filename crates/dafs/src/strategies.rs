@@ -10,14 +10,14 @@ use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange, Call, Caller,
     CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending,
     LockConflict, LockFamily, LockMode, LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull,
-    RemoveWhat, RenameMode, Revision, RunKey, SeekWhat, Seen, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind,
+    RemoveWhat, RenameMode, Revision, RunKey, SeekWhat, Revised, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind,
     Status, StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange,
     VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
-use crate::message::{Attach, Attached, Bind, Message};
-use crate::showing::Shown;
+use crate::message::{Attach, AttachAnswer, Bind, Message};
+use crate::showing::TokenProof;
 use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;
@@ -82,7 +82,7 @@ pub fn caller() -> impl Strategy<Value = Caller> {
         uid,
         gid,
         groups: groups.map(Vec::into_boxed_slice),
-        who: types::Who::NAMED,
+        who: types::RequestIdentity::NAMED,
     })
 }
 
@@ -358,8 +358,8 @@ fn cell_calls() -> impl Strategy<Value = Call> {
 }
 
 fn cell_answers() -> impl Strategy<Value = Answer> {
-    let seen_group = (group(), revision()).prop_map(|(record, revision)| Seen { record, revision });
-    let seen_server = (server(), revision()).prop_map(|(record, revision)| Seen { record, revision });
+    let seen_group = (group(), revision()).prop_map(|(record, revision)| Revised { record, revision });
+    let seen_server = (server(), revision()).prop_map(|(record, revision)| Revised { record, revision });
     let changed = prop_oneof![
         volume_id().prop_map(Changed::Group),
         server_id().prop_map(Changed::Server),
@@ -682,16 +682,16 @@ fn messages_to_server() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn shown(token: Vec<u8>, half: [u8; 32]) -> Shown {
+fn shown(token: Vec<u8>, half: [u8; 32]) -> TokenProof {
     let mut proof = [0; 64];
     proof[..32].copy_from_slice(&half);
-    Shown { token: token.into(), proof }
+    TokenProof { token: token.into(), proof }
 }
 
 fn messages_to_client() -> impl Strategy<Value = Message> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u128>(), any::<u32>(), CREDITS_MIN..=128);
     let attached = (any::<u64>(), any::<[bool; 2]>(), numbers, any::<[u8; 32]>()).prop_map(
-        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits), challenge)| Attached {
+        |(session, [resumed, renewed], (server, boot, bind_key, lease, credits), challenge)| AttachAnswer {
             session: SessionId(session),
             resumed,
             renewed,

@@ -11,13 +11,13 @@ use crate::WireError;
 
 /// Takes fields off the front of a message.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub fn new(message: &'a [u8]) -> Self {
-        Reader { rest: message }
+        FieldReader { rest: message }
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_count_is_refused_before_room_is_made_for_it() {
-        let reader = Reader::new(&[0; 48]);
+        let reader = FieldReader::new(&[0; 48]);
         assert_eq!(reader.check_room(2, 24), Ok(()));
         assert_eq!(reader.check_room(3, 24), Err(WireError::Truncated));
         assert_eq!(reader.check_room(usize::MAX, 24), Err(WireError::Truncated));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_is_left_over_is_refused() {
-        let mut reader = Reader::new(&[1, 0, 7]);
+        let mut reader = FieldReader::new(&[1, 0, 7]);
         assert_eq!(reader.u16(), Ok(1));
         assert_eq!(reader.end(), Err(WireError::Trailing(1)));
     }

@@ -36,9 +36,9 @@ struct World {
     server: ServerSession,
     life: u64,
     terms: Terms,
-    wires: BTreeMap<ChannelId, (Role, Wire)>,
+    wires: BTreeMap<ChannelId, (ConnectionRole, Wire)>,
     channels: u64,
-    wanted: Vec<(Role, Time)>,
+    wanted: Vec<(ConnectionRole, Time)>,
     store: Store,
     /// Requests that the service has not answered yet.
     working: Vec<(Origin, Call)>,
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    fn connect(&mut self, role: Role) {
+    fn connect(&mut self, role: ConnectionRole) {
         self.channels += 1;
         let channel = ChannelId(self.channels);
         self.wires.insert(channel, (role, Wire::default()));
@@ -346,7 +346,7 @@ fn ask_before(number: u64) -> Call {
 }
 
 fn caller(random: &mut SmallRng) -> Caller {
-    Caller { uid: random.random_range(0..100), gid: 0, groups: None, who: types::Who::NAMED }
+    Caller { uid: random.random_range(0..100), gid: 0, groups: None, who: types::RequestIdentity::NAMED }
 }
 
 /// More with `SEEDS=5000 cargo test ...`.

@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Identity, Secured, ServerTls, Trust};
+use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, TlsIdentity, Secured, ServerTls, Trust};
 use fabric::{
-    Connection, Endpoint, Extent, Filled, HEADER_BYTES, Inbox, Limits, Listener, Options, OutFrame, Outbox, Want,
+    Connection, Endpoint, Extent, Filled, HEADER_BYTES, Inbox, FrameLimits, Listener, ConnectionOptions, OutFrame, Outbox, WaitFor,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PAYLOAD: usize = 1 << 20;
-const LIMITS: Limits = Limits { message: 0, payload: PAYLOAD };
+const LIMITS: FrameLimits = FrameLimits { message: 0, payload: PAYLOAD };
 
 fn measure(_: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     Ok(Extent { message: 0, payload: PAYLOAD })
@@ -30,7 +30,7 @@ fn main() -> Outcome<()> {
     let chain = vec![certificate.der().clone()];
     let client = ClientTls::new(Trust::Authorities(chain.clone()), None)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let server = ServerTls::new(Identity { chain, key }, &[])?;
+    let server = ServerTls::new(TlsIdentity { chain, key }, &[])?;
     for _ in 0..rounds {
         let (clear, clear_cost) = round(frames, None)?;
         let (sealed, sealed_cost) = round(frames, Some((&client, &server)))?;
@@ -61,7 +61,7 @@ fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f
             for _ in 0..frames {
                 outbox.push(OutFrame::new([0; HEADER_BYTES], Bytes::new(), payload.clone(), None));
                 while !outbox.flush(&other)? {
-                    other.wait(Want::Send, None)?;
+                    other.wait(WaitFor::Send, None)?;
                 }
             }
             Ok(())
@@ -81,8 +81,8 @@ fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f
 }
 
 fn pair() -> Outcome<(Connection, Connection)> {
-    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), Options::default())?;
-    let one = Connection::connect(&listener.endpoint()?, &Options::default())?;
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())?;
+    let one = Connection::connect(&listener.endpoint()?, &ConnectionOptions::default())?;
     loop {
         if let Some(other) = listener.accept()? {
             return Ok((one, other));

@@ -23,7 +23,7 @@ const UNPACED: &str = "reno";
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConnectionOptions {
     /// How long connecting may take.
     pub connect_within: Duration,
     /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` leaves the system's choice, but for lines
@@ -39,9 +39,9 @@ pub struct Options {
     pub tls: Option<ClientTls>,
 }
 
-impl Default for Options {
+impl Default for ConnectionOptions {
     fn default() -> Self {
-        Options {
+        ConnectionOptions {
             connect_within: Duration::from_secs(5),
             congestion: None,
             unacknowledged_max: Duration::from_secs(10),
@@ -54,7 +54,7 @@ impl Default for Options {
 
 /// The process at the other end of a Unix connection, as the kernel attests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerProcess {
     /// Process id when it connected.
     pub pid: u32,
     /// User id when it connected.
@@ -65,7 +65,7 @@ pub struct Peer {
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum WaitFor {
     /// Something to receive, or the end.
     Receive,
     /// Room to send, or the end.
@@ -87,7 +87,7 @@ pub struct Ready {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    peer: Option<Peer>,
+    peer: Option<PeerProcess>,
 }
 
 impl Connection {
@@ -95,7 +95,7 @@ impl Connection {
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::TimedOut`] after [`Options::connect_within`].
-    pub fn connect(endpoint: &Endpoint, options: &Options) -> io::Result<Self> {
+    pub fn connect(endpoint: &Endpoint, options: &ConnectionOptions) -> io::Result<Self> {
         match endpoint {
             Endpoint::Unix(path) => Self::unix(UnixStream::connect(path)?.into(), options),
             Endpoint::Tcp(address) => {
@@ -121,19 +121,19 @@ impl Connection {
     /// The system's: no descriptors left.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
-        let options = Options::default();
+        let options = ConnectionOptions::default();
         Ok((Self::unix(one.into(), &options)?, Self::unix(other.into(), &options)?))
     }
 
-    pub(crate) fn unix(socket: OwnedFd, options: &Options) -> io::Result<Self> {
+    pub(crate) fn unix(socket: OwnedFd, options: &ConnectionOptions) -> io::Result<Self> {
         let credentials = sockopt::socket_peercred(&socket)?;
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
         enlarge(&socket);
-        let peer = Some(Peer { pid, uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() });
+        let peer = Some(PeerProcess { pid, uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() });
         Self::prepare(socket, peer, options)
     }
 
-    pub(crate) fn tcp(socket: OwnedFd, options: &Options) -> io::Result<Self> {
+    pub(crate) fn tcp(socket: OwnedFd, options: &ConnectionOptions) -> io::Result<Self> {
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_tcp_user_timeout(
             &socket,
@@ -153,7 +153,7 @@ impl Connection {
         Self::prepare(socket, None, options)
     }
 
-    fn prepare(socket: OwnedFd, peer: Option<Peer>, options: &Options) -> io::Result<Self> {
+    fn prepare(socket: OwnedFd, peer: Option<PeerProcess>, options: &ConnectionOptions) -> io::Result<Self> {
         if let Some(bytes) = options.socket_buffer_bytes {
             sockopt::set_socket_send_buffer_size(&socket, bytes)?;
             sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
@@ -168,7 +168,7 @@ impl Connection {
     pub fn secure(
         &self,
         endpoint: &Endpoint,
-        options: &Options,
+        options: &ConnectionOptions,
         until: Option<Instant>,
     ) -> io::Result<Option<Secured>> {
         match (endpoint, &options.tls) {
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     /// Who is at the other end; only Unix connections know.
-    pub fn peer(&self) -> Option<Peer> {
+    pub fn peer(&self) -> Option<PeerProcess> {
         self.peer
     }
 
@@ -222,7 +222,7 @@ impl Connection {
             match send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.wait(Want::Send, until)?.send => {}
+                Err(Errno::AGAIN) if self.wait(WaitFor::Send, until)?.send => {}
                 Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(error) => return Err(error.into()),
             }
@@ -241,7 +241,7 @@ impl Connection {
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((count, _)) => had += count,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.wait(Want::Receive, until)?.receive => {}
+                Err(Errno::AGAIN) if self.wait(WaitFor::Receive, until)?.receive => {}
                 Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(error) => return Err(error.into()),
             }
@@ -265,11 +265,11 @@ impl Connection {
     ///
     /// # Errors
     /// The system's, which are those of a lack of memory.
-    pub fn wait(&self, want: Want, until: Option<Instant>) -> io::Result<Ready> {
+    pub fn wait(&self, want: WaitFor, until: Option<Instant>) -> io::Result<Ready> {
         let flags = match want {
-            Want::Receive => PollFlags::IN,
-            Want::Send => PollFlags::OUT,
-            Want::Both => PollFlags::IN | PollFlags::OUT,
+            WaitFor::Receive => PollFlags::IN,
+            WaitFor::Send => PollFlags::OUT,
+            WaitFor::Both => PollFlags::IN | PollFlags::OUT,
         };
         loop {
             let timeout = until.map(|until| {
@@ -332,12 +332,12 @@ mod tests {
         let (one, other) = Connection::pair().unwrap();
         let peer = one.peer().unwrap();
         assert_eq!(peer.pid, std::process::id());
-        let idle = one.wait(Want::Receive, Some(Instant::now())).unwrap();
+        let idle = one.wait(WaitFor::Receive, Some(Instant::now())).unwrap();
         assert_eq!(idle, Ready { receive: false, send: false });
-        assert!(one.wait(Want::Both, None).unwrap().send);
+        assert!(one.wait(WaitFor::Both, None).unwrap().send);
         std::thread::scope(|scope| {
             scope.spawn(|| other.shut_down());
-            assert!(one.wait(Want::Receive, None).unwrap().receive);
+            assert!(one.wait(WaitFor::Receive, None).unwrap().receive);
         });
     }
 
@@ -346,7 +346,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
         for (wish, expected) in [(None, UNPACED), (Some("cubic"), "cubic")] {
-            let options = Options { congestion: wish.map(str::to_owned), ..Options::default() };
+            let options = ConnectionOptions { congestion: wish.map(str::to_owned), ..ConnectionOptions::default() };
             let connection = Connection::connect(&there, &options).unwrap();
             assert_eq!(sockopt::tcp_congestion(&connection).unwrap(), expected);
             let accepted = listener.accept().unwrap().0;
@@ -358,7 +358,7 @@ mod tests {
     fn nobody_listens() {
         let dir = tempfile::tempdir().unwrap();
         let missing = Endpoint::Unix(dir.path().join("none"));
-        let error = Connection::connect(&missing, &Options::default()).unwrap_err();
+        let error = Connection::connect(&missing, &ConnectionOptions::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::{Connection, Extent, Filled, FrameError, HEADER_BYTES, Inbox, Limits};
+use crate::{Connection, Extent, Filled, FrameError, HEADER_BYTES, Inbox, FrameLimits};
 
 /// Larger than the inbox's buffer, so that both ways of receiving a part are taken.
-const LIMITS: Limits = Limits { message: 24 << 10, payload: 40 << 10 };
+const LIMITS: FrameLimits = FrameLimits { message: 24 << 10, payload: 40 << 10 };
 /// Bytes of a whole stream, so that a socket takes it all.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 

@@ -52,7 +52,7 @@ pub type Measure = fn(&[u8; HEADER_BYTES]) -> Result<Extent, &'static str>;
 
 /// The largest parts that are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrameLimits {
     /// Bytes of a message.
     pub message: usize,
     /// Bytes of a payload.
@@ -75,7 +75,7 @@ pub enum FrameError {
 
 /// A whole frame, lent until the inbox is used again.
 #[derive(Debug)]
-pub struct Frame<'a> {
+pub struct ReceivedFrame<'a> {
     /// Its header.
     pub header: &'a [u8; HEADER_BYTES],
     /// Its message.
@@ -99,7 +99,7 @@ pub enum Filled {
 #[derive(Debug)]
 pub struct Inbox {
     measure: Measure,
-    limits: Limits,
+    limits: FrameLimits,
     /// Whether descriptors beside frames are taken; otherwise the kernel drops them.
     takes_descriptors: bool,
     descriptors: VecDeque<OwnedFd>,
@@ -125,7 +125,7 @@ struct Sealed {
 
 impl Inbox {
     /// An empty inbox; takes no memory before the first receive.
-    pub fn new(measure: Measure, limits: Limits, takes_descriptors: bool) -> Self {
+    pub fn new(measure: Measure, limits: FrameLimits, takes_descriptors: bool) -> Self {
         Inbox {
             measure,
             limits,
@@ -171,7 +171,7 @@ impl Inbox {
     }
 
     /// From the next header on, these limits hold.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: FrameLimits) {
         self.limits = limits;
     }
 
@@ -197,7 +197,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`FrameError`]: the bytes are no frame.
-    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<ReceivedFrame<'_>>, FrameError> {
         self.start += std::mem::take(&mut self.lent);
         while !self.is_whole()? {
             if !self.open_one()? {
@@ -208,7 +208,7 @@ impl Inbox {
         let extent = self.extent.take().expect("a frame that is whole was measured");
         let (header, rest) =
             self.buffer[self.start..].split_first_chunk().expect("the buffer has the whole head, which has a header");
-        Ok(Some(Frame { header, message: &rest[..extent.message], payload }))
+        Ok(Some(ReceivedFrame { header, message: &rest[..extent.message], payload }))
     }
 
     /// Whether the next frame is here; its payload then lies in its place.

@@ -19,9 +19,9 @@ mod outbox;
 mod reserved;
 pub mod tls;
 
-pub use connection::{Connection, Options, Peer, Ready, Want};
+pub use connection::{Connection, ConnectionOptions, PeerProcess, Ready, WaitFor};
 pub use endpoint::{Endpoint, EndpointError};
-pub use inbox::{Extent, Filled, Frame, FrameError, Inbox, Limits, Measure};
+pub use inbox::{Extent, Filled, ReceivedFrame, FrameError, Inbox, FrameLimits, Measure};
 pub use listener::Listener;
 pub use outbox::{OutFrame, Outbox};
 pub use reserved::{RESERVED_PORTS_END, connect as connect_reserved};

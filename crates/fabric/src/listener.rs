@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-use crate::{Connection, Endpoint, Options};
+use crate::{Connection, Endpoint, ConnectionOptions};
 
 /// Connections that wait to be accepted; the system's own limit is usually this too.
 const BACKLOG: i32 = 4096;
@@ -19,7 +19,7 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 pub struct Listener {
     kind: Kind,
-    options: Options,
+    options: ConnectionOptions,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::AddrInUse`] when somebody listens there.
-    pub fn bind(endpoint: &Endpoint, options: Options) -> io::Result<Self> {
+    pub fn bind(endpoint: &Endpoint, options: ConnectionOptions) -> io::Result<Self> {
         let kind = match endpoint {
             Endpoint::Tcp(address) => {
                 let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
@@ -129,7 +129,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::Want;
+    use crate::WaitFor;
 
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
@@ -137,29 +137,29 @@ mod tests {
         let path = dir.path().join("socket");
         let endpoint = Endpoint::Unix(path.clone());
         drop(UnixListener::bind(&path).unwrap());
-        let listener = Listener::bind(&endpoint, Options::default()).unwrap();
+        let listener = Listener::bind(&endpoint, ConnectionOptions::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Listener::bind(&endpoint, Options::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(listener.accept().unwrap().is_some(), "the probe of the second bind");
         assert!(listener.accept().unwrap().is_none());
         drop(listener);
         assert!(!path.exists());
         std::fs::write(&path, "precious").unwrap();
-        assert_eq!(Listener::bind(&endpoint, Options::default()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]
     fn tcp_tells_its_port() {
-        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), Options::default()).unwrap();
+        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default()).unwrap();
         let endpoint = listener.endpoint().unwrap();
         assert_ne!(endpoint, Endpoint::Tcp("127.0.0.1:0".into()));
-        let client = Connection::connect(&endpoint, &Options::default()).unwrap();
+        let client = Connection::connect(&endpoint, &ConnectionOptions::default()).unwrap();
         let accepted = loop {
             if let Some(connection) = listener.accept().unwrap() {
                 break connection;
             }
         };
         assert!(accepted.peer().is_none());
-        assert!(!client.wait(Want::Receive, Some(Instant::now())).unwrap().receive);
+        assert!(!client.wait(WaitFor::Receive, Some(Instant::now())).unwrap().receive);
     }
 }

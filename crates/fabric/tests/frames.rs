@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, Identity, Opener, Sealer, Secured, ServerTls, Trust};
+use fabric::tls::{self, CELL_SERVER, ClientTls, Handshake, TlsIdentity, Opener, Sealer, Secured, ServerTls, Trust};
 use fabric::{
-    Connection, Endpoint, Extent, Filled, FrameError, HEADER_BYTES, Inbox, Limits, Listener, Options, OutFrame, Outbox,
-    Want,
+    Connection, Endpoint, Extent, Filled, FrameError, HEADER_BYTES, Inbox, FrameLimits, Listener, ConnectionOptions, OutFrame, Outbox,
+    WaitFor,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-const LIMITS: Limits = Limits { message: 256 << 10, payload: 1 << 20 };
+const LIMITS: FrameLimits = FrameLimits { message: 256 << 10, payload: 1 << 20 };
 
 fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     if header[0] != b'F' {
@@ -55,13 +55,13 @@ fn random_parts(random: &mut StdRng) -> (Vec<u8>, Vec<u8>) {
 
 fn send_all(connection: &Connection, outbox: &mut Outbox) {
     while !outbox.flush(connection).unwrap() {
-        connection.wait(Want::Send, None).unwrap();
+        connection.wait(WaitFor::Send, None).unwrap();
     }
 }
 
 fn tcp_pair() -> (Connection, Connection) {
-    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), Options::default()).unwrap();
-    let client = Connection::connect(&listener.endpoint().unwrap(), &Options::default()).unwrap();
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default()).unwrap();
+    let client = Connection::connect(&listener.endpoint().unwrap(), &ConnectionOptions::default()).unwrap();
     loop {
         if let Some(server) = listener.accept().unwrap() {
             return (client, server);
@@ -110,7 +110,7 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection, keys: Option<(Se
                 if random.random_bool(0.5) {
                     assert_eq!(inbox.fill(receiver, true).unwrap(), Filled::Some);
                 } else if inbox.fill(receiver, false).unwrap() == Filled::Nothing {
-                    receiver.wait(Want::Receive, None).unwrap();
+                    receiver.wait(WaitFor::Receive, None).unwrap();
                 }
             }
             if passes && with_descriptor[index] {
@@ -161,12 +161,12 @@ fn answer(connection: &Connection, tls: &ServerTls) -> Secured {
     }
 }
 
-fn server_identity() -> Identity {
+fn server_identity() -> TlsIdentity {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec![CELL_SERVER.to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    Identity { chain: vec![certificate.der().clone()], key }
+    TlsIdentity { chain: vec![certificate.der().clone()], key }
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_large_payload_is_received_in_place() {
 #[test]
 fn nothing_is_had_for_a_bad_header() {
     let (one, other) = Connection::pair().unwrap();
-    let mut inbox = Inbox::new(measure, Limits { message: 100, payload: 0 }, false);
+    let mut inbox = Inbox::new(measure, FrameLimits { message: 100, payload: 0 }, false);
     let mut outbox = Outbox::new();
     outbox.push(frame(&[1; 100], &[]));
     outbox.push(frame(&[1; 10], &[2]));
@@ -271,7 +271,7 @@ fn the_end_and_silence_are_told_apart() {
     let mut inbox = Inbox::new(measure, LIMITS, false);
     assert_eq!(inbox.fill(&other, false).unwrap(), Filled::Nothing);
     let before = Instant::now();
-    let ready = other.wait(Want::Receive, Some(before + Duration::from_millis(20))).unwrap();
+    let ready = other.wait(WaitFor::Receive, Some(before + Duration::from_millis(20))).unwrap();
     assert!(!ready.receive && before.elapsed() >= Duration::from_millis(20));
     rustix::io::write(one.as_fd(), b"F123").unwrap();
     drop(one);

@@ -18,7 +18,7 @@ const ENTRY_BYTES: usize = 8;
 
 /// Who, and what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct AclEntry {
     /// A principal.
     pub who: PrincipalId,
     /// Never none.
@@ -28,8 +28,8 @@ pub struct Entry {
 /// An access list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
-    positive: Vec<Entry>,
-    negative: Vec<Entry>,
+    positive: Vec<AclEntry>,
+    negative: Vec<AclEntry>,
 }
 
 /// Why bytes are no access list.
@@ -44,12 +44,12 @@ impl Acl {
     }
 
     /// What is given, sorted by number.
-    pub fn positive(&self) -> &[Entry] {
+    pub fn positive(&self) -> &[AclEntry] {
         &self.positive
     }
 
     /// What is denied, likewise.
-    pub fn negative(&self) -> &[Entry] {
+    pub fn negative(&self) -> &[AclEntry] {
         &self.negative
     }
 
@@ -63,7 +63,7 @@ impl Acl {
             Ok(at) => entries[at].rights = rights,
             Err(_) if rights == Rights::NONE => {}
             Err(_) if full => return false,
-            Err(at) => entries.insert(at, Entry { who, rights }),
+            Err(at) => entries.insert(at, AclEntry { who, rights }),
         }
         true
     }
@@ -76,7 +76,7 @@ impl Acl {
 
     /// What this list gives somebody. What owners and administrators have beside it is not in here.
     pub fn rights(&self, cps: &Cps) -> Rights {
-        let union = |entries: &[Entry]| {
+        let union = |entries: &[AclEntry]| {
             let his = entries.iter().filter(|entry| cps.has(entry.who));
             his.fold(Rights::NONE, |rights, entry| rights.with(entry.rights))
         };
@@ -155,7 +155,7 @@ impl Acl {
         let list = |bytes: &[u8]| {
             let entry = |bytes: &[u8]| {
                 let who = PrincipalId(word(bytes, 0).cast_signed());
-                Entry { who, rights: Rights(word(bytes, 4)) }
+                AclEntry { who, rights: Rights(word(bytes, 4)) }
             };
             let list: Vec<_> = bytes.chunks_exact(ENTRY_BYTES).map(entry).collect();
             let sorted = list.windows(2).all(|pair| pair[0].who < pair[1].who);
@@ -177,7 +177,7 @@ impl fmt::Display for Acl {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use types::Level;
+    use types::AuthLevel;
 
     use super::*;
 
@@ -190,7 +190,7 @@ mod tests {
         assert!(acl.set(STAFF, "rlidwk".parse().unwrap(), false));
         assert!(acl.set(JOE, "a".parse().unwrap(), false));
         assert!(acl.set(PrincipalId::PROVED, "dw".parse().unwrap(), true));
-        let joe = Cps::new(JOE, Level::Password, [STAFF, PrincipalId::PROVED]);
+        let joe = Cps::new(JOE, AuthLevel::Password, [STAFF, PrincipalId::PROVED]);
         assert_eq!(acl.rights(&joe).to_string(), "rlika");
         assert_eq!(acl.rights(&Cps::nobody()), Rights::NONE);
         assert!(acl.set(PrincipalId::PROVED, Rights::NONE, true));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use types::{Level, PrincipalId};
+use types::{AuthLevel, PrincipalId};
 
 /// A *current protection subdomain*: a principal, and every group that it is in, directly or through groups. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct Cps {
 impl Cps {
     /// Of a principal with all that the database says that it is in, in any order. The group of
     /// everybody is added; what the level of the proof does not carry is taken out.
-    pub fn new(principal: PrincipalId, level: Level, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
+    pub fn new(principal: PrincipalId, level: AuthLevel, groups: impl IntoIterator<Item = PrincipalId>) -> Self {
         let mut numbers: Vec<_> = groups.into_iter().chain([principal, PrincipalId::ANYBODY]).collect();
         if !level.is_proved() {
             numbers.retain(|number| *number != PrincipalId::PROVED);
         }
         // A believed host may name whom it likes, so what it says makes no administrator.
-        if level == Level::Host {
+        if level == AuthLevel::Host {
             numbers.retain(|number| *number != PrincipalId::ADMINISTRATORS);
         }
         numbers.sort_unstable();
@@ -34,7 +34,7 @@ impl Cps {
 
     /// Of who did not show who he is.
     pub fn nobody() -> Self {
-        Cps::new(PrincipalId::ANONYMOUS, Level::Nobody, [])
+        Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Nobody, [])
     }
 
     /// Whether a number is among them.
@@ -62,12 +62,12 @@ mod tests {
         let nobody = Cps::nobody();
         assert!(nobody.has(PrincipalId::ANYBODY) && nobody.has(PrincipalId::ANONYMOUS));
         assert!(!nobody.has(PrincipalId::PROVED) && !nobody.is_administrator());
-        assert!(!Cps::new(PrincipalId(7), Level::Nobody, [PrincipalId::PROVED]).has(PrincipalId::PROVED));
+        assert!(!Cps::new(PrincipalId(7), AuthLevel::Nobody, [PrincipalId::PROVED]).has(PrincipalId::PROVED));
         let groups = [PrincipalId(-300), PrincipalId(-204), PrincipalId(-300), PrincipalId::PROVED];
-        let joe = Cps::new(PrincipalId(7), Level::Password, groups);
+        let joe = Cps::new(PrincipalId(7), AuthLevel::Password, groups);
         assert!(joe.has(PrincipalId::PROVED) && joe.is_administrator());
         assert_eq!(joe.numbers().len(), 5);
-        let named_by_a_host = Cps::new(PrincipalId(7), Level::Host, groups);
+        let named_by_a_host = Cps::new(PrincipalId(7), AuthLevel::Host, groups);
         assert!(named_by_a_host.has(PrincipalId::PROVED) && named_by_a_host.has(PrincipalId(-300)));
         assert!(!named_by_a_host.is_administrator());
     }

@@ -17,7 +17,7 @@ mod servers;
 mod table;
 mod token;
 
-pub use acl::{ACL_BYTES_MAX, Acl, AclError, Entry};
+pub use acl::{ACL_BYTES_MAX, Acl, AclError, AclEntry};
 pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash, audit_matches,
     audit_missing,
@@ -29,7 +29,7 @@ pub use pts::{Asker, Edit, find, perform};
 pub use rights::{Rights, RightsError};
 pub use rules::{Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room};
 pub use servers::{ServerKeys, may_enrol};
-pub use table::{Place, Row, Standing, row};
+pub use table::{AdminScope, Row, AdminStanding, row};
 pub use token::{
     Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX, Token, TokenError,
     binding, prove,

@@ -18,7 +18,7 @@ pub enum Row {
     /// Owner and flags of the user or group decide ([`crate::perform`]).
     Record,
     /// An administrator, or who administers all of these places; of no place: who administers anything.
-    Delegated(Vec<Place>),
+    Delegated(Vec<AdminScope>),
     /// An administrator.
     Administrator,
     /// An administrator; or a server whose key is not listed, to enter it ([`crate::may_enrol`]).
@@ -29,7 +29,7 @@ pub enum Row {
 
 /// What somebody may administer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AdminScope {
     /// A volume of this server, by its name, or the partition that it is on.
     Volume(VolumeId),
     /// A volume of the cell, by the name of its group.
@@ -43,7 +43,7 @@ pub enum Place {
 }
 
 /// Whether somebody may.
-pub struct Standing<'a> {
+pub struct AdminStanding<'a> {
     /// He showed who he is.
     pub proved: bool,
     /// The superuser of a trusted connection, or a server by its certificate.
@@ -53,12 +53,12 @@ pub struct Standing<'a> {
     /// In `system:administrators`.
     pub administrator: bool,
     /// He administers a place; `None`: any place at all.
-    pub covers: &'a dyn Fn(Option<&Place>) -> bool,
+    pub covers: &'a dyn Fn(Option<&AdminScope>) -> bool,
 }
 
 impl Row {
     /// Whether who stands so may make the call, as far as the table says.
-    pub fn allows(&self, standing: &Standing<'_>) -> bool {
+    pub fn allows(&self, standing: &AdminStanding<'_>) -> bool {
         let administrator = standing.administrator || standing.server;
         match self {
             Row::Anybody | Row::File | Row::Record => true,
@@ -123,7 +123,7 @@ pub fn row(call: &Call) -> Row {
         // Who shows nothing hears what the cell is called.
         Call::ServerReport => Row::Anybody,
         Call::Scrub { start: false } => Row::Proved,
-        Call::Scrub { start: true } => Row::Delegated(vec![Place::Server]),
+        Call::Scrub { start: true } => Row::Delegated(vec![AdminScope::Server]),
         Call::Volume(call) => row_of_volume(call),
         Call::Cell(call) => row_of_cell(call),
         Call::Pts { on_behalf: Some(_), .. } => Row::Server,
@@ -135,8 +135,8 @@ pub fn row(call: &Call) -> Row {
     }
 }
 
-fn volume_of(fid: Fid) -> Place {
-    Place::Volume(fid.volume)
+fn volume_of(fid: Fid) -> AdminScope {
+    AdminScope::Volume(fid.volume)
 }
 
 fn row_of_volume(call: &VolumeCall) -> Row {
@@ -144,24 +144,24 @@ fn row_of_volume(call: &VolumeCall) -> Row {
         VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => Row::Anybody,
         // The number is the cell's to give, so the cell may know whose it is.
         VolumeCall::Create { id, partition, name, .. } => {
-            let places = [Place::Named(name.clone()), Place::Partition(*partition)];
-            Row::Delegated(id.map(Place::Group).into_iter().chain(places).collect())
+            let places = [AdminScope::Named(name.clone()), AdminScope::Partition(*partition)];
+            Row::Delegated(id.map(AdminScope::Group).into_iter().chain(places).collect())
         }
-        VolumeCall::Remove { id } | VolumeCall::SetFields { id, .. } => Row::Delegated(vec![Place::Volume(*id)]),
-        VolumeCall::Rename { id, name } => Row::Delegated(vec![Place::Volume(*id), Place::Named(name.clone())]),
-        VolumeCall::Clone { of, name, .. } => Row::Delegated(vec![Place::Volume(*of), Place::Named(name.clone())]),
+        VolumeCall::Remove { id } | VolumeCall::SetFields { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
+        VolumeCall::Rename { id, name } => Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())]),
+        VolumeCall::Clone { of, name, .. } => Row::Delegated(vec![AdminScope::Volume(*of), AdminScope::Named(name.clone())]),
         // Streams go and come without a look at anybody's rights.
-        VolumeCall::Changes { id, .. } => Row::Delegated(vec![Place::Volume(*id)]),
-        VolumeCall::Hold { id, .. } | VolumeCall::Serve { id } => Row::Delegated(vec![Place::Volume(*id)]),
+        VolumeCall::Changes { id, .. } => Row::Delegated(vec![AdminScope::Volume(*id)]),
+        VolumeCall::Hold { id, .. } | VolumeCall::Serve { id } => Row::Delegated(vec![AdminScope::Volume(*id)]),
         VolumeCall::Apply { partition, .. } | VolumeCall::Finish { partition, .. } => {
-            Row::Delegated(vec![Place::Partition(Some(*partition)), Place::Server])
+            Row::Delegated(vec![AdminScope::Partition(Some(*partition)), AdminScope::Server])
         }
         VolumeCall::Beside { id, partition, .. } => {
-            Row::Delegated(vec![Place::Volume(*id), Place::Partition(Some(*partition))])
+            Row::Delegated(vec![AdminScope::Volume(*id), AdminScope::Partition(Some(*partition))])
         }
         // Whose what comes is at the other server, is asked when that has said what it is called.
-        VolumeCall::Pull(pull) => Row::Delegated(vec![Place::Server, Place::Group(pull.tree)]),
-        VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![Place::Server]),
+        VolumeCall::Pull(pull) => Row::Delegated(vec![AdminScope::Server, AdminScope::Group(pull.tree)]),
+        VolumeCall::Tasks | VolumeCall::Incoming { .. } => Row::Delegated(vec![AdminScope::Server]),
     }
 }
 
@@ -173,9 +173,9 @@ fn row_of_cell(call: &CellCall) -> Row {
         | CellCall::Changes { .. }
         | CellCall::Me => Row::Anybody,
         CellCall::PutGroup { group, .. } => {
-            Row::Delegated(vec![Place::Group(group.read_write), Place::Named(group.name.clone())])
+            Row::Delegated(vec![AdminScope::Group(group.read_write), AdminScope::Named(group.name.clone())])
         }
-        CellCall::RemoveGroup { read_write, .. } => Row::Delegated(vec![Place::Group(*read_write)]),
+        CellCall::RemoveGroup { read_write, .. } => Row::Delegated(vec![AdminScope::Group(*read_write)]),
         CellCall::TakeNumbers { .. } => Row::Delegated(Vec::new()),
         CellCall::PutServer { .. } => Row::Enrolment,
         CellCall::RemoveServer { .. } => Row::Administrator,

@@ -13,7 +13,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use types::limits::{CELL_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX};
-use types::{Level, PrincipalId, Timestamp};
+use types::{AuthLevel, PrincipalId, Timestamp};
 use zeroize::Zeroizing;
 
 const VERSION: u8 = 1;
@@ -49,7 +49,7 @@ pub struct Token {
     /// What he was called.
     pub name: String,
     /// How it was shown: password, Kerberos, or the kernel's word.
-    pub level: Level,
+    pub level: AuthLevel,
     /// When it was made: seconds since 1970.
     pub issued: i64,
     /// When it ends.
@@ -164,7 +164,7 @@ impl Token {
         }
         let (cell, name) = names.split_at(cell_bytes);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed);
-        let level = Level::from_wire(level).filter(|level| level.is_of_tokens()).ok_or(malformed)?;
+        let level = AuthLevel::from_wire(level).filter(|level| level.is_of_tokens()).ok_or(malformed)?;
         let token = Token {
             cell: text(cell)?,
             name: text(name)?,
@@ -251,7 +251,7 @@ mod tests {
             number: 7,
             principal: PrincipalId(1),
             name: "joe".to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             issued: NOW.secs,
             expires: NOW.secs + 100,
             renewable: NOW.secs + 1000,
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn nobody_gets_a_token_for_a_word_of_the_client() {
         let (cell, client) = keys();
-        for level in [Level::Nobody, Level::Named, Level::Server] {
+        for level in [AuthLevel::Nobody, AuthLevel::Named, AuthLevel::Server] {
             let bytes = Token { level, ..token(&client) }.sign(&cell);
             assert_eq!(verify(&bytes, &cell, NOW.secs), Err(TokenError::Malformed));
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use guard::{Asker, Book, Cps, FIRST, Link, MemBook, perform, subdomain};
 use proptest::prelude::*;
 use types::{
-    Answer, Changed, Fault, Level, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
+    Answer, Changed, Fault, AuthLevel, NewPrincipal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall,
     WhichPrincipal,
 };
 
@@ -301,7 +301,7 @@ fn asker(book: &MemBook, who: i32) -> Asker {
     let principal = PrincipalId(who);
     let power = (who == ANONYMOUS).then_some(PrincipalId::ADMINISTRATORS);
     let groups = subdomain(book, principal, None).unwrap().into_iter().chain(power);
-    Asker { principal, cps: Cps::new(principal, Level::Password, groups) }
+    Asker { principal, cps: Cps::new(principal, AuthLevel::Password, groups) }
 }
 
 fn check(book: &MemBook, model: &Model) {
@@ -380,7 +380,7 @@ fn made(book: &mut MemBook, root: &Asker, kind: PrincipalKind, name: &str) -> Pr
 }
 
 fn cps_of(book: &MemBook, who: PrincipalId) -> Cps {
-    Cps::new(who, Level::Kerberos, subdomain(book, who, None).unwrap())
+    Cps::new(who, AuthLevel::Kerberos, subdomain(book, who, None).unwrap())
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::rand::fill;
 use fabric::tls::pki_types::CertificateDer;
-use fabric::tls::{CELL_SERVER, Fingerprint, Identity, print_of};
+use fabric::tls::{CELL_SERVER, Fingerprint, TlsIdentity, print_of};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData, SerialNumber,
@@ -165,7 +165,7 @@ impl CellKeys {
     ///
     /// # Errors
     /// [`KeyError`]; what was there stays.
-    pub fn identity(&self, names: &[String], now: SystemTime) -> Result<(Identity, bool), KeyError> {
+    pub fn identity(&self, names: &[String], now: SystemTime) -> Result<(TlsIdentity, bool), KeyError> {
         self.take_next()?;
         let made = if self.is_good(names, now)? {
             false
@@ -226,7 +226,7 @@ impl CellKeys {
     ///
     /// # Errors
     /// [`KeyError`]: there is none, or who asks may not read its key.
-    pub fn shown(&self) -> Result<Identity, KeyError> {
+    pub fn shown(&self) -> Result<TlsIdentity, KeyError> {
         let mut identity = identity_in(&self.file("server.pem"), &self.file("server.key"))?;
         identity.chain.truncate(1);
         identity.chain.extend(self.authorities()?);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fabric::tls::Identity;
+use fabric::tls::TlsIdentity;
 use fabric::tls::pki_types::pem::PemObject;
 use fabric::tls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -23,8 +23,8 @@ pub fn authorities_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyEr
 ///
 /// # Errors
 /// [`KeyError`]: one of the files cannot be used.
-pub fn identity_in(certificate: &Path, key: &Path) -> Result<Identity, KeyError> {
+pub fn identity_in(certificate: &Path, key: &Path) -> Result<TlsIdentity, KeyError> {
     let chain = authorities_in(certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| at(key, error))?;
-    Ok(Identity { chain, key })
+    Ok(TlsIdentity { chain, key })
 }

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 use types::{BreakId, BreakItem, Time};
 
-use crate::output::{Output, Ticket};
+use crate::output::{Output, BreakTicket};
 
 /// A batch that its session has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct PendingBreak {
     pub items: Vec<BreakItem>,
     pub sent_at: Time,
-    pub tickets: SmallVec<[Ticket; 1]>,
+    pub tickets: SmallVec<[BreakTicket; 1]>,
 }
 
 /// Numbers of breaks and tickets, and what each ticket waits for.
@@ -23,7 +23,7 @@ pub(crate) struct PendingBreak {
 pub(crate) struct Breaks {
     last_break: u64,
     last_ticket: u64,
-    waiting: HashMap<Ticket, usize>,
+    waiting: HashMap<BreakTicket, usize>,
 }
 
 impl Breaks {
@@ -33,16 +33,16 @@ impl Breaks {
     }
 
     /// A ticket that waits for `batches` batches.
-    pub fn open(&mut self, batches: usize) -> Ticket {
+    pub fn open(&mut self, batches: usize) -> BreakTicket {
         assert!(batches > 0, "CB-1: a ticket that waits for nobody would never be done");
         self.last_ticket += 1;
-        let ticket = Ticket(self.last_ticket);
+        let ticket = BreakTicket(self.last_ticket);
         self.waiting.insert(ticket, batches);
         ticket
     }
 
     /// A batch is over.
-    pub fn settle(&mut self, tickets: &[Ticket], out: &mut Vec<Output>) {
+    pub fn settle(&mut self, tickets: &[BreakTicket], out: &mut Vec<Output>) {
         for ticket in tickets {
             let left = self.waiting.get_mut(ticket).expect("CB-1: a batch names only open tickets");
             *left -= 1;

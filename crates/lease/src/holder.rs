@@ -20,7 +20,7 @@ pub const RECENT_MAX: usize = 4096;
 
 /// The moment before a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct CallStart {
     epoch: u64,
     counter: u64,
 }
@@ -58,12 +58,12 @@ impl Holder {
     }
 
     /// Take this before a call is sent.
-    pub fn begin(&self) -> Snapshot {
-        Snapshot { epoch: self.epoch, counter: self.counter }
+    pub fn begin(&self) -> CallStart {
+        CallStart { epoch: self.epoch, counter: self.counter }
     }
 
     /// Whether what a call answered about `fid` may be cached, when `snapshot` was taken before the call was sent.
-    pub fn promised(&self, fid: Fid, snapshot: Snapshot) -> bool {
+    pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)
@@ -85,7 +85,7 @@ impl Holder {
     }
 
     /// Whether what was cached with `snapshot` is void because the lease or the server was lost since.
-    pub fn is_void(&self, snapshot: Snapshot) -> bool {
+    pub fn is_void(&self, snapshot: CallStart) -> bool {
         snapshot.epoch != self.epoch
     }
 

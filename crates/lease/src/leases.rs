@@ -17,13 +17,13 @@ use crate::delegation::Delegations;
 use crate::grace::Grace;
 use crate::hold::Holds;
 use crate::lock::{LockLimits, LockOutcome, LockRequest, Locks, Owner};
-use crate::output::{EndReason, Output, Ticket};
+use crate::output::{EndReason, Output, BreakTicket};
 use crate::promise::Promises;
-use crate::session::{AttachError, Renewal, Resumed, Sessions};
+use crate::session::{AttachError, RenewalOutcome, Resumed, Sessions};
 
 /// Sizes of the tables, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TableSizes {
     /// Sessions that have not ended.
     pub sessions: usize,
     /// Promises in force.
@@ -163,28 +163,28 @@ impl Leases {
         let reclaim = known.reclaiming;
         let again = known.pending.iter();
         out.extend(again.map(|(id, pending)| Output::Break { to: session, id: *id, items: pending.items.clone() }));
-        let renewed = self.renew(now, session) == Renewal::Renewed;
+        let renewed = self.renew(now, session) == RenewalOutcome::Renewed;
         Ok(Resumed { reclaim, renewed })
     }
 
     /// The session's client was heard from.
-    pub fn renew(&mut self, now: Time, session: SessionId) -> Renewal {
+    pub fn renew(&mut self, now: Time, session: SessionId) -> RenewalOutcome {
         let patience = self.config.break_patience;
         let expires = now + self.config.give_up();
-        let Some(known) = self.sessions.get_mut(session) else { return Renewal::Gone };
+        let Some(known) = self.sessions.get_mut(session) else { return RenewalOutcome::Gone };
         if known.is_without_lease() {
             if known.stranger {
                 // It lives on, and answers nothing from its cache.
                 known.expires = known.expires.max(expires);
             }
-            return Renewal::Withheld;
+            return RenewalOutcome::Withheld;
         }
         let overdue = |pending: &PendingBreak| now.since(pending.sent_at) > patience;
         if known.pending.values().next().is_some_and(overdue) || self.delegations.is_overdue(now, session, patience) {
-            return Renewal::Withheld;
+            return RenewalOutcome::Withheld;
         }
         known.expires = known.expires.max(expires);
-        Renewal::Renewed
+        RenewalOutcome::Renewed
     }
 
     /// The session is over: its client says so.
@@ -218,8 +218,8 @@ impl Leases {
     }
 
     /// Sizes of the tables.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> TableSizes {
+        TableSizes {
             sessions: self.sessions.len(),
             promises: self.promises.len(),
             promised_files: self.promises.files(),
@@ -419,13 +419,13 @@ impl Leases {
         items: &[BreakItem],
         except: SessionId,
         out: &mut Vec<Output>,
-    ) -> Option<Ticket> {
+    ) -> Option<BreakTicket> {
         let awaited = self.begin_breaks(now, &merged(items), except, out);
         self.await_breaks(awaited)
     }
 
     /// Ends all promises of files of the volume: it is gone, or shows something else. The ticket is as that of [`Leases::break_promises`].
-    pub fn break_volume(&mut self, now: Time, volume: VolumeId, out: &mut Vec<Output>) -> Option<Ticket> {
+    pub fn break_volume(&mut self, now: Time, volume: VolumeId, out: &mut Vec<Output>) -> Option<BreakTicket> {
         let fids = self.promises.of_volume(volume);
         let mut awaited = BTreeSet::new();
         for fids in fids.chunks(HOLD_FIDS_MAX) {
@@ -471,7 +471,7 @@ impl Leases {
         awaited
     }
 
-    fn await_breaks(&mut self, awaited: BTreeSet<(SessionId, BreakId)>) -> Option<Ticket> {
+    fn await_breaks(&mut self, awaited: BTreeSet<(SessionId, BreakId)>) -> Option<BreakTicket> {
         if awaited.is_empty() {
             return None;
         }

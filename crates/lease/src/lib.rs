@@ -24,8 +24,8 @@ mod promise;
 mod session;
 
 pub use config::{KnownSession, LeaseConfig, Restart, StrangerConfig};
-pub use holder::{Holder, Snapshot};
-pub use leases::{Counts, Leases, Listed, Pressed, Promised};
+pub use holder::{Holder, CallStart};
+pub use leases::{TableSizes, Leases, Listed, Pressed, Promised};
 pub use lock::{LockOutcome, LockRequest};
-pub use output::{EndReason, Output, Ticket};
-pub use session::{AttachError, Renewal, Resumed};
+pub use output::{EndReason, Output, BreakTicket};
+pub use session::{AttachError, RenewalOutcome, Resumed};

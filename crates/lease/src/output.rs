@@ -4,7 +4,7 @@ use types::{BreakId, BreakItem, ClientId, Fault, Fid, Origin, SessionId};
 
 /// Names a change that waits until its breaks are acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct BreakTicket(pub u64);
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub enum Output {
         items: Vec<BreakItem>,
     },
     /// Nobody trusts what the change made old any more: its reply may go out (CB-1).
-    TicketDone(Ticket),
+    TicketDone(BreakTicket),
     /// A lock request that waited has its answer.
     LockDone {
         /// Which request.

@@ -44,7 +44,7 @@ pub struct Resumed {
 
 /// What became of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
+pub enum RenewalOutcome {
     /// The lease runs anew.
     Renewed,
     /// It does not: a break is overdue, and must be acknowledged first.

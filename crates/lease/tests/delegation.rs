@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lease::{EndReason, KnownSession, LeaseConfig, Leases, Listed, Output, Promised, Renewal, Restart};
+use lease::{EndReason, KnownSession, LeaseConfig, Leases, Listed, Output, Promised, RenewalOutcome, Restart};
 use proptest::prelude::*;
 use types::{BreakId, BreakReason, ClientId, Fault, Fid, SessionId, Time};
 
@@ -286,13 +286,13 @@ fn what_is_kept_too_long_costs_the_lease_and_sending_saves_it() {
     leases.promise(at(1), other, dir(0), &mut out);
     let Some(Output::Break { id, .. }) = out.first().cloned() else { panic!("{out:?}") };
     leases.ack(at(1), one, id, &[], &mut out);
-    assert_eq!(leases.renew(at(16), one), Renewal::Renewed);
-    assert_eq!(leases.renew(at(17), one), Renewal::Withheld);
+    assert_eq!(leases.renew(at(16), one), RenewalOutcome::Renewed);
+    assert_eq!(leases.renew(at(17), one), RenewalOutcome::Withheld);
     leases.progress(at(17), one);
-    assert_eq!(leases.renew(at(32), one), Renewal::Renewed);
-    assert_eq!(leases.renew(at(33), one), Renewal::Withheld);
+    assert_eq!(leases.renew(at(32), one), RenewalOutcome::Renewed);
+    assert_eq!(leases.renew(at(33), one), RenewalOutcome::Withheld);
     leases.give_back(at(33), one, &[dir(0)], &mut out);
-    assert_eq!(leases.renew(at(99), one), Renewal::Renewed, "it owes nothing any more");
+    assert_eq!(leases.renew(at(99), one), RenewalOutcome::Renewed, "it owes nothing any more");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease::{LeaseConfig, Leases, Output, Promised, Ticket};
+use lease::{LeaseConfig, Leases, Output, Promised, BreakTicket};
 use proptest::prelude::*;
 use types::{BreakId, BreakItem, BreakReason, ClientId, Fid, SessionId, Time};
 
@@ -76,7 +76,7 @@ struct World {
     sessions: Vec<SessionId>,
     clients: Vec<Client>,
     /// What each change waits for.
-    tickets: BTreeMap<Ticket, BTreeSet<(usize, BreakId)>>,
+    tickets: BTreeMap<BreakTicket, BTreeSet<(usize, BreakId)>>,
 }
 
 impl World {
@@ -165,7 +165,7 @@ impl World {
         for waits in self.tickets.values_mut() {
             waits.retain(|waited| !over(waited));
         }
-        let done: BTreeSet<Ticket> =
+        let done: BTreeSet<BreakTicket> =
             self.tickets.iter().filter(|(_, waits)| waits.is_empty()).map(|(id, _)| *id).collect();
         let said = out.iter().filter_map(|output| match output {
             Output::TicketDone(ticket) => Some(*ticket),

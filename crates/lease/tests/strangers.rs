@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lease::{
-    AttachError, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, Renewal, Snapshot, StrangerConfig,
+    AttachError, Holder, LeaseConfig, Leases, LockOutcome, LockRequest, Output, RenewalOutcome, CallStart, StrangerConfig,
 };
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, Origin,
@@ -42,18 +42,18 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
     let nobody = leases.attach_stranger(at(0), ClientId(1), 1, &mut out).unwrap();
     let user = leases.attach(at(0), ClientId(2), 1, &mut out).unwrap();
-    assert_eq!(leases.renew(at(1), nobody), Renewal::Withheld, "it has no lease");
+    assert_eq!(leases.renew(at(1), nobody), RenewalOutcome::Withheld, "it has no lease");
     leases.promise(at(1), nobody, fid(1), &mut out);
     assert_eq!(leases.break_promises(at(2), &changed(fid(1)), user, &mut out), None, "nothing to wait for");
     let told = breaks_to(nobody, &out);
     assert_eq!(told.len(), 1, "it is told all the same");
 
     leases.prove(at(3), nobody, &mut out).unwrap();
-    assert_eq!(leases.renew(at(4), nobody), Renewal::Withheld, "its client may not have heard of the change");
+    assert_eq!(leases.renew(at(4), nobody), RenewalOutcome::Withheld, "its client may not have heard of the change");
     leases.promise(at(4), nobody, fid(2), &mut out);
     assert!(leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(), "it is a user's now");
     leases.ack(at(6), nobody, told[0].0, &[], &mut out);
-    assert_eq!(leases.renew(at(7), nobody), Renewal::Renewed, "what it has is good");
+    assert_eq!(leases.renew(at(7), nobody), RenewalOutcome::Renewed, "what it has is good");
     assert_eq!(leases.counts().strangers, 0);
 }
 
@@ -169,7 +169,7 @@ struct World {
     cache: HashMap<Fid, u64>,
     /// On their way: breaks; answers; acknowledgements.
     breaks: VecDeque<(BreakId, Vec<BreakItem>)>,
-    answers: VecDeque<(Fid, u64, Snapshot)>,
+    answers: VecDeque<(Fid, u64, CallStart)>,
     acks: VecDeque<BreakId>,
     now: u64,
 }
@@ -211,7 +211,7 @@ impl World {
             }
             80..90 => self.settle_acks(),
             90..97 => {
-                if self.leases.renew(now, self.session) == Renewal::Renewed {
+                if self.leases.renew(now, self.session) == RenewalOutcome::Renewed {
                     self.holder.on_renewed(now);
                 }
             }

@@ -7,7 +7,7 @@ mod realm;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use login::{Service, Ticket};
+use login::{Service, PendingTicket};
 
 const INNER: &str = "RIALTO_EXAMPLE_REALM";
 const TIMES: usize = 500;
@@ -34,7 +34,7 @@ fn measure(dir: &Path) {
     let mut times: [Vec<Duration>; 3] = Default::default();
     for _ in 0..=TIMES {
         let start = Instant::now();
-        let ticket = Ticket::new("rialto/test.cell", &CLIENT).expect("a ticket");
+        let ticket = PendingTicket::new("rialto/test.cell", &CLIENT).expect("a ticket");
         let requested = Instant::now();
         let vouched = service.accept(&ticket.request, &CLIENT).expect("it is good");
         let accepted = Instant::now();

@@ -141,33 +141,33 @@ fn user(principal: &str, realm: &str) -> Result<String, KerberosError> {
 }
 
 /// A user's request, and what waits for the reply.
-pub struct Ticket {
+pub struct PendingTicket {
     context: ClientCtx,
     binding: Vec<u8>,
     /// For the server.
     pub request: Vec<u8>,
 }
 
-impl fmt::Debug for Ticket {
+impl fmt::Debug for PendingTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ticket")
     }
 }
 
-impl Ticket {
+impl PendingTicket {
     /// With the credential cache of this process's environment, for `service` (`rialto/CELL`, with or without `@REALM`) and the client with this key. May ask
     /// the realm's servers.
     ///
     /// # Errors
     /// The library's: no tickets, ended ones, an unknown service, no server of the realm.
-    pub fn new(service: &str, client: &Public) -> Result<Ticket, KerberosError> {
+    pub fn new(service: &str, client: &Public) -> Result<PendingTicket, KerberosError> {
         let target = Name::new(service.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL))?;
         let mine = Cred::acquire(None, None, CredUsage::Initiate, Some(&krb5()?))?;
         let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG;
         let mut context = ClientCtx::new(Some(mine), target, flags, Some(GSS_MECH_KRB5));
         let binding = binding(client);
         let request = context.step(None, Some(&binding))?.ok_or(KerberosError::Incomplete)?.to_vec();
-        Ok(Ticket { context, binding, request })
+        Ok(PendingTicket { context, binding, request })
     }
 
     /// Whether the cell has made this reply: nobody else can.

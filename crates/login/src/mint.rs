@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use guard::{Binding, Public, Signature, Signer, Token, TokenError};
 use parking_lot::Mutex;
-use types::{Level, PrincipalId, Timestamp};
+use types::{AuthLevel, PrincipalId, Timestamp};
 
 /// How long a token is good: a working day.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 3600);
@@ -38,13 +38,13 @@ pub struct Mint {
 
 /// Who a token is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TokenRequest {
     /// Who.
     pub principal: PrincipalId,
     /// What he is called.
     pub name: String,
     /// How he showed it.
-    pub level: Level,
+    pub level: AuthLevel,
     /// The key of his client.
     pub client: Public,
     /// Tokens made before are void, in seconds since 1970: this one is not.
@@ -60,16 +60,16 @@ impl Mint {
     }
 
     /// A new token; `None`: this server has no key to sign with.
-    pub fn issue(&self, request: &Request, now: Timestamp) -> Option<Vec<u8>> {
+    pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Option<Vec<u8>> {
         let now = now.secs.max(request.not_before);
         let after = |by: Duration| now.saturating_add_unsigned(by.as_secs());
         let end = |by| request.ends.map_or(after(by), |ends| ends.min(after(by)));
         self.sign(request, now, end(LIFETIME), end(RENEWABLE))
     }
 
-    fn sign(&self, request: &Request, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
+    fn sign(&self, request: &TokenRequest, issued: i64, expires: i64, renewable: i64) -> Option<Vec<u8>> {
         let (key, signer) = self.keys.newest()?;
-        let Request { principal, name, level, client, .. } = request.clone();
+        let TokenRequest { principal, name, level, client, .. } = request.clone();
         let (cell, number) = (self.cell.clone(), rand::random());
         let token = Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
         Some(token.sign(&signer))
@@ -85,7 +85,7 @@ impl Mint {
         }
         let Token { principal, name, level, client, .. } = token.clone();
         let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
-        let request = Request { principal, name, level, client, not_before: 0, ends: None };
+        let request = TokenRequest { principal, name, level, client, not_before: 0, ends: None };
         // Who changed what the old one was made for changes what the new one is: it counts as made when the first one was.
         Ok(self.sign(&request, token.issued, expires, token.renewable))
     }
@@ -165,10 +165,10 @@ mod tests {
     fn what_is_made_is_taken_until_it_ends_and_of_nobody_else() {
         let (mint, other, forger) = (mint("a.org", 1), mint("b.org", 1), mint("a.org", 2));
         let client = Signer::new(&[9; 32]);
-        let request = Request {
+        let request = TokenRequest {
             principal: PrincipalId(7),
             name: "joe".to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             client: client.public(),
             not_before: 0,
             ends: None,
@@ -177,7 +177,7 @@ mod tests {
         let binding = guard::binding(None, &[1; 32]);
         let proof = guard::prove(&bytes, &binding, &client);
         let token = mint.take(&bytes, &binding, &proof, NOW).unwrap();
-        assert_eq!((token.principal, token.level, token.issued), (PrincipalId(7), Level::Password, NOW.secs));
+        assert_eq!((token.principal, token.level, token.issued), (PrincipalId(7), AuthLevel::Password, NOW.secs));
         assert_eq!(mint.take(&bytes, &guard::binding(None, &[2; 32]), &proof, NOW), Err(TokenError::Unproved));
         assert_eq!(other.take(&bytes, &binding, &proof, NOW), Err(TokenError::OtherCell));
         assert_eq!(forger.take(&bytes, &binding, &proof, NOW), Err(TokenError::Forged));
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(mint.renew(&token, later(LIFETIME)), Err(TokenError::Expired));
         let last = Token { expires: i64::MAX, ..newer };
         assert_eq!(mint.renew(&last, later(RENEWABLE)), Err(TokenError::Expired));
-        let short = mint.issue(&Request { ends: Some(NOW.secs + 5), ..request }, NOW).unwrap();
+        let short = mint.issue(&TokenRequest { ends: Some(NOW.secs + 5), ..request }, NOW).unwrap();
         assert_eq!(Token::parse(&short).unwrap().0.expires, NOW.secs + 5);
     }
 }

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use login::{KerberosError, Service, Ticket};
+use login::{KerberosError, Service, PendingTicket};
 use realm::{KDC, command, kinit, realm};
 
 const INNER: &str = "RIALTO_TEST_REALM";
@@ -42,7 +42,7 @@ fn with_tickets(dir: &Path) {
         "no keytab"
     );
     let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
-    let ticket = || Ticket::new(SERVICE, &CLIENT);
+    let ticket = || PendingTicket::new(SERVICE, &CLIENT);
     assert!(matches!(ticket(), Err(KerberosError::Library(_))), "nobody has called kinit");
     kinit(dir, "1h");
     shown(&service);
@@ -52,22 +52,22 @@ fn with_tickets(dir: &Path) {
 }
 
 fn shown(service: &Service) {
-    let ticket = Ticket::new(SERVICE, &CLIENT).unwrap();
+    let ticket = PendingTicket::new(SERVICE, &CLIENT).unwrap();
     let vouched = service.accept(&ticket.request, &CLIENT).unwrap();
     assert_eq!(vouched.name, "joe");
     assert!(vouched.left > Duration::from_secs(3000) && vouched.left < Duration::from_secs(3700), "{:?}", vouched.left);
     ticket.check(&vouched.reply).unwrap();
     // Another server of the same name gives another reply.
-    let (first, second) = (Ticket::new(SERVICE, &CLIENT).unwrap(), Ticket::new(SERVICE, &CLIENT).unwrap());
+    let (first, second) = (PendingTicket::new(SERVICE, &CLIENT).unwrap(), PendingTicket::new(SERVICE, &CLIENT).unwrap());
     let other = service.accept(&second.request, &CLIENT).unwrap();
     assert!(first.check(&other.reply).is_err(), "the reply to another request");
     for reply in [&b""[..], b"noise", &second.request] {
-        assert!(Ticket::new(SERVICE, &CLIENT).unwrap().check(reply).is_err());
+        assert!(PendingTicket::new(SERVICE, &CLIENT).unwrap().check(reply).is_err());
     }
 }
 
 fn refused(service: &Service) {
-    let request = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    let request = PendingTicket::new(SERVICE, &CLIENT).unwrap().request;
     assert!(service.accept(&request, &[8; 32]).is_err(), "for another client's key");
     let unbound = unbound();
     assert_eq!(service.accept(&unbound, &CLIENT), Err(KerberosError::Unbound), "for no client's key");
@@ -78,7 +78,7 @@ fn refused(service: &Service) {
         assert!(service.accept(&changed, &CLIENT).is_err(), "byte {at} of {}", request.len());
         assert!(service.accept(&request[..at], &CLIENT).is_err(), "the first {at} bytes");
     }
-    assert!(Ticket::new("rialto/nowhere", &CLIENT).is_err());
+    assert!(PendingTicket::new("rialto/nowhere", &CLIENT).is_err());
 }
 
 /// A request as of a program that knows of no binding.
@@ -92,23 +92,23 @@ fn unbound() -> Vec<u8> {
 }
 
 fn foreign_keys(dir: &Path) {
-    let request = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    let request = PendingTicket::new(SERVICE, &CLIENT).unwrap().request;
     let other = Service::new(&dir.join("other"), "TEST.CELL", false).unwrap();
     assert!(other.accept(&request, &CLIENT).is_err(), "a ticket for another service");
     // Of another realm than the cell's.
     let abroad = Service::new(&dir.join("keytab"), "ELSEWHERE.ORG", false).unwrap();
-    let vouched = abroad.accept(&Ticket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
+    let vouched = abroad.accept(&PendingTicket::new(SERVICE, &CLIENT).unwrap().request, &CLIENT).unwrap();
     assert_eq!(vouched.name, "joe@test.cell");
 }
 
 fn short(dir: &Path) {
     let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
     kinit(dir, "3s");
-    let ticket = Ticket::new(SERVICE, &CLIENT).unwrap();
+    let ticket = PendingTicket::new(SERVICE, &CLIENT).unwrap();
     // As long as the ticket, and for as long as clocks may differ here.
     assert!(service.accept(&ticket.request, &CLIENT).unwrap().left <= Duration::from_secs(5));
-    let late = Ticket::new(SERVICE, &CLIENT).unwrap().request;
+    let late = PendingTicket::new(SERVICE, &CLIENT).unwrap().request;
     std::thread::sleep(Duration::from_secs(7));
     assert!(service.accept(&late, &CLIENT).is_err(), "its ticket has ended");
-    assert!(Ticket::new(SERVICE, &CLIENT).is_err(), "and gives no other");
+    assert!(PendingTicket::new(SERVICE, &CLIENT).is_err(), "and gives no other");
 }

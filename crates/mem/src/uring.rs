@@ -44,7 +44,7 @@ const HEAD_BYTES: usize = 4096;
 
 /// Room for one request and its reply, on one of the connection's queues.
 #[derive(Debug)]
-pub struct Entry {
+pub struct RingEntry {
     queue: u16,
     /// [`HEAD_BYTES`], then the payload.
     start: NonNull<u8>,
@@ -54,20 +54,20 @@ pub struct Entry {
 }
 
 // SAFETY: the mapping belongs to this value alone, and the kernel lets any thread use it.
-unsafe impl Send for Entry {}
+unsafe impl Send for RingEntry {}
 
-impl Entry {
+impl RingEntry {
     /// For `queue`, with a payload of up to `payload_bytes_max`. Memory is taken only once it is touched.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(queue: u16, payload_bytes_max: usize) -> rustix::io::Result<Entry> {
+    pub fn new(queue: u16, payload_bytes_max: usize) -> rustix::io::Result<RingEntry> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES + payload_bytes_max, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Entry { queue, start, payload_bytes_max, commit_id: 0 })
+        Ok(RingEntry { queue, start, payload_bytes_max, commit_id: 0 })
     }
 
     /// The queue that it belongs to.
@@ -146,7 +146,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RingEntry {
     fn drop(&mut self) {
         // SAFETY: start and length are those of the mapping; nobody can use it after its owner, and the kernel does not have it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), HEAD_BYTES + self.payload_bytes_max) };
@@ -155,11 +155,11 @@ impl Drop for Entry {
 
 /// What a ring has to tell.
 #[derive(Debug)]
-pub enum Event {
+pub enum RingEvent {
     /// A request is in the entry.
-    Request(Entry),
+    Request(RingEntry),
     /// The kernel gives the entry back: the connection ended (`ENOTCONN`), or it did not take it.
-    Returned(Entry, Errno),
+    Returned(RingEntry, Errno),
     /// What [`Ring::watch`] watches became readable; it is not watched any more.
     Readable,
 }
@@ -181,7 +181,7 @@ const SQE_LEN_AT: usize = 24;
 
 /// What the kernel has.
 struct Held {
-    entry: Entry,
+    entry: RingEntry,
     /// Of a registration: what it points to.
     _ranges: Option<Box<Ranges>>,
 }
@@ -218,7 +218,7 @@ impl Ring {
         Ok(Ring { ring, device, inside: Vec::new(), free: Vec::new(), watched: None })
     }
 
-    fn take_in(&mut self, entry: Entry, ranges: Option<Box<Ranges>>) -> u64 {
+    fn take_in(&mut self, entry: RingEntry, ranges: Option<Box<Ranges>>) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.inside.push(None);
             self.inside.len() - 1
@@ -231,7 +231,7 @@ impl Ring {
     ///
     /// # Errors
     /// What `io_uring_enter` says, if room had to be made.
-    pub fn register(&mut self, entry: Entry) -> io::Result<()> {
+    pub fn register(&mut self, entry: RingEntry) -> io::Result<()> {
         // Not in the entry's own memory, which is not to be touched before it is used.
         let ranges = Box::new(Ranges([
             libc::iovec { iov_base: entry.start.as_ptr().cast(), iov_len: size_of::<Header>() },
@@ -252,7 +252,7 @@ impl Ring {
     ///
     /// # Errors
     /// What `io_uring_enter` says, if room had to be made.
-    pub fn commit(&mut self, entry: Entry) -> io::Result<()> {
+    pub fn commit(&mut self, entry: RingEntry) -> io::Result<()> {
         let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), COMMIT_AND_FETCH)
             .cmd(command(entry.queue, entry.commit_id))
             .build();
@@ -304,7 +304,7 @@ impl Ring {
     }
 
     /// What is there already, without a system call.
-    pub fn poll(&mut self) -> Option<Event> {
+    pub fn poll(&mut self) -> Option<RingEvent> {
         let completed = self.ring.completion().next()?;
         Some(self.hand_back(&completed))
     }
@@ -313,7 +313,7 @@ impl Ring {
     ///
     /// # Errors
     /// What `io_uring_enter` says.
-    pub fn wait(&mut self) -> io::Result<Event> {
+    pub fn wait(&mut self) -> io::Result<RingEvent> {
         loop {
             // What was put in goes in at once even if something is there already: its reply must not wait for us.
             let wanted = usize::from(self.ring.completion().is_empty());
@@ -329,19 +329,19 @@ impl Ring {
         }
     }
 
-    fn hand_back(&mut self, completed: &cqueue::Entry) -> Event {
+    fn hand_back(&mut self, completed: &cqueue::Entry) -> RingEvent {
         if completed.user_data() == WATCHED {
             self.watched = None;
-            return Event::Readable;
+            return RingEvent::Readable;
         }
         let slot = completed.user_data() as usize;
         let Held { mut entry, .. } = self.inside[slot].take().expect("the kernel completes what it has, once");
         self.free.push(slot);
         if completed.result() < 0 {
-            return Event::Returned(entry, Errno::from_raw_os_error(-completed.result()));
+            return RingEvent::Returned(entry, Errno::from_raw_os_error(-completed.result()));
         }
         entry.commit_id = entry.head().commit_id;
-        Event::Request(entry)
+        RingEvent::Request(entry)
     }
 }
 

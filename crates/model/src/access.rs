@@ -1,8 +1,8 @@
 //! Who may: the classic rules of mode bits, with every group of the caller known, or lists (`lists.rs`) where the root has one.
 
-use types::{Caller, Fault, Fid, Kind, Level, Status};
+use types::{Caller, Fault, Fid, Kind, AuthLevel, Status};
 
-use crate::tree::{Ask, Tree};
+use crate::tree::{Ask, ModelTree};
 
 const READ: u16 = 4;
 const WRITE: u16 = 2;
@@ -16,7 +16,7 @@ pub const GROUP_EXECUTE: u16 = 0o010;
 
 /// What somebody wants of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum RequestedAccess {
     See,
     List,
     Search,
@@ -37,7 +37,7 @@ fn is_unknown(caller: &Caller) -> bool {
 
 /// A caller whose machine asked the bits when the file was opened.
 pub fn is_believed(caller: &Caller) -> bool {
-    matches!(caller.who.level, Level::Named | Level::Server | Level::Host)
+    matches!(caller.who.level, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
 }
 
 pub fn in_group(caller: &Caller, gid: u32) -> bool {
@@ -62,23 +62,23 @@ fn allowed(caller: &Caller, status: &Status, wanted: u16) -> bool {
     caller.is_root() || (status.mode >> class) & wanted == wanted
 }
 
-impl Tree {
-    pub(crate) fn may(&self, ask: Ask<'_>, fid: Fid, want: Want) -> Result<bool, Fault> {
+impl ModelTree {
+    pub(crate) fn may(&self, ask: Ask<'_>, fid: Fid, want: RequestedAccess) -> Result<bool, Fault> {
         let status = &self.node(fid)?.status;
         if self.decides() {
             return Ok(self.listed(ask.caller, fid, want));
         }
         let wanted = match want {
             // Whoever knows the file was shown it.
-            Want::See => 0,
-            Want::ReadData | Want::WriteData if is_believed(ask.caller) || owns(ask.caller, status) => 0,
-            Want::ReadData => return Ok(self.allows_data(ask, fid, &[READ, SEARCH])),
-            Want::WriteData => return Ok(self.allows_data(ask, fid, &[WRITE])),
-            Want::List | Want::ReadXattr => READ,
-            Want::Search => SEARCH,
-            Want::Insert | Want::Delete => WRITE | SEARCH,
-            Want::Move | Want::Write => WRITE,
-            Want::Administer => return Ok(owns(ask.caller, status)),
+            RequestedAccess::See => 0,
+            RequestedAccess::ReadData | RequestedAccess::WriteData if is_believed(ask.caller) || owns(ask.caller, status) => 0,
+            RequestedAccess::ReadData => return Ok(self.allows_data(ask, fid, &[READ, SEARCH])),
+            RequestedAccess::WriteData => return Ok(self.allows_data(ask, fid, &[WRITE])),
+            RequestedAccess::List | RequestedAccess::ReadXattr => READ,
+            RequestedAccess::Search => SEARCH,
+            RequestedAccess::Insert | RequestedAccess::Delete => WRITE | SEARCH,
+            RequestedAccess::Move | RequestedAccess::Write => WRITE,
+            RequestedAccess::Administer => return Ok(owns(ask.caller, status)),
         };
         Ok(allowed(ask.caller, status, wanted))
     }
@@ -93,13 +93,13 @@ impl Tree {
             .any(|status| owns(ask.caller, &status) || any.iter().any(|wanted| allowed(ask.caller, &status, *wanted)))
     }
 
-    pub(crate) fn need(&self, ask: Ask<'_>, fid: Fid, want: Want) -> Result<(), Fault> {
+    pub(crate) fn need(&self, ask: Ask<'_>, fid: Fid, want: RequestedAccess) -> Result<(), Fault> {
         if self.may(ask, fid, want)? { Ok(()) } else { Err(Fault::AccessDenied) }
     }
 
     /// To take `victim`'s entry out of `dir`: where mode bits decide one of the two must be one's own in a sticky directory.
     pub(crate) fn need_delete(&self, ask: Ask<'_>, dir: Fid, victim: Fid) -> Result<(), Fault> {
-        self.need(ask, dir, Want::Delete)?;
+        self.need(ask, dir, RequestedAccess::Delete)?;
         let (status, victim) = (self.node(dir)?.status, self.node(victim)?.status);
         let sticky = status.mode & STICKY != 0 && !self.decides();
         if sticky && !owns(ask.caller, &status) && !owns(ask.caller, &victim) {

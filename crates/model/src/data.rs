@@ -4,14 +4,14 @@ use bytes::Bytes;
 use types::{AllocateMode, Answer, BootVerifier, Fault, Fid, Kind, SeekWhat, limits};
 
 use crate::Body;
-use crate::access::Want;
-use crate::tree::{Ask, Content, Node, Tree};
+use crate::access::RequestedAccess;
+use crate::tree::{Ask, Content, Node, ModelTree};
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn read(&self, ask: Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         let body = node.body()?;
-        self.need(ask, fid, Want::ReadData)?;
+        self.need(ask, fid, RequestedAccess::ReadData)?;
         let data = body.read(offset, u64::from(length).min(limits::PAYLOAD_BYTES_MAX as u64));
         let end = offset.saturating_add(data.len() as u64) >= body.size();
         Ok(Answer::Data { data: Bytes::from(data), end, status: node.status })
@@ -26,7 +26,7 @@ impl Tree {
         kill: bool,
     ) -> Result<Answer, Fault> {
         let size = self.node(fid)?.body()?.size();
-        self.need(ask, fid, Want::WriteData)?;
+        self.need(ask, fid, RequestedAccess::WriteData)?;
         let node = self.node_mut(fid)?;
         let offset = offset.unwrap_or(size);
         if data.len() > limits::PAYLOAD_BYTES_MAX {
@@ -49,7 +49,7 @@ impl Tree {
         mode: AllocateMode,
     ) -> Result<Answer, Fault> {
         self.node(fid)?.body()?;
-        self.need(ask, fid, Want::WriteData)?;
+        self.need(ask, fid, RequestedAccess::WriteData)?;
         let node = self.node_mut(fid)?;
         if length == 0 {
             return Err(Fault::Invalid);
@@ -71,7 +71,7 @@ impl Tree {
     /// Exact to the byte: zeros are a hole. The real thing may take zeros for data.
     pub(crate) fn seek(&self, ask: Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Answer, Fault> {
         let body = self.node(fid)?.body()?;
-        self.need(ask, fid, Want::ReadData)?;
+        self.need(ask, fid, RequestedAccess::ReadData)?;
         if offset >= body.size() {
             return Err(Fault::NothingThere);
         }

@@ -3,10 +3,10 @@
 use types::limits::TARGET_LISTED_BYTES_MAX;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
-use crate::access::{Want, is_believed, owns};
-use crate::tree::{Ask, Content, Tree};
+use crate::access::{RequestedAccess, is_believed, owns};
+use crate::tree::{Ask, Content, ModelTree};
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn lookup(&self, ask: Ask<'_>, dir: Fid, name: &Name) -> Result<Answer, Fault> {
         let node = self.searched(ask, dir)?;
         let fid = *node.entries()?.get(name).ok_or(Fault::NotFound)?;
@@ -16,8 +16,8 @@ impl Tree {
     /// All that is left, in the order of names; a cookie is the entry's place.
     pub(crate) fn read_dir(&self, ask: Ask<'_>, dir: Fid, cookie: u64, plus: bool) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
-        self.need(ask, dir, Want::List)?;
-        let searches = self.may(ask, dir, Want::Search)?;
+        self.need(ask, dir, RequestedAccess::List)?;
+        let searches = self.may(ask, dir, RequestedAccess::Search)?;
         let plus = plus && searches;
         let shows_fids = searches || is_believed(ask.caller);
         let mut entries = Vec::new();
@@ -43,7 +43,7 @@ impl Tree {
     }
 
     pub(crate) fn read_link(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
-        self.need(ask, fid, Want::See)?;
+        self.need(ask, fid, RequestedAccess::See)?;
         match &self.node(fid)?.content {
             Content::Target(target) => Ok(Answer::Target(target.clone())),
             _ => Err(Fault::Invalid),
@@ -56,7 +56,7 @@ impl Tree {
         if status.links == 0 {
             return Err(Fault::NotFound);
         }
-        self.need(ask, dir, Want::Insert)
+        self.need(ask, dir, RequestedAccess::Insert)
     }
 
     pub(crate) fn link(&mut self, ask: Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Answer, Fault> {
@@ -92,8 +92,8 @@ impl Tree {
         if is_judged_there || owns(ask.caller, &self.node(fid)?.status) {
             return Ok(());
         }
-        self.need(ask, fid, Want::ReadXattr)?;
-        self.need(ask, fid, Want::WriteData)
+        self.need(ask, fid, RequestedAccess::ReadXattr)?;
+        self.need(ask, fid, RequestedAccess::WriteData)
     }
 
     pub(crate) fn remove(

@@ -16,4 +16,4 @@ mod xattr;
 
 pub use body::Body;
 pub use lists::List;
-pub use tree::{Content, Node, Tree};
+pub use tree::{Content, Node, ModelTree};

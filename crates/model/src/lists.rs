@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use types::{Answer, Caller, Fault, Fid, Kind, PrincipalId};
 
-use crate::access::Want;
-use crate::tree::{Ask, Tree};
+use crate::access::RequestedAccess;
+use crate::tree::{Ask, ModelTree};
 
 const READ: u32 = 1;
 const WRITE: u32 = 2;
@@ -50,7 +50,7 @@ impl List {
     }
 }
 
-impl Tree {
+impl ModelTree {
     /// From now on who asks with this uid is all of these.
     pub fn set_numbers(&mut self, uid: u32, is: BTreeSet<PrincipalId>) {
         self.people.insert(uid, is);
@@ -117,26 +117,26 @@ impl Tree {
     }
 
     /// The table of `docs/access.md`.
-    pub(crate) fn listed(&self, caller: &Caller, fid: Fid, want: Want) -> bool {
+    pub(crate) fn listed(&self, caller: &Caller, fid: Fid, want: RequestedAccess) -> bool {
         let node = &self.nodes[&fid];
         let is_directory = node.status.kind == Kind::Directory;
         let (rights, _) = self.rights(caller, fid);
         let dropped = !is_directory && node.status.uid == caller.uid && rights & INSERT != 0;
         let needs = match want {
-            Want::See if is_directory => {
+            RequestedAccess::See if is_directory => {
                 let above = node.parent;
                 let from_above = self.nodes.contains_key(&above) && self.rights_in(caller, above) & LOOKUP != 0;
                 return fid == self.root() || rights & LOOKUP != 0 || from_above || caller.is_root();
             }
-            Want::See | Want::List | Want::Search => LOOKUP,
-            Want::ReadXattr if is_directory => LOOKUP,
-            Want::ReadXattr | Want::ReadData => READ,
-            Want::Insert => INSERT,
-            Want::Delete => DELETE,
-            Want::Move => 0,
-            Want::Write | Want::WriteData if dropped => 0,
-            Want::Write | Want::WriteData => WRITE,
-            Want::Administer => ADMINISTER,
+            RequestedAccess::See | RequestedAccess::List | RequestedAccess::Search => LOOKUP,
+            RequestedAccess::ReadXattr if is_directory => LOOKUP,
+            RequestedAccess::ReadXattr | RequestedAccess::ReadData => READ,
+            RequestedAccess::Insert => INSERT,
+            RequestedAccess::Delete => DELETE,
+            RequestedAccess::Move => 0,
+            RequestedAccess::Write | RequestedAccess::WriteData if dropped => 0,
+            RequestedAccess::Write | RequestedAccess::WriteData => WRITE,
+            RequestedAccess::Administer => ADMINISTER,
         };
         rights & needs == needs
     }
@@ -144,7 +144,7 @@ impl Tree {
     pub(crate) fn get_acl(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
         self.need_lists(fid)?;
         self.node(fid)?;
-        self.need(ask, fid, Want::Search)?;
+        self.need(ask, fid, RequestedAccess::Search)?;
         let list = self.ruling(fid).ok_or(Fault::Damaged)?;
         Ok(Answer::Acl { of: self.ruler(fid), list: list.bytes })
     }
@@ -167,7 +167,7 @@ impl Tree {
             if self.node(fid)?.status.kind.has_target() {
                 return Err(Fault::Invalid);
             }
-            self.need(ask, fid, Want::Administer)?;
+            self.need(ask, fid, RequestedAccess::Administer)?;
         }
         let node = self.node_mut(fid)?;
         node.list = list;

@@ -6,9 +6,9 @@ use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
 
 use crate::Body;
 use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
-use crate::tree::{Ask, Content, Node, Tree};
+use crate::tree::{Ask, Content, Node, ModelTree};
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn make(
         &mut self,
         ask: Ask<'_>,

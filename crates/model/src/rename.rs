@@ -2,10 +2,10 @@
 
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
 
-use crate::access::Want;
-use crate::tree::{Ask, Content, Node, Tree};
+use crate::access::RequestedAccess;
+use crate::tree::{Ask, Content, Node, ModelTree};
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn rename(
         &mut self,
         ask: Ask<'_>,
@@ -91,9 +91,9 @@ impl Tree {
             None => self.need_room(ask, to_dir)?,
             Some(target) => {
                 self.need_delete(ask, to_dir, target)?;
-                self.need(ask, to_dir, Want::Insert)?;
+                self.need(ask, to_dir, RequestedAccess::Insert)?;
                 if mode == RenameMode::Exchange {
-                    self.need(ask, from_dir, Want::Insert)?;
+                    self.need(ask, from_dir, RequestedAccess::Insert)?;
                 }
             }
         }
@@ -113,11 +113,11 @@ impl Tree {
         }
         if from_dir != to_dir {
             if is_directory {
-                self.need(ask, moved, Want::Move)?;
+                self.need(ask, moved, RequestedAccess::Move)?;
             }
             match target {
                 Some(other) if mode == RenameMode::Exchange && other.status.kind == Kind::Directory => {
-                    self.need(ask, other.status.fid, Want::Move)?;
+                    self.need(ask, other.status.fid, RequestedAccess::Move)?;
                 }
                 _ => {}
             }
@@ -138,7 +138,7 @@ impl Tree {
     }
 
     fn exchange(&mut self, ask: Ask<'_>, a: (Fid, &Name), b: (Fid, &Name)) -> Result<(), Fault> {
-        let at = |tree: &Tree, (dir, name): (Fid, &Name)| {
+        let at = |tree: &ModelTree, (dir, name): (Fid, &Name)| {
             tree.node(dir)?.entries()?.get(name).copied().ok_or(Fault::NotFound)
         };
         let (first, second) = (at(self, a)?, at(self, b)?);

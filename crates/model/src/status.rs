@@ -2,14 +2,14 @@
 
 use types::{Answer, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
-use crate::access::{SET_GID, SET_IDS, Want, in_group, owns, without_privileges};
-use crate::tree::{Ask, Content, Node, Tree};
+use crate::access::{SET_GID, SET_IDS, RequestedAccess, in_group, owns, without_privileges};
+use crate::tree::{Ask, Content, Node, ModelTree};
 use crate::xattr::CAPABILITY;
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn set_status(&mut self, ask: Ask<'_>, fid: Fid, change: &StatusChange) -> Result<Answer, Fault> {
         if is_nothing(change) {
-            self.need(ask, fid, Want::See)?;
+            self.need(ask, fid, RequestedAccess::See)?;
             return Ok(Answer::Status(self.node(fid)?.status));
         }
         self.need_change(ask, fid, change)?;
@@ -71,7 +71,7 @@ impl Tree {
                 Kind::Directory => return Err(Fault::IsDirectory),
                 _ => return Err(Fault::Invalid),
             }
-            self.need(ask, fid, if change.through_handle { Want::WriteData } else { Want::Write })?;
+            self.need(ask, fid, if change.through_handle { RequestedAccess::WriteData } else { RequestedAccess::Write })?;
         }
         let root = ask.caller.is_root();
         let owner = owns(ask.caller, status);
@@ -83,14 +83,14 @@ impl Tree {
         }
         let killing = StatusChange { kill_privileges: false, ..*change };
         if change.kill_privileges && is_nothing(&killing) {
-            self.need(ask, fid, Want::WriteData)?;
+            self.need(ask, fid, RequestedAccess::WriteData)?;
         }
         if self.decides() {
             if (change.uid.is_some() || change.gid.is_some()) && !self.is_administrator(ask.caller) {
                 return Err(Fault::NotPermitted);
             }
             if change.mode.is_some() || change.accessed.is_some() || change.modified.is_some() {
-                self.need(ask, fid, Want::WriteData)?;
+                self.need(ask, fid, RequestedAccess::WriteData)?;
             }
         }
         if change.mode.is_some() && status.kind.has_target() {
@@ -100,7 +100,7 @@ impl Tree {
         if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) && !owner {
             return Err(Fault::NotPermitted);
         }
-        if times.iter().flatten().next().is_some() && !owner && !self.may(ask, fid, Want::Write)? {
+        if times.iter().flatten().next().is_some() && !owner && !self.may(ask, fid, RequestedAccess::Write)? {
             return Err(Fault::AccessDenied);
         }
         Ok(())

@@ -9,7 +9,7 @@ use types::{
 };
 
 use crate::Body;
-use crate::access::Want;
+use crate::access::RequestedAccess;
 use crate::lists::List;
 
 /// What a file consists of.
@@ -47,7 +47,7 @@ pub(crate) type ModeRights = (u16, u32, u32);
 
 /// A volume's files.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct ModelTree {
     pub(crate) nodes: BTreeMap<Fid, Node>,
     pub(crate) holds: BTreeMap<Fid, BTreeSet<SessionId>>,
     /// Mode, owner and group that a file had while a session has had it open.
@@ -69,7 +69,7 @@ pub(crate) struct Ask<'a> {
     pub caller: &'a Caller,
 }
 
-impl Tree {
+impl ModelTree {
     /// A volume with nothing but its root directory, which is `root`.
     pub fn new(name: Name, root: Status) -> Self {
         let node = Node {
@@ -81,7 +81,7 @@ impl Tree {
             list: None,
         };
         let nodes = BTreeMap::from([(root.fid, node)]);
-        Tree {
+        ModelTree {
             nodes,
             holds: BTreeMap::new(),
             opened: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Tree {
             }
             Call::ReadLink { fid } => self.read_link(ask, *fid),
             Call::GetStatus { fid } => {
-                self.need(ask, *fid, Want::See)?;
+                self.need(ask, *fid, RequestedAccess::See)?;
                 Ok(Answer::Status(self.node(*fid)?.status))
             }
             Call::GetAcl { fid } => self.get_acl(ask, *fid),
@@ -202,7 +202,7 @@ impl Tree {
     /// A directory that the caller may search.
     pub(crate) fn searched(&self, ask: Ask<'_>, dir: Fid) -> Result<&Node, Fault> {
         self.directory(dir)?;
-        self.need(ask, dir, Want::Search)?;
+        self.need(ask, dir, RequestedAccess::Search)?;
         self.directory(dir)
     }
 
@@ -230,7 +230,7 @@ impl Tree {
         };
         let nodes = self.nodes.iter().map(|(fid, of)| (there(*fid), node(of))).collect();
         let (people, next) = (self.people.clone(), self.next);
-        Tree { nodes, holds: BTreeMap::new(), opened: BTreeMap::new(), people, name, volume, next, given: None }
+        ModelTree { nodes, holds: BTreeMap::new(), opened: BTreeMap::new(), people, name, volume, next, given: None }
     }
 
     /// The same files in versions that are higher by so much.

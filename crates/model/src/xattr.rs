@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
-use crate::access::{STICKY, Want, owns};
-use crate::tree::{Ask, Tree};
+use crate::access::{STICKY, RequestedAccess, owns};
+use crate::tree::{Ask, ModelTree};
 
 /// File capabilities.
 pub const CAPABILITY: &[u8] = b"security.capability";
@@ -17,16 +17,16 @@ enum Space {
     Security,
 }
 
-impl Tree {
+impl ModelTree {
     pub(crate) fn xattr_get(&self, ask: Ask<'_>, fid: Fid, name: &Bytes) -> Result<Answer, Fault> {
         let node = self.node(fid)?;
         match space(name)? {
-            Space::User if carries_user(&node.status) => self.need(ask, fid, Want::ReadXattr)?,
+            Space::User if carries_user(&node.status) => self.need(ask, fid, RequestedAccess::ReadXattr)?,
             Space::User => {
-                self.need(ask, fid, Want::See)?;
+                self.need(ask, fid, RequestedAccess::See)?;
                 return Err(Fault::NoXattr);
             }
-            Space::Trusted | Space::Security => self.need(ask, fid, Want::See)?,
+            Space::Trusted | Space::Security => self.need(ask, fid, RequestedAccess::See)?,
         }
         if space(name)? == Space::Trusted && !ask.caller.is_root() {
             return Err(Fault::NoXattr);
@@ -64,7 +64,7 @@ impl Tree {
     }
 
     pub(crate) fn xattr_list(&self, ask: Ask<'_>, fid: Fid) -> Result<Answer, Fault> {
-        self.need(ask, fid, Want::See)?;
+        self.need(ask, fid, RequestedAccess::See)?;
         let shown = |name: &&Bytes| ask.caller.is_root() || !name.starts_with(b"trusted.");
         Ok(Answer::XattrNames(self.node(fid)?.xattrs.keys().filter(shown).cloned().collect()))
     }
@@ -86,7 +86,7 @@ impl Tree {
                 if shared && !owns(ask.caller, status) {
                     return Err(Fault::NotPermitted);
                 }
-                self.need(ask, fid, Want::Write)
+                self.need(ask, fid, RequestedAccess::Write)
             }
             Space::Trusted | Space::Security if ask.caller.is_root() => Ok(()),
             Space::Trusted | Space::Security => Err(Fault::NotPermitted),

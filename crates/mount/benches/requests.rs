@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mount::Transport;
+use mount::KernelTransport;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 #[path = "../tests/kernel/cell.rs"]
@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 mod cell;
 
 // The cell's: `mount_over` overrides it.
-const TRANSPORT: Transport = Transport::Device;
+const TRANSPORT: KernelTransport = KernelTransport::Device;
 const FLAT: bool = false;
 
 const ROUNDS: usize = 5;
@@ -82,9 +82,9 @@ fn main() {
     let seconds = std::env::args().filter_map(|word| word.parse::<f64>().ok()).next().unwrap_or(0.5);
     let time = Duration::from_secs_f64(seconds);
     let Some(cell) = cell::Cell::start() else { return };
-    let mut transports = vec![("device", Transport::Device)];
+    let mut transports = vec![("device", KernelTransport::Device)];
     if mount::offers_uring() {
-        transports.push(("io_uring", Transport::Uring));
+        transports.push(("io_uring", KernelTransport::Uring));
     }
     let clients: Vec<_> = transports.iter().map(|(_, transport)| cell.mount_over(*transport)).collect();
     type Case = (&'static str, fn(&Path, Duration) -> Cost);

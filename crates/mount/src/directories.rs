@@ -7,12 +7,12 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 use types::{Fid, Kind, Status};
-use venus::{Invalidate, ListEntry, Listing};
+use venus::{Invalidate, ListEntry, DirListing};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, flag};
 use crate::attributes::{self, Validity};
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 use crate::listings;
 use crate::nodes::{self, Nodes};
 use crate::sysname;
@@ -64,25 +64,25 @@ impl Block {
 }
 
 impl Task<'_> {
-    pub(crate) fn opendir(&self) -> Result<(), Refusal> {
+    pub(crate) fn opendir(&self) -> Result<(), RequestRefusal> {
         let doubted = self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted());
         if doubted {
             self.need_bits(self.fid()?, 4)?;
         } else if self.on.agreement.has_silent_opendir() {
             // Heard once: from now on the kernel opens and closes directories by itself, and keeps listings.
-            return Err(Refusal(Errno::NOSYS));
+            return Err(RequestRefusal(Errno::NOSYS));
         }
         let _ = self.value(&abi::OpenOut { fh: 0, open_flags: KEPT, backing_id: 0 });
         Ok(())
     }
 
-    pub(crate) fn fsyncdir(&self) -> Result<(), Refusal> {
+    pub(crate) fn fsyncdir(&self) -> Result<(), RequestRefusal> {
         self.venus().fsyncdir(&self.request(), self.fid()?)?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn readdir(&self, of: &abi::ReadIn, plus: bool) -> Result<(), Refusal> {
+    pub(crate) fn readdir(&self, of: &abi::ReadIn, plus: bool) -> Result<(), RequestRefusal> {
         let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
         let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus, last: 0 };
         let Some(cookie) = self.cookie(of.offset) else {
@@ -96,11 +96,11 @@ impl Task<'_> {
         let fitting = self.fitting(&block, &listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
-            return Err(Refusal(Errno::INVAL));
+            return Err(RequestRefusal(Errno::INVAL));
         }
         if let Some(entry) = shown.iter().find(|entry| entry.cookie > COOKIE_MAX) {
             tracing::error!(entry.cookie, "cookie of a directory entry does not fit the kernel's offsets");
-            return Err(Refusal(Errno::IO));
+            return Err(RequestRefusal(Errno::IO));
         }
         let given = if plus { self.remember_shown(shown) } else { Vec::new() };
         let sent = self.venus().answering(listing.stamp, |still| {
@@ -123,7 +123,7 @@ impl Task<'_> {
     }
 
     /// A page of the listing under way, or of a new one; and the offset behind its last entry, if this is the page.
-    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<(Listing, u64), Refusal> {
+    fn page(&self, offset: u64, cookie: u64, bytes_max: u32, plus: bool) -> Result<(DirListing, u64), RequestRefusal> {
         let (dir, reader) = (self.fid()?, (self.header.nodeid, self.header.pid));
         let known = if offset == 0 { None } else { self.on.listings.find(reader) };
         let under_way = match known {
@@ -168,7 +168,7 @@ impl Task<'_> {
         }
     }
 
-    fn begin_listing(&self, dir: Fid, reader: listings::Reader, first: bool) -> Result<listings::Listing, Refusal> {
+    fn begin_listing(&self, dir: Fid, reader: listings::ListingKey, first: bool) -> Result<listings::Listing, RequestRefusal> {
         let seen = self.on.notifier.breaks();
         let handle = self.venus().opendir(&self.request(), dir)?;
         let listing = {

@@ -25,7 +25,7 @@ use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::nodes::{Nodes, Slot};
 use crate::notify::Notifier;
-use crate::request::{DecodeError, Operation, Request, forgets};
+use crate::request::{DecodeError, Operation, KernelRequest, forgets};
 use crate::sysname::Sysnames;
 use crate::workers::{Handler, Urgency};
 use crate::{attributes, errno, files, groups};
@@ -68,23 +68,23 @@ pub struct Dispatch {
 
 /// Why a request is not done, as the kernel hears it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal(pub Errno);
+pub struct RequestRefusal(pub Errno);
 
-impl From<Errno> for Refusal {
+impl From<Errno> for RequestRefusal {
     fn from(errno: Errno) -> Self {
-        Refusal(errno)
+        RequestRefusal(errno)
     }
 }
 
-impl From<venus::Error> for Refusal {
+impl From<venus::Error> for RequestRefusal {
     fn from(error: venus::Error) -> Self {
-        Refusal(errno::of(&error))
+        RequestRefusal(errno::of(&error))
     }
 }
 
-impl From<NameError> for Refusal {
+impl From<NameError> for RequestRefusal {
     fn from(error: NameError) -> Self {
-        Refusal(errno::of_name(error))
+        RequestRefusal(errno::of_name(error))
     }
 }
 
@@ -103,22 +103,22 @@ impl Task<'_> {
         &self.on.venus
     }
 
-    pub(crate) fn request(&self) -> venus::Request<'_> {
-        venus::Request { caller: &self.caller, cancel: Some(self.cancel), groups: Some(self.groups) }
+    pub(crate) fn request(&self) -> venus::RequestContext<'_> {
+        venus::RequestContext { caller: &self.caller, cancel: Some(self.cancel), groups: Some(self.groups) }
     }
 
     /// The file that the request is about.
-    pub(crate) fn fid(&self) -> Result<Fid, Refusal> {
+    pub(crate) fn fid(&self) -> Result<Fid, RequestRefusal> {
         self.fid_of(self.header.nodeid)
     }
 
-    pub(crate) fn fid_of(&self, node: u64) -> Result<Fid, Refusal> {
-        self.on.nodes.fid(node).ok_or(Refusal(Errno::STALE))
+    pub(crate) fn fid_of(&self, node: u64) -> Result<Fid, RequestRefusal> {
+        self.on.nodes.fid(node).ok_or(RequestRefusal(Errno::STALE))
     }
 
     /// A second file of a request, which must be of the same volume.
-    pub(crate) fn fid_beside(&self, node: u64) -> Result<Fid, Refusal> {
-        if self.on.nodes.has_number(node) { self.fid_of(node) } else { Err(Refusal(Errno::XDEV)) }
+    pub(crate) fn fid_beside(&self, node: u64) -> Result<Fid, RequestRefusal> {
+        if self.on.nodes.has_number(node) { self.fid_of(node) } else { Err(RequestRefusal(Errno::XDEV)) }
     }
 
     /// The same request, as one of another volume of the mount.
@@ -133,7 +133,7 @@ impl Task<'_> {
         flat || self.on.edges.as_ref().is_some_and(|edges| edges.is_read_only())
     }
 
-    pub(crate) fn name(&self, bytes: &[u8]) -> Result<Name, Refusal> {
+    pub(crate) fn name(&self, bytes: &[u8]) -> Result<Name, RequestRefusal> {
         Ok(Name::new(bytes)?)
     }
 
@@ -173,7 +173,7 @@ impl Task<'_> {
         sent
     }
 
-    fn run(&self, operation: Operation<'_>) -> Result<(), Refusal> {
+    fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
         if let Some(edges) = &self.on.edges {
             match (&operation, self.header.nodeid) {
                 (Operation::Lookup { name }, PORCH_NODE) => return self.lookup_in_porch(edges, name),
@@ -181,10 +181,10 @@ impl Task<'_> {
                     let _ = self.value(&attributes::porch_status());
                     return Ok(());
                 }
-                (_, PORCH_NODE) => return Err(Refusal(Errno::ACCESS)),
+                (_, PORCH_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
                 (_, node) if edges.has(node) => {
                     edges.enter(&self.request(), node)?;
-                    return Err(Refusal(Errno::STALE));
+                    return Err(RequestRefusal(Errno::STALE));
                 }
                 _ => {}
             }
@@ -193,10 +193,10 @@ impl Task<'_> {
             && flat.ends_at(self.header.nodeid)
         {
             flat.enter(self, self.fid()?)?;
-            return Err(Refusal(Errno::STALE));
+            return Err(RequestRefusal(Errno::STALE));
         }
         if self.on.refuses_changes && is_change(&operation) {
-            return Err(Refusal(Errno::ROFS));
+            return Err(RequestRefusal(Errno::ROFS));
         }
         match operation {
             Operation::Lookup { name } => self.lookup(name),
@@ -242,13 +242,13 @@ impl Task<'_> {
             Operation::Getlk(of) => self.getlk(&of),
             Operation::Setlk { of, wait } => self.setlk(&of, wait),
 
-            Operation::Unoffered(opcode::IOCTL) => Err(Refusal(Errno::NOTTY)),
-            Operation::Unoffered(_) => Err(Refusal(Errno::NOSYS)),
+            Operation::Unoffered(opcode::IOCTL) => Err(RequestRefusal(Errno::NOTTY)),
+            Operation::Unoffered(_) => Err(RequestRefusal(Errno::NOSYS)),
             Operation::Destroy => {
                 self.done();
                 Ok(())
             }
-            Operation::Init { .. } => Err(Refusal(Errno::IO)),
+            Operation::Init { .. } => Err(RequestRefusal(Errno::IO)),
             // Handled before there is a task, and never answered.
             Operation::Interrupt { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => Ok(()),
         }
@@ -280,16 +280,16 @@ impl Dispatch {
         &self,
         header: abi::InHeader,
         requester: &dyn Requester,
-        run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
+        run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         let running = self.interrupts.running(header.unique, header.pid, header.opcode == opcode::SETLKW);
-        let caller = Caller { uid: header.uid, gid: header.gid, groups: None, who: types::Who::NAMED };
+        let caller = Caller { uid: header.uid, gid: header.gid, groups: None, who: types::RequestIdentity::NAMED };
         let groups = move || groups::of_process(header.pid);
         let task = Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
-        if let Err(Refusal(errno)) = run(&task) {
+        if let Err(RequestRefusal(errno)) = run(&task) {
             task.refuse(errno);
         }
     }
@@ -323,7 +323,7 @@ impl Dispatch {
         &self,
         header: abi::InHeader,
         requester: &dyn Requester,
-        run: impl FnOnce(&Task<'_>) -> Result<(), Refusal>,
+        run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
         if self.of(header.nodeid, |on| on.see_through(header, requester, run)).is_none() {
             let _ = requester.reply(header.unique, Err(Errno::STALE));
@@ -335,7 +335,7 @@ impl Dispatch {
     }
 
     /// Operations that have no reply.
-    fn take_notice(&self, request: &Request<'_>) -> bool {
+    fn take_notice(&self, request: &KernelRequest<'_>) -> bool {
         match request.operation {
             Operation::Interrupt { unique } => self.interrupts.interrupt(unique),
             Operation::Forget { lookups } => self.forget_any(request.header.nodeid, lookups),
@@ -348,7 +348,7 @@ impl Dispatch {
 
 fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester) {
     tracing::error!(%error, "request of the kernel not understood");
-    let Ok(header) = Request::header(bytes) else { return };
+    let Ok(header) = KernelRequest::header(bytes) else { return };
     if !matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
         let errno = if matches!(error, DecodeError::Unknown(_)) { Errno::NOSYS } else { Errno::IO };
         let _ = requester.reply(header.unique, Err(errno));
@@ -357,7 +357,7 @@ fn refuse_undecoded(bytes: &[u8], error: DecodeError, requester: &dyn Requester)
 
 impl Handler for Dispatch {
     fn urgency(&self, request: &[u8]) -> Urgency {
-        match Request::header(request).map(|header| header.opcode) {
+        match KernelRequest::header(request).map(|header| header.opcode) {
             Ok(opcode::INTERRUPT) => Urgency::Urgent,
             Ok(opcode::FORGET | opcode::BATCH_FORGET) => Urgency::Forgets,
             Ok(opcode::SETLKW) => Urgency::Waits,
@@ -366,13 +366,13 @@ impl Handler for Dispatch {
     }
 
     fn handle(&self, bytes: &mut Vec<u8>, requester: &dyn Requester) {
-        let (header, of, length) = match Request::decode(bytes) {
+        let (header, of, length) = match KernelRequest::decode(bytes) {
             Err(error) => return refuse_undecoded(bytes, error, requester),
             Ok(request) if self.take_notice(&request) => return,
-            Ok(Request { header, operation: Operation::Write { of, data } }) if data.len() >= KEPT_BYTES_MIN => {
+            Ok(KernelRequest { header, operation: Operation::Write { of, data } }) if data.len() >= KEPT_BYTES_MIN => {
                 (header, of, data.len())
             }
-            Ok(Request { header, operation }) => {
+            Ok(KernelRequest { header, operation }) => {
                 return self.run(header, requester, |task| task.run(operation));
             }
         };
@@ -389,7 +389,7 @@ impl Handler for Dispatch {
     }
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {
-        if let Ok(header) = Request::header(request) {
+        if let Ok(header) = KernelRequest::header(request) {
             let _ = requester.reply(header.unique, Err(Errno::NOLCK));
         }
     }

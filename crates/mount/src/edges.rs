@@ -25,17 +25,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use client::Volume;
+use client::RemoteVolume;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
-use venus::{Error, Request, Venus, Volumes};
+use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::MountConfig;
 use crate::errno;
 use crate::forerunner::Forerunner;
-use crate::mount::{Mount, Transport};
+use crate::mount::{Mount, KernelTransport};
 use crate::mounting::{self, MountNumber};
 use crate::notify::Notifier;
 use crate::sysname::Sysnames;
@@ -57,7 +57,7 @@ pub const PORCH_NODE: u64 = u64::MAX - 1;
 
 /// What all mounts of one client have in common.
 #[derive(Clone)]
-pub struct Plan {
+pub struct MountPlan {
     /// What the first mount shows as its source.
     pub source: String,
     /// As in [`crate::MountConfig`].
@@ -65,7 +65,7 @@ pub struct Plan {
     /// As in [`crate::MountConfig`].
     pub workers: WorkersConfig,
     /// As in [`crate::MountConfig`].
-    pub transport: Transport,
+    pub transport: KernelTransport,
     /// How long a mount is kept that nobody uses.
     pub idle: Duration,
     /// Lists directories ahead, for all of them.
@@ -78,10 +78,10 @@ pub struct Plan {
     pub volumes: Arc<Volumes>,
 }
 
-impl Plan {
+impl MountPlan {
     /// As a mount's configuration has it.
-    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<Forerunner>>) -> Plan {
-        Plan {
+    pub fn of(config: &MountConfig, volumes: &Arc<Volumes>, forerunner: Option<Arc<Forerunner>>) -> MountPlan {
+        MountPlan {
             source: config.source.clone(),
             allow_other: config.allow_other,
             workers: config.workers,
@@ -96,7 +96,7 @@ impl Plan {
 }
 
 /// Where a mount is.
-pub enum Place {
+pub enum MountLocation {
     /// The first one.
     Path(PathBuf),
     /// On this mount point of the one above.
@@ -106,8 +106,8 @@ pub enum Place {
 /// The mount points of one mount that the kernel was given.
 pub struct Edges {
     pub(crate) venus: Arc<Venus>,
-    pub(crate) plan: Plan,
-    place: Place,
+    pub(crate) plan: MountPlan,
+    place: MountLocation,
     /// The volumes on the way here, this mount's own last.
     way: Vec<VolumeId>,
     /// All of them are read-only.
@@ -159,8 +159,8 @@ impl Edges {
     /// For the mount that `notifier` tells.
     pub fn new(
         venus: &Arc<Venus>,
-        plan: Plan,
-        place: Place,
+        plan: MountPlan,
+        place: MountLocation,
         (way, read_only): (Vec<VolumeId>, bool),
         notifier: &Arc<Notifier>,
     ) -> Arc<Self> {
@@ -249,7 +249,7 @@ impl Edges {
     ///
     /// # Errors
     /// Why it cannot be.
-    pub fn enter(self: &Arc<Self>, request: &Request<'_>, node: u64) -> Result<(), Errno> {
+    pub fn enter(self: &Arc<Self>, request: &RequestContext<'_>, node: u64) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
         let mut state = point.state.lock();
         while state.making {
@@ -277,7 +277,7 @@ impl Edges {
         Ok(())
     }
 
-    fn make(self: &Arc<Self>, request: &Request<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
+    fn make(self: &Arc<Self>, request: &RequestContext<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
         if self.count() >= EDGES_MAX {
             tracing::warn!(%fid, "{EDGES_MAX} volumes are mounted below one: no more");
             return Err(Errno::MFILE);
@@ -309,7 +309,7 @@ impl Edges {
     }
 
     /// A cache manager for the volume, if no mount shows it. One that was taken away a moment ago may be ending.
-    fn open(&self, volumes: &Volumes, to: &Arc<Volume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
+    fn open(&self, volumes: &Volumes, to: &Arc<RemoteVolume>, point: &MountPoint) -> Result<Arc<Venus>, Error> {
         let end = Instant::now() + ENDING;
         let volume = to.id();
         self.retired.lock().iter_mut().filter(|one| one.mount.volume() == volume).for_each(|one| one.anchor = None);
@@ -354,15 +354,15 @@ impl Edges {
     fn mount(
         self: &Arc<Self>,
         (node, fid): (u64, Fid),
-        plan: &Plan,
+        plan: &MountPlan,
         point: &MountPoint,
-        to: &Volume,
+        to: &RemoteVolume,
         venus: Arc<Venus>,
     ) -> Result<Child, mounting::MountError> {
         let abroad = !Arc::ptr_eq(&plan.volumes, &self.plan.volumes);
         let read_only = (self.read_only || abroad) && to.is_read_only();
         let way = if abroad { vec![to.id()] } else { [&self.way[..], &[to.id()]].concat() };
-        let place = Place::Below(Arc::downgrade(self), node);
+        let place = MountLocation::Below(Arc::downgrade(self), node);
         let (mount, anchor) = Mount::below(plan, place, (way, read_only), to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
@@ -377,8 +377,8 @@ impl Edges {
     /// Where this mount is now.
     fn path(&self) -> Result<PathBuf, mounting::MountError> {
         match &self.place {
-            Place::Path(path) => Ok(path.clone()),
-            Place::Below(above, node) => {
+            MountLocation::Path(path) => Ok(path.clone()),
+            MountLocation::Below(above, node) => {
                 let above = above.upgrade().ok_or(mounting::MountError::Device(Errno::NODEV))?;
                 let fid = above.points.lock().get(node).map(|point| point.fid);
                 let fid = fid.ok_or(mounting::MountError::Device(Errno::NODEV))?;

@@ -9,7 +9,7 @@ use venus::{Handle, OpenMode, Opened};
 
 use crate::abi::{self, flag};
 use crate::attributes;
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 /// Flags of `open`, as Linux numbers them on x86-64 and arm64.
 mod open_flag {
@@ -77,7 +77,7 @@ impl Task<'_> {
         abi::OpenOut { fh: opened.handle.0, open_flags, backing_id }
     }
 
-    pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), Refusal> {
+    pub(crate) fn open(&self, of: abi::OpenIn) -> Result<(), RequestRefusal> {
         let (fid, mode) = (self.fid()?, open_mode(of.flags));
         self.need_open(fid, of.flags)?;
         let opened = self.venus().open(&self.request(), fid, mode)?;
@@ -88,7 +88,7 @@ impl Task<'_> {
     }
 
     /// The kernel has judged by the numbers of this machine, which may mean nothing in the cell.
-    fn need_open(&self, fid: Fid, flags: u32) -> Result<(), Refusal> {
+    fn need_open(&self, fid: Fid, flags: u32) -> Result<(), RequestRefusal> {
         let wanted = match flags & open_flag::ACCESS_MODE {
             _ if flags & open_flag::EXECUTE != 0 => 1,
             open_flag::WRITE_ONLY => 2,
@@ -101,33 +101,33 @@ impl Task<'_> {
     /// The kernel asks this way when it knows of no such name, and whoever makes a file may open it, so it checks no rights.
     /// A file that somebody else made meanwhile must not be opened like this: told that what it knows is stale, the
     /// kernel looks again, and then opens and checks in the usual way.
-    pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn create(&self, of: &abi::CreateIn, name: &[u8]) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
         let mode = attributes::permissions(of.mode);
         match self.venus().create(&self.request(), dir, &self.name(name)?, mode, true, open_mode(of.flags)) {
             Ok((entry, opened)) => self.entry(name, &entry, Some(&opened)),
             Err(venus::Error::Fault(Fault::Exists)) if of.flags & open_flag::EXCLUSIVE == 0 => {
-                return Err(Refusal(Errno::STALE));
+                return Err(RequestRefusal(Errno::STALE));
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    pub(crate) fn tmpfile(&self, of: &abi::CreateIn) -> Result<(), Refusal> {
+    pub(crate) fn tmpfile(&self, of: &abi::CreateIn) -> Result<(), RequestRefusal> {
         let mode = attributes::permissions(of.mode);
         let (entry, opened) = self.venus().make_unnamed(&self.request(), self.fid()?, mode, open_mode(of.flags))?;
         self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
 
-    pub(crate) fn read(&self, of: &abi::ReadIn) -> Result<(), Refusal> {
+    pub(crate) fn read(&self, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
         let data = self.venus().read(&self.request(), Handle(of.fh), of.offset, of.size)?;
         let _ = self.parts(&[IoSlice::new(&data)]);
         Ok(())
     }
 
-    pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), Refusal> {
+    pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
         let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
         let wrote = self.venus().write(&self.request(), Handle(of.fh), of.offset, data, kill_privileges)?;
         // After a cached write the kernel asks for a sync by itself.
@@ -138,7 +138,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn flush(&self, of: &abi::FlushIn) -> Result<(), Refusal> {
+    pub(crate) fn flush(&self, of: &abi::FlushIn) -> Result<(), RequestRefusal> {
         let owner = LockOwner(of.lock_owner);
         let result = self.venus().flush(&self.request(), Handle(of.fh), Some(owner));
         self.on.locks.dropped(self.fid()?, owner);
@@ -147,7 +147,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn release(&self, of: &abi::ReleaseIn) -> Result<(), Refusal> {
+    pub(crate) fn release(&self, of: &abi::ReleaseIn) -> Result<(), RequestRefusal> {
         let handle = Handle(of.fh);
         if let Ok(fid) = self.fid() {
             self.release_locks(fid, handle);
@@ -158,26 +158,26 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn fsync(&self, of: &abi::FsyncIn) -> Result<(), Refusal> {
+    pub(crate) fn fsync(&self, of: &abi::FsyncIn) -> Result<(), RequestRefusal> {
         self.venus().fsync(&self.request(), Handle(of.fh))?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn fallocate(&self, of: &abi::FallocateIn) -> Result<(), Refusal> {
+    pub(crate) fn fallocate(&self, of: &abi::FallocateIn) -> Result<(), RequestRefusal> {
         let mode = allocate_mode(of.mode).ok_or(Errno::OPNOTSUPP)?;
         self.venus().fallocate(&self.request(), Handle(of.fh), of.offset, of.length, mode)?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn lseek(&self, of: &abi::LseekIn) -> Result<(), Refusal> {
+    pub(crate) fn lseek(&self, of: &abi::LseekIn) -> Result<(), RequestRefusal> {
         const SEEK_DATA: u32 = 3;
         const SEEK_HOLE: u32 = 4;
         let what = match of.whence {
             SEEK_DATA => SeekWhat::Data,
             SEEK_HOLE => SeekWhat::Hole,
-            _ => return Err(Refusal(Errno::INVAL)),
+            _ => return Err(RequestRefusal(Errno::INVAL)),
         };
         let offset = self.venus().lseek(&self.request(), Handle(of.fh), of.offset, what)?;
         let _ = self.value(&abi::LseekOut { offset });

@@ -19,15 +19,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use client::Volume;
+use client::RemoteVolume;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use types::{Caller, Fault, Fid, VolumeId};
-use venus::{Error, Request, Venus, Volumes};
+use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::channel::Channel;
 use crate::dispatch::{Dispatch, Task};
-use crate::edges::Plan;
+use crate::edges::MountPlan;
 use crate::errno;
 use crate::forerunner::{Forerunner, Root};
 use crate::init::Agreement;
@@ -44,7 +44,7 @@ const VOLUMES_MAX: usize = 2048;
 
 /// The volumes of one mount.
 pub struct Flat {
-    plan: Plan,
+    plan: MountPlan,
     first: Arc<Venus>,
     channel: Arc<dyn Channel>,
     agreement: Agreement,
@@ -108,7 +108,7 @@ struct Point {
 impl Flat {
     /// For a mount that begins with this volume.
     pub fn new(
-        plan: Plan,
+        plan: MountPlan,
         first: &Arc<Venus>,
         (way, read_only): (Vec<VolumeId>, bool),
         channel: &Arc<dyn Channel>,
@@ -214,7 +214,7 @@ impl Flat {
         self: &Arc<Self>,
         task: &Task<'_>,
         volumes: &Arc<Volumes>,
-        to: &Arc<Volume>,
+        to: &Arc<RemoteVolume>,
         place: Place,
     ) -> Result<Visit, Errno> {
         let slot = self.slot_of(volumes, to.id()).ok_or(Errno::MFILE)?;
@@ -273,10 +273,10 @@ impl Flat {
         self: &Arc<Self>,
         (slot, place): (Slot, Place),
         volumes: &Arc<Volumes>,
-        to: &Volume,
+        to: &RemoteVolume,
         venus: Arc<Venus>,
     ) -> Result<Visit, Error> {
-        let root = venus.root(&Request::of(&Caller::ROOT), to.name())?.status;
+        let root = venus.root(&RequestContext::of(&Caller::ROOT), to.name())?.status;
         let nodes = Arc::new(Nodes::in_slot(root.fid, slot));
         let notifier = Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
         notifier.try_passthrough();

@@ -87,7 +87,7 @@ impl Root {
 /// What is to be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Order {
+pub struct ListOrder {
     /// Where.
     pub root: Root,
     /// The directory.
@@ -141,7 +141,7 @@ impl Forerunner {
     }
 
     /// Whether it will be carried out; not if there are too many already. Never waits.
-    pub fn order(&self, order: &Order) -> bool {
+    pub fn order(&self, order: &ListOrder) -> bool {
         let mut progress = self.progress.lock();
         self.hear(&mut progress);
         // As many as that have room in the socket, so that they are written whole.
@@ -214,9 +214,9 @@ pub fn run(mountpoint: &Path) -> std::io::Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut orders = File::from(socket.try_clone()?);
     let mut space = Vec::with_capacity(LISTED_MORE_BYTES);
-    let mut bytes = [0; size_of::<Order>()];
+    let mut bytes = [0; size_of::<ListOrder>()];
     while orders.read_exact(&mut bytes).is_ok() {
-        let Ok(order) = Order::read_from_bytes(&bytes) else { break };
+        let Ok(order) = ListOrder::read_from_bytes(&bytes) else { break };
         // A directory that is gone, or another mount in this place: nothing to list.
         let _ = list(mountpoint, order, &mut space);
         rustix::io::write(&socket, &[0])?;
@@ -230,7 +230,7 @@ fn device_of(file: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
     Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
-fn list(mountpoint: &Path, order: Order, space: &mut Vec<u8>) -> Result<(), Errno> {
+fn list(mountpoint: &Path, order: ListOrder, space: &mut Vec<u8>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(order.root.path(mountpoint), flags, Mode::empty())?;
     if device_of(root.as_fd())? != (order.root.major, order.root.minor) {

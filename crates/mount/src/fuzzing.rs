@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, opcode};
-use crate::request::{Operation, Request, forgets};
+use crate::request::{Operation, KernelRequest, forgets};
 
 /// Arbitrary bytes are a request or are refused, as they are and behind a header that fits them.
 ///
@@ -24,7 +24,7 @@ pub fn request(bytes: &[u8]) {
 
 /// What was taken lies in the bytes, names end before their NUL, and lengths are what was said.
 fn check(bytes: &[u8]) {
-    let Ok(request) = Request::decode(bytes) else { return };
+    let Ok(request) = KernelRequest::decode(bytes) else { return };
     assert_eq!(request.header.len as usize, bytes.len());
     let room = bytes.len() - size_of::<abi::InHeader>() - usize::from(request.header.total_extlen) * 8;
     let (names, data): (Vec<&[u8]>, &[u8]) = match request.operation {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::channel::{Channel, Device};
 use crate::init::Wishes;
-use crate::mount::{Served, Transport, agree};
-use crate::mounting::{self, MountError, Target};
+use crate::mount::{Served, KernelTransport, agree};
+use crate::mounting::{self, MountError, MountTarget};
 use crate::rings;
 use crate::workers::{Handler, WorkersConfig};
 
@@ -25,9 +25,9 @@ impl<H: Handler> Handled<H> {
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
-    pub fn start(at: &Path, source: &str, handler: Arc<H>, transport: Transport) -> Result<Self, MountError> {
+    pub fn start(at: &Path, source: &str, handler: Arc<H>, transport: KernelTransport) -> Result<Self, MountError> {
         let allow_other = rustix::process::geteuid().is_root();
-        let target = Target { path: at.to_owned(), source: source.to_owned(), allow_other, read_only: false };
+        let target = MountTarget { path: at.to_owned(), source: source.to_owned(), allow_other, read_only: false };
         let (device, detached) = mounting::begin(&target)?;
         if let Some(detached) = detached {
             mounting::attach_at(detached.as_fd(), at)?;
@@ -38,7 +38,7 @@ impl<H: Handler> Handled<H> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = WorkersConfig::for_cores(cores);
         let serve = || {
-            let rings = transport != Transport::Device && rings::available(&descriptor);
+            let rings = transport != KernelTransport::Device && rings::available(&descriptor);
             let agreement = agree(&*device, Wishes { rings, ..Wishes::default() }).map_err(MountError::Negotiation)?;
             Served::start(handler, config, agreement, transport, (&device, descriptor))
         };

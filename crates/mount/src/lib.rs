@@ -44,7 +44,7 @@ mod workers;
 mod xattrs;
 
 pub use logins::renew_tokens;
-pub use mount::{Mount, MountConfig, Transport};
+pub use mount::{Mount, MountConfig, KernelTransport};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
 pub use workers::{Handler, Urgency, WorkersConfig};

@@ -32,7 +32,7 @@ const LISTINGS_MAX: usize = 64;
 const ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Who lists what: the directory's node, and the thread.
-pub type Reader = (u64, u32);
+pub type ListingKey = (u64, u32);
 
 /// One listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Listings {
 }
 
 /// Who has which listing, and since when a page of it is on its way.
-type Place = (Reader, Listing, Instant);
+type Place = (ListingKey, Listing, Instant);
 
 impl Listings {
     /// A number for a new listing, which no other has.
@@ -81,12 +81,12 @@ impl Listings {
     }
 
     /// The listing that this reader goes on with.
-    pub fn find(&self, reader: Reader) -> Option<Listing> {
+    pub fn find(&self, reader: ListingKey) -> Option<Listing> {
         self.places.lock().iter().find(|(who, ..)| *who == reader).map(|(_, listing, _)| *listing)
     }
 
     /// This reader begins. Returns the handles that are no more used.
-    pub fn begin(&self, reader: Reader, listing: Listing) -> Vec<DirHandle> {
+    pub fn begin(&self, reader: ListingKey, listing: Listing) -> Vec<DirHandle> {
         let mut listings = self.places.lock();
         let mut gone: Vec<DirHandle> =
             listings.extract_if(.., |(who, ..)| *who == reader).map(|(_, old, _)| old.handle).collect();
@@ -98,7 +98,7 @@ impl Listings {
     }
 
     /// This reader asks for its next page, after so many breaks; whether there were any since the last.
-    pub fn goes_on(&self, reader: Reader, breaks: u64) -> bool {
+    pub fn goes_on(&self, reader: ListingKey, breaks: u64) -> bool {
         let mut listings = self.places.lock();
         let mine = listings.iter_mut().find(|(who, ..)| *who == reader);
         mine.is_some_and(|(_, listing, asked)| {
@@ -108,28 +108,28 @@ impl Listings {
     }
 
     /// Whether a page that another reader of this directory asked for before the last break may still be on its way.
-    pub fn others_lag(&self, reader: Reader, breaks: u64) -> bool {
+    pub fn others_lag(&self, reader: ListingKey, breaks: u64) -> bool {
         self.places.lock().iter().any(|(who, listing, asked)| {
             who.0 == reader.0 && *who != reader && listing.seen != breaks && asked.elapsed() < ARRIVAL
         })
     }
 
     /// The kernel is to keep nothing of this reader's listing.
-    pub fn spoil(&self, reader: Reader) {
+    pub fn spoil(&self, reader: ListingKey) {
         let mut listings = self.places.lock();
         let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
         mine.for_each(|(_, listing, _)| listing.since = None);
     }
 
     /// This reader is shown entries up to that with this cookie.
-    pub fn comes_to(&self, reader: Reader, last: u64) {
+    pub fn comes_to(&self, reader: ListingKey, last: u64) {
         let mut listings = self.places.lock();
         let mine = listings.iter_mut().filter(|(who, ..)| *who == reader);
         mine.for_each(|(_, listing, _)| listing.last = last);
     }
 
     /// This reader is through. Returns the handle.
-    pub fn end(&self, reader: Reader) -> Option<DirHandle> {
+    pub fn end(&self, reader: ListingKey) -> Option<DirHandle> {
         let mut listings = self.places.lock();
         let at = listings.iter().position(|(who, ..)| *who == reader)?;
         Some(listings.remove(at).1.handle)

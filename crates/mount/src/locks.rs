@@ -20,7 +20,7 @@ use types::{ByteRange, Fid, LockFamily, LockMode, LockOwner};
 use venus::Handle;
 
 use crate::abi::{self, flag};
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 /// Numbers of `fcntl`.
 const F_RDLCK: u32 = 0;
@@ -90,25 +90,25 @@ fn family(of: &abi::LkIn) -> LockFamily {
     if of.lk_flags & flag::LK_FLOCK != 0 { LockFamily::Flock } else { LockFamily::Posix }
 }
 
-fn range(of: &abi::LkIn) -> Result<ByteRange, Refusal> {
+fn range(of: &abi::LkIn) -> Result<ByteRange, RequestRefusal> {
     if family(of) == LockFamily::Flock {
         return Ok(ByteRange::ALL);
     }
     let end = if of.lk.end >= OFFSET_MAX { u64::MAX } else { of.lk.end };
-    if of.lk.start > end { Err(Refusal(Errno::INVAL)) } else { Ok(ByteRange { start: of.lk.start, end }) }
+    if of.lk.start > end { Err(RequestRefusal(Errno::INVAL)) } else { Ok(ByteRange { start: of.lk.start, end }) }
 }
 
-fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, Refusal> {
+fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, RequestRefusal> {
     match of.lk.kind {
         F_RDLCK => Ok(Some(LockMode::Shared)),
         F_WRLCK => Ok(Some(LockMode::Exclusive)),
         F_UNLCK => Ok(None),
-        _ => Err(Refusal(Errno::INVAL)),
+        _ => Err(RequestRefusal(Errno::INVAL)),
     }
 }
 
 impl Task<'_> {
-    pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), Refusal> {
+    pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), RequestRefusal> {
         let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
         let owner = LockOwner(of.owner);
         let conflict = self.venus().getlk(&self.request(), Handle(of.fh), owner, family(of), range(of)?, mode)?;
@@ -122,7 +122,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), Refusal> {
+    pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), RequestRefusal> {
         let (handle, owner, family, range) = (Handle(of.fh), LockOwner(of.owner), family(of), range(of)?);
         match lock_mode(of)? {
             Some(mode) => {

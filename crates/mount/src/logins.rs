@@ -19,11 +19,11 @@ use guard::Signer;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
-use types::{Answer, AuthCall, Caller, Fault, Secret, Timestamp, Who};
-use venus::{Error, Request, Volumes};
+use types::{Answer, AuthCall, Caller, Fault, Secret, Timestamp, RequestIdentity};
+use venus::{Error, RequestContext, Volumes};
 use zeroize::Zeroize;
 
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 /// One of them.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Login {
 }
 
 impl Task<'_> {
-    pub(crate) fn login_value(&self, wanted: Login) -> Result<Bytes, Refusal> {
+    pub(crate) fn login_value(&self, wanted: Login) -> Result<Bytes, RequestRefusal> {
         let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let uid = self.request().caller.uid;
         match wanted {
@@ -58,7 +58,7 @@ impl Task<'_> {
                 let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
                 return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply }).to_string().into());
             }
-            Login::In | Login::Out | Login::Password => return Err(Refusal(Errno::NODATA)),
+            Login::In | Login::Out | Login::Password => return Err(RequestRefusal(Errno::NODATA)),
         }
         let shown = tokens.of(uid).map(|token| {
             json!({
@@ -69,7 +69,7 @@ impl Task<'_> {
         Ok(Value::from(shown).to_string().into())
     }
 
-    pub(crate) fn set_login(&self, wanted: Login, value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn set_login(&self, wanted: Login, value: &[u8]) -> Result<(), RequestRefusal> {
         match wanted {
             Login::In => self.log_in(&mut parsed(value)?)?,
             Login::Kerberos => self.show_ticket(value)?,
@@ -82,7 +82,7 @@ impl Task<'_> {
             Login::Password => {
                 self.set_password(&mut parsed(value)?)?;
             }
-            Login::Tokens => return Err(Refusal(Errno::PERM)),
+            Login::Tokens => return Err(RequestRefusal(Errno::PERM)),
         }
         self.done();
         Ok(())
@@ -90,7 +90,7 @@ impl Task<'_> {
 
     /// A new password ends all tokens of its user, this mount's too. A user who changes his own gets
     /// another one at once, by the new password, and stays logged in here.
-    fn set_password(&self, said: &mut Value) -> Result<(), Refusal> {
+    fn set_password(&self, said: &mut Value) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let name = text(said, "user")?;
         let has_old = said.get("old").is_some();
@@ -110,14 +110,14 @@ impl Task<'_> {
             let signer = Arc::new(Signer::random().1);
             let call = AuthCall::Password { name, password: new, client: signer.public() };
             // The password is another one already: to fail now would say that it is not.
-            if let Err(Refusal(error)) = self.get_token(call, signer) {
+            if let Err(RequestRefusal(error)) = self.get_token(call, signer) {
                 tracing::warn!(uid, ?error, "no token for the new password: the user has to log in again");
             }
         }
         Ok(())
     }
 
-    fn log_in(&self, said: &mut Value) -> Result<(), Refusal> {
+    fn log_in(&self, said: &mut Value) -> Result<(), RequestRefusal> {
         let signer = Arc::new(Signer::random().1);
         let client = signer.public();
         let call = if said["attest"] == true {
@@ -129,13 +129,13 @@ impl Task<'_> {
     }
 
     /// Asks for a token that is bound to the key `signer`, and keeps it.
-    fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), Refusal> {
+    fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
-        let Answer::Token(token) = self.shown(call)? else { return Err(Refusal(Errno::PROTO)) };
+        let Answer::Token(token) = self.shown(call)? else { return Err(RequestRefusal(Errno::PROTO)) };
         volumes.send_written(&self.request())?;
         if !tokens.put(self.request().caller.uid, &token, signer) {
-            return Err(Refusal(Errno::PROTO));
+            return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer the user is nobody to mode bits, which the server judges anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
@@ -146,7 +146,7 @@ impl Task<'_> {
     }
 
     /// The answer to who shows who he is. A token that has ended would be in his way, and is forgotten.
-    fn shown(&self, call: AuthCall) -> Result<Answer, Refusal> {
+    fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
         let request = self.request();
         let answer = match self.venus().auth(&request, call.clone()) {
             Err(Error::Fault(Fault::TokenExpired | Fault::TokenRefused)) => {
@@ -161,7 +161,7 @@ impl Task<'_> {
     }
 
     /// What a user's program says of his ticket, and the ticket.
-    fn show_ticket(&self, value: &[u8]) -> Result<(), Refusal> {
+    fn show_ticket(&self, value: &[u8]) -> Result<(), RequestRefusal> {
         let volumes = &self.on.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let end = value.iter().position(|byte| *byte == b'\n').ok_or(Errno::INVAL)?;
@@ -169,20 +169,20 @@ impl Task<'_> {
         let mut said = parsed(said)?;
         let request = request.strip_prefix(b"\n").unwrap_or_default().to_vec();
         if request.len() > KERBEROS_BYTES_MAX {
-            return Err(Refusal(Errno::MSGSIZE));
+            return Err(RequestRefusal(Errno::MSGSIZE));
         }
         let caller = self.request().caller.clone();
         let signer = tokens.expected(caller.uid).ok_or(Errno::STALE)?;
         let call = AuthCall::Kerberos { request: request.into(), client: signer.public() };
         let Answer::Ticket { token, reply } = self.shown(call)? else {
-            return Err(Refusal(Errno::PROTO));
+            return Err(RequestRefusal(Errno::PROTO));
         };
         let (cache, service) = (text(&mut said, "cache")?, text(&mut said, "service")?);
         let (place, name_space) = (text(&mut said, "place").ok(), name_space_of(self.header.pid));
         volumes.send_written(&self.request())?;
         let source = TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
         if !tokens.put_from(source, &token, signer, reply) {
-            return Err(Refusal(Errno::PROTO));
+            return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer the user is nobody to mode bits, which the server judges anyway.
         if let Err(error) = self.venus().learn_ids(&self.request()) {
@@ -208,9 +208,9 @@ fn hex(bytes: &[u8]) -> String {
 pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
     let Some(tokens) = volumes.tokens() else { return };
     for (uid, token, signer) in tokens.to_renew(now) {
-        let caller = Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED };
+        let caller = Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
         let call = AuthCall::Renew { token: token.to_vec().into() };
-        match volumes.auth(&Request::of(&caller), call) {
+        match volumes.auth(&RequestContext::of(&caller), call) {
             Ok(Answer::Token(newer)) if tokens.put(uid, &newer, signer) => tracing::info!(uid, "token renewed"),
             Ok(_) => tracing::warn!(uid, "the answer to a renewal is no token"),
             Err(error) => tracing::warn!(uid, %error, "a token is not renewed"),
@@ -223,22 +223,22 @@ pub fn renew_tokens(volumes: &Volumes, now: Timestamp) {
 
 /// Whose groups are others now, what the kernel keeps is judged anew.
 fn look_again(volumes: &Volumes, users: &[u32]) {
-    let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: Who::NAMED };
-    let changed = users.iter().map(caller).filter(|caller| volumes.learn_ids(&Request::of(caller)).unwrap_or(false));
+    let caller = |uid: &u32| Caller { uid: *uid, gid: *uid, groups: Some(Box::default()), who: RequestIdentity::NAMED };
+    let changed = users.iter().map(caller).filter(|caller| volumes.learn_ids(&RequestContext::of(caller)).unwrap_or(false));
     if changed.count() > 0 {
         volumes.forget_rights();
     }
 }
 
-fn parsed(value: &[u8]) -> Result<Value, Refusal> {
+fn parsed(value: &[u8]) -> Result<Value, RequestRefusal> {
     Ok(serde_json::from_slice(value).map_err(|_| Errno::INVAL)?)
 }
 
 /// Taken out, so that it is nowhere twice.
-fn text(said: &mut Value, name: &str) -> Result<String, Refusal> {
+fn text(said: &mut Value, name: &str) -> Result<String, RequestRefusal> {
     match said.get_mut(name).map(Value::take) {
         Some(Value::String(text)) => Ok(text),
-        _ => Err(Refusal(Errno::INVAL)),
+        _ => Err(RequestRefusal(Errno::INVAL)),
     }
 }
 

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use client::Volume;
+use client::RemoteVolume;
 use rustix::io::Errno;
 use types::{Caller, Name, Status, VolumeId};
-use venus::{Request as Asked, Venus, Volumes};
+use venus::{RequestContext as Asked, Venus, Volumes};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
-use crate::edges::{self, Edges, Place, Plan};
+use crate::edges::{self, Edges, MountLocation, MountPlan};
 use crate::flat::{self, Flat};
 use crate::forerunner::{Forerunner, Root};
 use crate::init::{Agreement, Wishes, negotiate};
 use crate::listings::Listings;
 use crate::locks::Locks;
-use crate::mounting::{self, MountError, Target, may_allow_others};
+use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{Nodes, ROOT_NAME, Slot};
 use crate::notify::Notifier;
-use crate::request::{Operation, Request};
+use crate::request::{Operation, KernelRequest};
 use crate::rings::{self, Rings};
 use crate::workers::{Handler, Workers, WorkersConfig};
 
@@ -45,7 +45,7 @@ pub struct MountConfig {
     /// Its threads.
     pub workers: WorkersConfig,
     /// How requests come.
-    pub transport: Transport,
+    pub transport: KernelTransport,
     /// The command, as a program and its arguments, that runs [`crate::forerunner::run`]; only root's mounts can use one.
     pub forerunner: Option<Vec<OsString>>,
     /// Volumes below mount points are shown in this one mount. Otherwise each is mounted as a file system of its own, which only root's mounts can do.
@@ -59,7 +59,7 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
+pub enum KernelTransport {
     /// By io_uring if the kernel offers it, otherwise through the device.
     #[default]
     Auto,
@@ -79,7 +79,7 @@ impl MountConfig {
             source: source.into(),
             allow_other: may_allow_others(),
             workers: WorkersConfig::for_cores(cores),
-            transport: Transport::default(),
+            transport: KernelTransport::default(),
             forerunner: None,
             flat: !rustix::process::geteuid().is_root(),
             idle: IDLE,
@@ -101,7 +101,7 @@ pub struct Mount {
 /// What becomes of volumes below; both with the volumes on the way to the first and whether all of them are read-only.
 enum Below {
     /// Each is mounted by itself.
-    Mounted(Place, (Vec<VolumeId>, bool)),
+    Mounted(MountLocation, (Vec<VolumeId>, bool)),
     /// They are shown in this mount.
     Shown((Vec<VolumeId>, bool)),
 }
@@ -121,14 +121,14 @@ impl<H: Handler> Served<H> {
         handler: Arc<H>,
         mut config: WorkersConfig,
         agreement: Agreement,
-        transport: Transport,
+        transport: KernelTransport,
         (device, descriptor): (&Arc<dyn Channel>, Arc<OwnedFd>),
     ) -> Result<Self, MountError> {
         let mut rings = None;
         if agreement.has_rings() {
             rings = Rings::start(Arc::clone(&handler), config, descriptor).map_err(MountError::Threads)?;
         }
-        if transport == Transport::Uring && rings.is_none() {
+        if transport == KernelTransport::Uring && rings.is_none() {
             return Err(MountError::NoUring);
         }
         let mut rest = Duration::ZERO;
@@ -175,9 +175,9 @@ impl Mount {
         let venus = volumes.open(&volume)?;
         let made = || {
             let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
-            let plan = Plan { devices: false, ..Plan::of(config, volumes, None) };
+            let plan = MountPlan { devices: false, ..MountPlan::of(config, volumes, None) };
             let (path, source) = (config.mountpoint.clone(), config.source.clone());
-            let (device, attached) = mounting::detached(&Target { path, source, allow_other: true, read_only: false })?;
+            let (device, attached) = mounting::detached(&MountTarget { path, source, allow_other: true, read_only: false })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
             let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
             let attached = mount.shown(attached);
@@ -193,17 +193,17 @@ impl Mount {
     fn first(
         config: MountConfig,
         volumes: &Arc<Volumes>,
-        volume: &Volume,
+        volume: &RemoteVolume,
         venus: Arc<Venus>,
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         // Before the mount is there, so that it is ready for who uses the mount at once.
         let forerunner = config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| send_ahead(command)).map(Arc::new);
-        let plan = Plan::of(&config, volumes, forerunner.clone());
+        let plan = MountPlan::of(&config, volumes, forerunner.clone());
         let read_only = volume.is_read_only();
         // The kernel's refusal of changes would be one for all volumes of the mount.
-        let target = Target {
+        let target = MountTarget {
             path: config.mountpoint,
             source: config.source,
             allow_other: config.allow_other,
@@ -211,7 +211,7 @@ impl Mount {
         };
         let (device, detached) = mounting::begin(&target)?;
         let way = (vec![volume.id()], read_only);
-        let below = if config.flat { Below::Shown(way) } else { Below::Mounted(Place::Path(target.path.clone()), way) };
+        let below = if config.flat { Below::Shown(way) } else { Below::Mounted(MountLocation::Path(target.path.clone()), way) };
         let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
             let shown = detached.map(|detached| mount.shown(detached));
             shown.map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
@@ -259,15 +259,15 @@ impl Mount {
     /// # Errors
     /// See [`MountError`].
     pub(crate) fn below(
-        plan: &Plan,
-        place: Place,
+        plan: &MountPlan,
+        place: MountLocation,
         (way, read_only): (Vec<VolumeId>, bool),
-        volume: &Volume,
+        volume: &RemoteVolume,
         venus: Arc<Venus>,
     ) -> Result<(Mount, OwnedFd), MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         let name = String::from_utf8_lossy(volume.name().as_bytes());
-        let target = Target {
+        let target = MountTarget {
             path: PathBuf::from(&*name),
             source: format!("{}#{name}", plan.source),
             allow_other: plan.allow_other,
@@ -293,11 +293,11 @@ impl Mount {
         }
     }
 
-    fn serve(device: Device, root: Status, venus: Arc<Venus>, plan: Plan, below: Below) -> Result<Mount, MountError> {
+    fn serve(device: Device, root: Status, venus: Arc<Venus>, plan: MountPlan, below: Below) -> Result<Mount, MountError> {
         let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
-        let wants_rings = transport != Transport::Device && rings::available(&descriptor);
+        let wants_rings = transport != KernelTransport::Device && rings::available(&descriptor);
         let wishes = Wishes { rings: wants_rings, shared: plan.allow_other, bounded: !venus.is_beside_server() };
         let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
         tracing::info!(minor = agreement.minor, flags = format!("{:#x}", agreement.flags), "agreed with the kernel");
@@ -373,8 +373,8 @@ impl Mount {
     }
 
     /// How requests come: never [`Transport::Auto`].
-    pub fn transport(&self) -> Transport {
-        if self.served.rings.is_some() { Transport::Uring } else { Transport::Device }
+    pub fn transport(&self) -> KernelTransport {
+        if self.served.rings.is_some() { KernelTransport::Uring } else { KernelTransport::Device }
     }
 
     /// Where it is.
@@ -432,7 +432,7 @@ pub(crate) fn agree(channel: &dyn Channel, wishes: Wishes) -> Result<Agreement, 
         if channel.receive(&mut bytes)? == Received::End {
             return Err(Errno::NODEV);
         }
-        let request = Request::decode(&bytes).map_err(|_| Errno::PROTO)?;
+        let request = KernelRequest::decode(&bytes).map_err(|_| Errno::PROTO)?;
         let Operation::Init { of, flags2 } = request.operation else { return Err(Errno::PROTO) };
         let unique = request.header.unique;
         match negotiate(of, flags2, wishes) {

@@ -71,7 +71,7 @@ pub(crate) fn handle_words(node: u64, generation: u64) -> [u32; 3] {
 
 /// What is mounted where.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct MountTarget {
     /// An existing directory.
     pub path: PathBuf,
     /// What `mount` shows as the source.
@@ -100,7 +100,7 @@ fn lets_users(text: &str) -> bool {
 ///
 /// # Errors
 /// See [`MountError`].
-pub fn begin(target: &Target) -> Result<(OwnedFd, Option<OwnedFd>), MountError> {
+pub fn begin(target: &MountTarget) -> Result<(OwnedFd, Option<OwnedFd>), MountError> {
     if is_root() {
         let (device, mount) = detached(target)?;
         return Ok((device, Some(mount)));
@@ -112,14 +112,14 @@ pub fn begin(target: &Target) -> Result<(OwnedFd, Option<OwnedFd>), MountError> 
 ///
 /// # Errors
 /// See [`MountError`].
-pub fn detached(target: &Target) -> Result<(OwnedFd, OwnedFd), MountError> {
+pub fn detached(target: &MountTarget) -> Result<(OwnedFd, OwnedFd), MountError> {
     let device = Device::open().map_err(MountError::Device)?;
     let refused = |error| MountError::Refused { path: target.path.clone(), error };
     let mount = make_detached(&device, target).map_err(refused)?;
     Ok((device, mount))
 }
 
-fn make_detached(device: &OwnedFd, target: &Target) -> Result<OwnedFd, Errno> {
+fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errno> {
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let numbers = [
         ("fd", device.as_raw_fd().to_string()),
@@ -247,7 +247,7 @@ pub fn path_of(place: BorrowedFd<'_>) -> Result<PathBuf, MountError> {
     std::fs::read_link(&link).map_err(MountError::Threads)
 }
 
-fn options(target: &Target) -> String {
+fn options(target: &MountTarget) -> String {
     let max_read = types::limits::PAYLOAD_BYTES_MAX;
     let others = if target.allow_other { ",allow_other" } else { "" };
     format!("default_permissions,max_read={max_read}{others}")
@@ -255,7 +255,7 @@ fn options(target: &Target) -> String {
 
 /// The helper takes its socket as a descriptor number in the environment. It is given as standard input, so that no
 /// other program that this process starts meanwhile inherits it.
-fn mount_with_helper(target: &Target) -> Result<OwnedFd, MountError> {
+fn mount_with_helper(target: &MountTarget) -> Result<OwnedFd, MountError> {
     let no_socket = |error: Errno| MountError::NoHelper(error.into());
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(no_socket)?;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{Fid, Kind, Name, NewKind, RenameMode};
-use venus::{Entry, Found, Opened};
+use venus::{EntryReply, LookupReply, Opened};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 use crate::edges::{Edges, PORCH, PORCH_NODE};
 use crate::flat::Flat;
 use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
@@ -22,7 +22,7 @@ const RENAME_EXCHANGE: u32 = 2;
 
 impl Task<'_> {
     /// Replies with the entry of this name, and what was opened with it, that the kernel counts one reference for.
-    pub(crate) fn entry(&self, name: &[u8], entry: &Entry, opened: Option<&Opened>) {
+    pub(crate) fn entry(&self, name: &[u8], entry: &EntryReply, opened: Option<&Opened>) {
         let (parent, kept) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
         if !self.on.nodes.has_room(fid) {
@@ -69,7 +69,7 @@ impl Task<'_> {
         }
     }
 
-    pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), RequestRefusal> {
         if name == PORCH.as_bytes() && self.is_porch_keeper() {
             let _ = self.value(&attributes::porch());
             return Ok(());
@@ -90,11 +90,11 @@ impl Task<'_> {
         let dir = self.fid()?;
         self.need_bits(dir, 1)?;
         match self.find(dir, name)? {
-            Found::Entry(entry) => match &self.on.flat {
+            LookupReply::Entry(entry) => match &self.on.flat {
                 Some(flat) if entry.status.kind == Kind::MountPoint => self.enter(flat, name, &entry),
                 _ => self.entry(name, &entry, None),
             },
-            Found::Absent { cacheable, stamp } => {
+            LookupReply::Absent { cacheable, stamp } => {
                 let cacheable = cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
                     if still && cacheable {
@@ -109,27 +109,27 @@ impl Task<'_> {
     }
 
     /// Replies with the root of the volume that a mount point leads to (`flat.rs`), which was found under this name.
-    fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &Entry) {
+    fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &EntryReply) {
         let fid = point.status.fid;
         let visit = match flat.enter(self, fid) {
             Ok(visit) => visit,
             Err(errno) => {
                 tracing::debug!(%fid, %errno, "a mount point leads nowhere");
                 flat.is_dead_end(self.on.nodes.number(fid));
-                let unkept = Entry { name_cacheable: false, ..*point };
+                let unkept = EntryReply { name_cacheable: false, ..*point };
                 return self.entry(name, &unkept, None);
             }
         };
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(fid, 1);
         let below = self.in_volume(visit.dispatch());
-        if let Err(Refusal(errno)) = self.entry_of(&below, point, sysname::stem(name).is_none()) {
+        if let Err(RequestRefusal(errno)) = self.entry_of(&below, point, sysname::stem(name).is_none()) {
             self.refuse(errno);
         }
     }
 
     /// The name is kept as this volume promises, and the root's status as its own does.
-    fn entry_of(&self, below: &Task<'_>, point: &Entry, kept: bool) -> Result<(), Refusal> {
+    fn entry_of(&self, below: &Task<'_>, point: &EntryReply, kept: bool) -> Result<(), RequestRefusal> {
         let (nodes, venus) = (&below.on.nodes, below.venus());
         let found = venus.getattr(&below.request(), nodes.root())?;
         let status = below.permitted(found.status, None);
@@ -154,9 +154,9 @@ impl Task<'_> {
     }
 
     /// What a name means.
-    fn find(&self, dir: Fid, name: &[u8]) -> Result<Found, Refusal> {
+    fn find(&self, dir: Fid, name: &[u8]) -> Result<LookupReply, RequestRefusal> {
         for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
-            if let found @ Found::Entry(_) = self.venus().lookup(&self.request(), dir, &meant)? {
+            if let found @ LookupReply::Entry(_) = self.venus().lookup(&self.request(), dir, &meant)? {
                 return Ok(found);
             }
         }
@@ -169,7 +169,7 @@ impl Task<'_> {
     }
 
     /// A mount point by its number.
-    pub(crate) fn lookup_in_porch(&self, edges: &Edges, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn lookup_in_porch(&self, edges: &Edges, name: &[u8]) -> Result<(), RequestRefusal> {
         let number = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok());
         let fid = number.and_then(|node| edges.point(node)).ok_or(Errno::NOENT)?;
         let found = self.venus().getattr(&self.request(), fid)?;
@@ -182,51 +182,51 @@ impl Task<'_> {
         Ok(())
     }
 
-    fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), Refusal> {
+    fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
         let entry = self.venus().make(&self.request(), dir, &self.name(name)?, kind, attributes::permissions(mode))?;
         self.entry(name, &entry, None);
         Ok(())
     }
 
-    pub(crate) fn symlink(&self, name: &[u8], target: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn symlink(&self, name: &[u8], target: &[u8]) -> Result<(), RequestRefusal> {
         self.make(name, NewKind::Symlink(Bytes::copy_from_slice(target)), 0o777)
     }
 
-    pub(crate) fn mknod(&self, of: &abi::MknodIn, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn mknod(&self, of: &abi::MknodIn, name: &[u8]) -> Result<(), RequestRefusal> {
         let kind = attributes::new_kind(of.mode, of.rdev).ok_or(Errno::INVAL)?;
         self.make(name, kind, of.mode)
     }
 
-    pub(crate) fn mkdir(&self, of: &abi::MkdirIn, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn mkdir(&self, of: &abi::MkdirIn, name: &[u8]) -> Result<(), RequestRefusal> {
         self.make(name, NewKind::Directory, of.mode)
     }
 
-    pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, dir) = (self.fid_beside(oldnodeid)?, self.fid()?);
         let entry = self.venus().link(&self.request(), fid, dir, &self.name(name)?)?;
         self.entry(name, &entry, None);
         Ok(())
     }
 
-    pub(crate) fn unlink(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn unlink(&self, name: &[u8]) -> Result<(), RequestRefusal> {
         self.venus().unlink(&self.request(), self.fid()?, &self.name(name)?)?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn rmdir(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn rmdir(&self, name: &[u8]) -> Result<(), RequestRefusal> {
         self.venus().rmdir(&self.request(), self.fid()?, &self.name(name)?)?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn rename(&self, newdir: u64, flags: u32, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn rename(&self, newdir: u64, flags: u32, from: &[u8], to: &[u8]) -> Result<(), RequestRefusal> {
         let mode = match flags {
             0 => RenameMode::Replace,
             RENAME_NOREPLACE => RenameMode::NoReplace,
             RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(Refusal(Errno::INVAL)),
+            _ => return Err(RequestRefusal(Errno::INVAL)),
         };
         let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_beside(newdir)?);
         let (from, to): (Name, Name) = (self.name(from)?, self.name(to)?);
@@ -235,7 +235,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn readlink(&self) -> Result<(), Refusal> {
+    pub(crate) fn readlink(&self) -> Result<(), RequestRefusal> {
         let target = self.venus().readlink(&self.request(), self.fid()?)?;
         let _ = self.parts(&[IoSlice::new(&target)]);
         Ok(())

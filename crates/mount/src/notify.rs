@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, notify};
 use crate::channel::Channel;
 use crate::directories::OFFSET_OF_FIRST;
-use crate::forerunner::{Forerunner, Order, Root};
+use crate::forerunner::{Forerunner, ListOrder, Root};
 use crate::init::Agreement;
 use crate::nodes::Nodes;
 
@@ -318,7 +318,7 @@ impl Invalidate for Notifier {
         // The kernel gave the root its generation itself.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
         let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
-        forerunner.order(&Order { root, node, generation, offset })
+        forerunner.order(&ListOrder { root, node, generation, offset })
     }
 
     fn fill(&self, fid: Fid, data: &[u8]) -> bool {

@@ -18,9 +18,9 @@ use crate::abi::{self, opcode};
 use crate::attributes::FOREVER_SECS;
 use crate::channel::Requester;
 use crate::handled::Handled;
-use crate::mount::Transport;
+use crate::mount::KernelTransport;
 use crate::mounting::{self, MountError};
-use crate::request::{Operation, Request};
+use crate::request::{Operation, KernelRequest};
 use crate::workers::{Handler, Urgency};
 
 const DIRECTORY: u32 = 0o040_000;
@@ -50,7 +50,7 @@ struct Node {
 }
 
 /// The files. They outlive a mount.
-pub struct Tree {
+pub struct NullTree {
     state: Mutex<State>,
 }
 
@@ -63,14 +63,14 @@ struct State {
 /// A [`Tree`] that is mounted. Dropping it unmounts.
 pub struct NullMount(Handled<Nothing>);
 
-struct Nothing(Arc<Tree>);
+struct Nothing(Arc<NullTree>);
 
-impl Default for Tree {
+impl Default for NullTree {
     fn default() -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let root = Node::new(DIRECTORY | 0o755, (uid, gid), abi::ROOT_ID);
         let nodes = HashMap::from([(abi::ROOT_ID, root)]);
-        Tree { state: Mutex::new(State { nodes, next: abi::ROOT_ID + 1, cookie: COOKIE_FIRST }) }
+        NullTree { state: Mutex::new(State { nodes, next: abi::ROOT_ID + 1, cookie: COOKIE_FIRST }) }
     }
 }
 
@@ -79,8 +79,8 @@ impl NullMount {
     ///
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
-    pub fn start(at: &Path, tree: Arc<Tree>) -> Result<NullMount, MountError> {
-        let mounted = Handled::start(at, "rialto:null", Arc::new(Nothing(tree)), Transport::Auto)?;
+    pub fn start(at: &Path, tree: Arc<NullTree>) -> Result<NullMount, MountError> {
+        let mounted = Handled::start(at, "rialto:null", Arc::new(Nothing(tree)), KernelTransport::Auto)?;
         mounting::raise_read_ahead(at);
         Ok(NullMount(mounted))
     }
@@ -323,7 +323,7 @@ impl State {
         }
     }
 
-    fn run(&mut self, request: &Request<'_>) -> Result<Answer, Errno> {
+    fn run(&mut self, request: &KernelRequest<'_>) -> Result<Answer, Errno> {
         let here = request.header.nodeid;
         let nothing = || Ok(Answer::Bytes(Vec::new()));
         let opened =
@@ -371,7 +371,7 @@ impl State {
 
 impl Handler for Nothing {
     fn urgency(&self, request: &[u8]) -> Urgency {
-        match Request::header(request).map(|header| header.opcode) {
+        match KernelRequest::header(request).map(|header| header.opcode) {
             Ok(opcode::INTERRUPT) => Urgency::Urgent,
             Ok(opcode::FORGET | opcode::BATCH_FORGET) => Urgency::Forgets,
             _ => Urgency::Normal,
@@ -379,8 +379,8 @@ impl Handler for Nothing {
     }
 
     fn handle(&self, bytes: &mut Vec<u8>, requester: &dyn Requester) {
-        let Ok(header) = Request::header(bytes) else { return };
-        let request = match Request::decode(bytes) {
+        let Ok(header) = KernelRequest::header(bytes) else { return };
+        let request = match KernelRequest::decode(bytes) {
             Ok(request) => request,
             Err(_) => {
                 let _ = requester.reply(header.unique, Err(Errno::NOSYS));
@@ -413,7 +413,7 @@ impl Handler for Nothing {
     fn ended(&self) {}
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {
-        if let Ok(header) = Request::header(request) {
+        if let Ok(header) = KernelRequest::header(request) {
             let _ = requester.reply(header.unique, Err(Errno::NOLCK));
         }
     }
@@ -434,7 +434,7 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let tree = Arc::new(Tree::default());
+        let tree = Arc::new(NullTree::default());
         let mounted = NullMount::start(dir.path(), Arc::clone(&tree)).unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("dir")).unwrap();

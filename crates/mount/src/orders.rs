@@ -13,12 +13,12 @@
 use rustix::io::Errno;
 use types::{Fid, Name, ServerId};
 
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 const SYSNAME: &[u8] = b"sysname:";
 
 /// One of them.
-pub(crate) enum Order {
+pub(crate) enum CacheOrder {
     Flush,
     FlushVolume,
     FlushMount(Name),
@@ -27,36 +27,36 @@ pub(crate) enum Order {
     Sysnames(Vec<u8>),
 }
 
-impl Order {
+impl CacheOrder {
     /// # Errors
     /// `ENODATA` if there is none such.
-    pub fn parse(text: &[u8]) -> Result<Order, Refusal> {
+    pub fn parse(text: &[u8]) -> Result<CacheOrder, RequestRefusal> {
         Ok(match text {
-            b"flush" => Order::Flush,
-            b"flushvolume" => Order::FlushVolume,
-            b"checkvolumes" => Order::CheckVolumes,
-            _ if text.starts_with(SYSNAME) => Order::Sysnames(text[SYSNAME.len()..].to_vec()),
+            b"flush" => CacheOrder::Flush,
+            b"flushvolume" => CacheOrder::FlushVolume,
+            b"checkvolumes" => CacheOrder::CheckVolumes,
+            _ if text.starts_with(SYSNAME) => CacheOrder::Sysnames(text[SYSNAME.len()..].to_vec()),
             _ => match (text.strip_prefix(b"flushmount:"), text.strip_prefix(b"rank:")) {
-                (Some(name), _) => Order::FlushMount(Name::new(name)?),
+                (Some(name), _) => CacheOrder::FlushMount(Name::new(name)?),
                 (_, Some(rank)) => parse_rank(rank).ok_or(Errno::INVAL)?,
-                _ => return Err(Refusal(Errno::NODATA)),
+                _ => return Err(RequestRefusal(Errno::NODATA)),
             },
         })
     }
 }
 
 /// `SERVER:NUMBER`.
-fn parse_rank(text: &[u8]) -> Option<Order> {
+fn parse_rank(text: &[u8]) -> Option<CacheOrder> {
     let (server, number) = std::str::from_utf8(text).ok()?.split_once(':')?;
-    Some(Order::Rank(server.parse().ok()?, number.parse().ok()?))
+    Some(CacheOrder::Rank(server.parse().ok()?, number.parse().ok()?))
 }
 
 impl Task<'_> {
-    pub(crate) fn carry_out(&self, fid: Fid, order: &Order) -> Result<(), Refusal> {
+    pub(crate) fn carry_out(&self, fid: Fid, order: &CacheOrder) -> Result<(), RequestRefusal> {
         match order {
-            Order::Flush => self.venus().refresh(&self.request(), fid)?,
-            Order::FlushVolume => self.venus().refresh_volume(&self.request(), fid.volume)?,
-            Order::FlushMount(name) => {
+            CacheOrder::Flush => self.venus().refresh(&self.request(), fid)?,
+            CacheOrder::FlushVolume => self.venus().refresh_volume(&self.request(), fid.volume)?,
+            CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;
                 let number = self.on.nodes.number(point);
                 self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(number))?;
@@ -65,14 +65,14 @@ impl Task<'_> {
                     self.on.notifier.name_changed(fid, name);
                 }
             }
-            Order::Rank(server, rank) if self.request().caller.is_root() => {
+            CacheOrder::Rank(server, rank) if self.request().caller.is_root() => {
                 self.on.volumes.cell().set_rank(*server, *rank);
             }
-            Order::Sysnames(list) if self.request().caller.is_root() => {
+            CacheOrder::Sysnames(list) if self.request().caller.is_root() => {
                 self.on.sysnames.set(list).map_err(|_| Errno::INVAL)?;
             }
-            Order::Rank(..) | Order::Sysnames(_) => return Err(Refusal(Errno::PERM)),
-            Order::CheckVolumes => {
+            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => return Err(RequestRefusal(Errno::PERM)),
+            CacheOrder::CheckVolumes => {
                 self.on.edges.iter().for_each(|edges| edges.leave_all());
                 if let Some(flat) = &self.on.flat {
                     flat.leave_all();

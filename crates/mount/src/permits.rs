@@ -18,9 +18,9 @@
 use guard::Rights;
 use rustix::io::Errno;
 use types::{Caller, Fid, Kind, Status};
-use venus::{Request, Stamp, somebody};
+use venus::{RequestContext, Stamp, somebody};
 
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 /// What names of POSIX ACLs begin with.
 pub(crate) const PREFIX: &[u8] = b"system.posix_acl_";
@@ -101,7 +101,7 @@ impl Task<'_> {
     }
 
     /// Mode bits let the caller do that, where the kernel judges by other numbers than the cell.
-    pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), Refusal> {
+    pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
         if !self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted()) {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Task<'_> {
         let status = self.venus().getattr(&request, fid)?.status;
         let lets = || self.venus().lets(request.caller, &status, wanted);
         // Nobody is refused for what was known of him a while ago.
-        if lets() || self.venus().learn_ids(&request)? && lets() { Ok(()) } else { Err(Refusal(Errno::ACCESS)) }
+        if lets() || self.venus().learn_ids(&request)? && lets() { Ok(()) } else { Err(RequestRefusal(Errno::ACCESS)) }
     }
 
     /// None: the service does not say.
@@ -119,18 +119,18 @@ impl Task<'_> {
             return self.venus().rights(&request, fid).ok().map(|(rights, _)| rights);
         }
         let caller: Caller = somebody(uid);
-        let request = Request { caller: &caller, cancel: request.cancel, groups: None };
+        let request = RequestContext { caller: &caller, cancel: request.cancel, groups: None };
         self.venus().rights(&request, fid).ok().map(|(rights, _)| rights)
     }
 
     /// Answers with the ACL of a file or directory; that nobody asked for (of a volume that mode bits decide in) and default ones are not there.
-    pub(crate) fn get_permits(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn get_permits(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, request) = (self.fid()?, self.request());
         for _ in 0..ATTEMPTS {
             let found = self.venus().getattr(&request, fid)?;
             let status = found.status;
             if name != ACCESS || !status.by_list || status.kind.has_target() {
-                return Err(Refusal(Errno::NODATA));
+                return Err(RequestRefusal(Errno::NODATA));
             }
             let asker = if request.caller.uid == 0 { None } else { Some(self.venus().rights(&request, fid)?.0) };
             let mut known = self.venus().known_rights(fid);
@@ -144,7 +144,7 @@ impl Task<'_> {
                 return sent;
             }
         }
-        Err(Refusal(Errno::ACCESS))
+        Err(RequestRefusal(Errno::ACCESS))
     }
 }
 

@@ -31,7 +31,7 @@ pub enum DecodeError {
 
 /// One request: who asks (in the header) and for what.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct KernelRequest<'a> {
     /// The kernel's number, node, and caller.
     pub header: abi::InHeader,
     /// What is asked.
@@ -139,7 +139,7 @@ pub enum Operation<'a> {
     Unoffered(u32),
 }
 
-impl<'a> Request<'a> {
+impl<'a> KernelRequest<'a> {
     /// The header alone, so that even a request that cannot be understood is answered.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
         }
         let extensions = usize::from(header.total_extlen) * 8;
         let body = body.len().checked_sub(extensions).and_then(|end| body.get(..end)).ok_or(DecodeError::Short)?;
-        Ok(Request { header, operation: Operation::decode(header.opcode, Body(body))? })
+        Ok(KernelRequest { header, operation: Operation::decode(header.opcode, Body(body))? })
     }
 }
 
@@ -301,39 +301,39 @@ mod tests {
     #[test]
     fn names_end_at_their_nul_and_must_have_one() {
         let bytes = request(opcode::SYMLINK, b"name\0target\0");
-        let Operation::Symlink { name, target } = Request::decode(&bytes).unwrap().operation else { panic!() };
+        let Operation::Symlink { name, target } = KernelRequest::decode(&bytes).unwrap().operation else { panic!() };
         assert_eq!((name, target), (&b"name"[..], &b"target"[..]));
         let bytes = request(opcode::SYMLINK, b"name\0target");
-        assert_eq!(Request::decode(&bytes).unwrap_err(), DecodeError::Unterminated);
+        assert_eq!(KernelRequest::decode(&bytes).unwrap_err(), DecodeError::Unterminated);
         let bytes = request(opcode::LOOKUP, b"");
-        assert_eq!(Request::decode(&bytes).unwrap_err(), DecodeError::Unterminated);
+        assert_eq!(KernelRequest::decode(&bytes).unwrap_err(), DecodeError::Unterminated);
     }
 
     #[test]
     fn lengths_inside_are_checked_against_the_bytes_at_hand() {
         let of = abi::WriteIn { size: 5, ..Default::default() };
         let whole = request(opcode::WRITE, &[of.as_bytes(), b"12345"].concat());
-        assert!(matches!(Request::decode(&whole).unwrap().operation, Operation::Write { data: b"12345", .. }));
+        assert!(matches!(KernelRequest::decode(&whole).unwrap().operation, Operation::Write { data: b"12345", .. }));
         let short = request(opcode::WRITE, &[of.as_bytes(), b"1234"].concat());
-        assert_eq!(Request::decode(&short).unwrap_err(), DecodeError::Short);
+        assert_eq!(KernelRequest::decode(&short).unwrap_err(), DecodeError::Short);
         let many = abi::BatchForgetIn { count: u32::MAX, dummy: 0 };
-        assert_eq!(Request::decode(&request(opcode::BATCH_FORGET, many.as_bytes())).unwrap_err(), DecodeError::Short);
+        assert_eq!(KernelRequest::decode(&request(opcode::BATCH_FORGET, many.as_bytes())).unwrap_err(), DecodeError::Short);
     }
 
     #[test]
     fn extensions_are_cut_off_before_the_body_is_read() {
         let mut bytes = request(opcode::LOOKUP, b"ab\0extensio");
         bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
-        assert!(matches!(Request::decode(&bytes).unwrap().operation, Operation::Lookup { name: b"ab" }));
+        assert!(matches!(KernelRequest::decode(&bytes).unwrap().operation, Operation::Lookup { name: b"ab" }));
         bytes[36..38].copy_from_slice(&2u16.to_ne_bytes());
-        assert_eq!(Request::decode(&bytes).unwrap_err(), DecodeError::Short);
+        assert_eq!(KernelRequest::decode(&bytes).unwrap_err(), DecodeError::Short);
     }
 
     #[test]
     fn an_unknown_operation_says_its_number() {
-        assert_eq!(Request::decode(&request(999, b"")).unwrap_err(), DecodeError::Unknown(999));
+        assert_eq!(KernelRequest::decode(&request(999, b"")).unwrap_err(), DecodeError::Unknown(999));
         assert!(matches!(
-            Request::decode(&request(opcode::POLL, b"")).unwrap().operation,
+            KernelRequest::decode(&request(opcode::POLL, b"")).unwrap().operation,
             Operation::Unoffered(opcode::POLL)
         ));
     }

@@ -31,7 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mem::uring::{Entry, Event, Ring};
+use mem::uring::{RingEntry, RingEvent, Ring};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -91,9 +91,9 @@ struct Counts {
     /// When a worker of each queue ended because there were enough.
     retired: Vec<Option<Instant>>,
     /// Requests that no thread is there for.
-    parked: VecDeque<Entry>,
+    parked: VecDeque<RingEntry>,
     /// Replies for the keeper to commit; nowhere to go once it has ended.
-    returned: Option<Vec<Entry>>,
+    returned: Option<Vec<RingEntry>>,
     keeper: bool,
 }
 
@@ -199,7 +199,7 @@ impl<H: Handler> Rings<H> {
     }
 
     /// A thread for a request that the keeper has, which becomes a worker of its queue.
-    fn spawn(self: &Arc<Self>, entry: Entry) -> Result<(), Entry> {
+    fn spawn(self: &Arc<Self>, entry: RingEntry) -> Result<(), RingEntry> {
         let seat = Arc::new(Mutex::new(Some(entry)));
         let (this, its_seat) = (Arc::clone(self), Arc::clone(&seat));
         let run = move || {
@@ -238,7 +238,7 @@ impl<H: Handler> Rings<H> {
     }
 
     /// Lets the keeper commit.
-    fn give_back(&self, mut entry: Entry) {
+    fn give_back(&self, mut entry: RingEntry) {
         entry.release_unused_memory();
         let mut counts = self.counts.lock();
         let Some(returned) = &mut counts.returned else { return };
@@ -255,7 +255,7 @@ impl<H: Handler> Rings<H> {
 }
 
 /// The request in an entry, as `/dev/fuse` would have given it.
-fn read_request(entry: &Entry, into: &mut Vec<u8>) -> Result<abi::InHeader, Errno> {
+fn read_request(entry: &RingEntry, into: &mut Vec<u8>) -> Result<abi::InHeader, Errno> {
     into.clear();
     let (header, _) = abi::InHeader::read_from_prefix(entry.header()).map_err(|_| Errno::PROTO)?;
     let payload = entry.payload();
@@ -275,14 +275,14 @@ struct Slot<'a> {
 }
 
 struct SlotState<'a> {
-    entry: Option<Entry>,
+    entry: Option<RingEntry>,
     answered: bool,
     /// To commit at once.
     ring: &'a mut Ring,
 }
 
 impl<'a> Slot<'a> {
-    fn new(entry: Entry, header: abi::InHeader, ring: &'a mut Ring) -> Self {
+    fn new(entry: RingEntry, header: abi::InHeader, ring: &'a mut Ring) -> Self {
         Slot { header, state: Mutex::new(SlotState { entry: Some(entry), answered: false, ring }) }
     }
 
@@ -292,7 +292,7 @@ impl<'a> Slot<'a> {
     }
 
     /// The entry with the reply in it, if it is not committed yet. Whoever waits must not wait for ever.
-    fn finish(self) -> Option<Entry> {
+    fn finish(self) -> Option<RingEntry> {
         let state = self.state.into_inner();
         if state.answered {
             return state.entry;
@@ -336,7 +336,7 @@ struct Worker<'a, H> {
 }
 
 impl<H: Handler> Worker<'_, H> {
-    fn run(of: &Arc<Rings<H>>, first: Entry) {
+    fn run(of: &Arc<Rings<H>>, first: RingEntry) {
         let ring = match Ring::new(Arc::clone(&of.device), WORKER_RING) {
             Ok(ring) => ring,
             Err(error) => {
@@ -354,7 +354,7 @@ impl<H: Handler> Worker<'_, H> {
     }
 
     /// Handles a request; returns its entry with the reply, unless that is committed already.
-    fn see_through(&mut self, entry: Entry) -> Option<Entry> {
+    fn see_through(&mut self, entry: RingEntry) -> Option<RingEntry> {
         let Ok(header) = read_request(&entry, &mut self.buffer) else {
             tracing::error!("request of the kernel not understood");
             return Some(refused(entry, Errno::IO));
@@ -374,7 +374,7 @@ impl<H: Handler> Worker<'_, H> {
     }
 
     /// The next request: a parked one, or what the kernel sends through an entry of `queue`; none if this worker is to end.
-    fn go_on(&mut self, queue: usize, done: Option<Entry>) -> Option<Entry> {
+    fn go_on(&mut self, queue: usize, done: Option<RingEntry>) -> Option<RingEntry> {
         let mut counts = self.of.counts.lock();
         let Some(done) = done else {
             // Committed at once: the kernel has this ring's entry already, and nothing else may be begun.
@@ -400,13 +400,13 @@ impl<H: Handler> Worker<'_, H> {
         self.receive(queue)
     }
 
-    fn receive(&mut self, queue: usize) -> Option<Entry> {
+    fn receive(&mut self, queue: usize) -> Option<RingEntry> {
         let event = self.ring.wait();
         self.of.counts.lock().idle[queue] -= 1;
         match event {
-            Ok(Event::Request(entry)) => return Some(entry),
-            Ok(Event::Returned(_, errno)) => log_return(errno),
-            Ok(Event::Readable) => {}
+            Ok(RingEvent::Request(entry)) => return Some(entry),
+            Ok(RingEvent::Returned(_, errno)) => log_return(errno),
+            Ok(RingEvent::Readable) => {}
             Err(error) => tracing::error!(%error, "cannot receive from the kernel"),
         }
         None
@@ -420,7 +420,7 @@ fn log_return(errno: Errno) {
 }
 
 /// An entry with an error for a reply, whatever was asked.
-fn refused(mut entry: Entry, errno: Errno) -> Entry {
+fn refused(mut entry: RingEntry, errno: Errno) -> RingEntry {
     let unique = abi::InHeader::read_from_prefix(entry.header()).map_or(0, |(header, _)| header.unique);
     let len = size_of::<abi::OutHeader>() as u32;
     let header = abi::OutHeader { len, error: -errno.raw_os_error(), unique };
@@ -433,7 +433,7 @@ struct Keeper<'a, H> {
     of: &'a Arc<Rings<H>>,
     ring: Ring,
     /// Requests that came while there was no time for them.
-    early: Vec<Entry>,
+    early: Vec<RingEntry>,
 }
 
 impl<'a, H: Handler> Keeper<'a, H> {
@@ -461,7 +461,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
     /// Hands the kernel entries of a queue.
     fn add(&mut self, queue: usize, more: usize) -> std::io::Result<()> {
         for _ in 0..more {
-            let entry = Entry::new(queue as u16, types::limits::PAYLOAD_BYTES_MAX)?;
+            let entry = RingEntry::new(queue as u16, types::limits::PAYLOAD_BYTES_MAX)?;
             self.ring.register(entry)?;
         }
         Ok(())
@@ -470,9 +470,9 @@ impl<'a, H: Handler> Keeper<'a, H> {
     fn look_for_returned(&mut self) -> Option<Errno> {
         while let Some(event) = self.ring.poll() {
             match event {
-                Event::Request(entry) => self.early.push(entry),
-                Event::Returned(_, errno) => return Some(errno),
-                Event::Readable => {}
+                RingEvent::Request(entry) => self.early.push(entry),
+                RingEvent::Returned(_, errno) => return Some(errno),
+                RingEvent::Readable => {}
             }
         }
         None
@@ -485,16 +485,16 @@ impl<'a, H: Handler> Keeper<'a, H> {
         }
         while self.ring.held() > 0 {
             match self.ring.wait() {
-                Ok(Event::Request(entry)) => self.place(entry),
-                Ok(Event::Returned(_, errno)) => log_return(errno),
-                Ok(Event::Readable) => self.hear_bell(),
+                Ok(RingEvent::Request(entry)) => self.place(entry),
+                Ok(RingEvent::Returned(_, errno)) => log_return(errno),
+                Ok(RingEvent::Readable) => self.hear_bell(),
                 Err(error) => return tracing::error!(%error, "the keeper cannot wait for the kernel"),
             }
         }
     }
 
     /// Finds a thread for a request.
-    fn place(&mut self, entry: Entry) {
+    fn place(&mut self, entry: RingEntry) {
         let waits = self.of.handler.urgency(entry.header()) == Urgency::Waits;
         if !waits {
             let mut counts = self.of.counts.lock();
@@ -512,7 +512,7 @@ impl<'a, H: Handler> Keeper<'a, H> {
         self.commit(refused(entry, Errno::NOMEM));
     }
 
-    fn commit(&mut self, entry: Entry) {
+    fn commit(&mut self, entry: RingEntry) {
         if let Err(error) = self.ring.commit(entry) {
             tracing::error!(%error, "cannot commit a reply");
         }

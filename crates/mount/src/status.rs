@@ -4,7 +4,7 @@ use types::{SetTime, StatusChange, Timestamp, VolumeStatus};
 
 use crate::abi::{self, fattr};
 use crate::attributes;
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 
 /// The unit in which the volume's size is told.
 const BLOCK_BYTES: u64 = 4096;
@@ -49,7 +49,7 @@ fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
 }
 
 impl Task<'_> {
-    pub(crate) fn getattr(&self) -> Result<(), Refusal> {
+    pub(crate) fn getattr(&self) -> Result<(), RequestRefusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
@@ -58,7 +58,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn statx(&self) -> Result<(), Refusal> {
+    pub(crate) fn statx(&self) -> Result<(), RequestRefusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
@@ -67,7 +67,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), Refusal> {
+    pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), RequestRefusal> {
         let mut change = change(of);
         change.uid = change.uid.map(|uid| self.venus().cells_number(uid));
         let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
@@ -78,13 +78,13 @@ impl Task<'_> {
         Ok(())
     }
 
-    pub(crate) fn statfs(&self) -> Result<(), Refusal> {
+    pub(crate) fn statfs(&self) -> Result<(), RequestRefusal> {
         let volume = self.venus().statfs(&self.request(), self.fid()?)?;
         let _ = self.value(&statfs_out(&volume));
         Ok(())
     }
 
-    pub(crate) fn syncfs(&self) -> Result<(), Refusal> {
+    pub(crate) fn syncfs(&self) -> Result<(), RequestRefusal> {
         self.venus().syncfs(&self.request(), self.fid()?)?;
         self.done();
         Ok(())

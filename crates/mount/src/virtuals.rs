@@ -30,10 +30,10 @@ use guard::Acl;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::{Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind, VolumeState};
-use venus::{About, Error, Found, Request, Volumes};
+use venus::{VolumeSummary, Error, LookupReply, RequestContext, Volumes};
 
-use crate::dispatch::{Refusal, Task};
-use crate::orders::Order;
+use crate::dispatch::{RequestRefusal, Task};
+use crate::orders::CacheOrder;
 
 const PREFIX: &[u8] = b"rialto.";
 /// Where the kernel asks nobody's permission.
@@ -60,7 +60,7 @@ pub(crate) enum Virtual {
     Mount(Name),
     Move(Name),
     Find(MountPoint),
-    Do(Order),
+    Do(CacheOrder),
 }
 
 impl Virtual {
@@ -68,7 +68,7 @@ impl Virtual {
     ///
     /// # Errors
     /// `ENODATA` if there is no such name, or what is wrong with what stands behind its colon.
-    pub fn of(name: &[u8]) -> Option<Result<Virtual, Refusal>> {
+    pub fn of(name: &[u8]) -> Option<Result<Virtual, RequestRefusal>> {
         let door = name.strip_prefix(OPEN_PREFIX).filter(|rest| {
             let word = rest.split(|byte| *byte == b':').next().unwrap_or_default();
             [&b"acl"[..], b"fid", b"rights", b"who"].contains(&word)
@@ -77,7 +77,7 @@ impl Virtual {
     }
 }
 
-fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
+fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
     let (word, argument) = match rest.iter().position(|byte| *byte == b':') {
         Some(colon) => (&rest[..colon], Some(&rest[colon + 1..])),
         None => (rest, None),
@@ -100,13 +100,13 @@ fn parse(rest: &[u8]) -> Result<Virtual, Refusal> {
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
         (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
         (b"find", Some(target)) => Virtual::Find(MountPoint::parse(target).map_err(|_| Errno::INVAL)?),
-        (b"do", Some(order)) => Virtual::Do(Order::parse(order)?),
-        _ => return Err(Refusal(Errno::NODATA)),
+        (b"do", Some(order)) => Virtual::Do(CacheOrder::parse(order)?),
+        _ => return Err(RequestRefusal(Errno::NODATA)),
     })
 }
 
 impl Task<'_> {
-    pub(crate) fn virtual_value(&self, wanted: Virtual) -> Result<Bytes, Refusal> {
+    pub(crate) fn virtual_value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
         let (fid, request, venus) = (self.fid()?, self.request(), self.venus());
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
@@ -136,28 +136,28 @@ impl Task<'_> {
             Virtual::Find(point) => {
                 let volumes = self.on.volumes.of_cell(&point)?;
                 let volume = volumes.follow(&request, &point, self.prefers_read_only() || point.cell.is_some())?;
-                self.with_all_sites(&volumes, &About::of(&*volume, &request, volume.id())?).to_string().into()
+                self.with_all_sites(&volumes, &VolumeSummary::of(&*volume, &request, volume.id())?).to_string().into()
             }
             Virtual::Do(order) => {
                 self.carry_out(fid, &order)?;
                 Bytes::new()
             }
-            Virtual::AclInstead(_) | Virtual::Move(_) => return Err(Refusal(Errno::NODATA)),
+            Virtual::AclInstead(_) | Virtual::Move(_) => return Err(RequestRefusal(Errno::NODATA)),
         })
     }
 
     /// What the directory has under this name, if that is a mount point.
-    pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, Refusal> {
-        let Found::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
-            return Err(Refusal(Errno::NODATA));
+    pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
+        let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
+            return Err(RequestRefusal(Errno::NODATA));
         };
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(entry.status.fid, 1);
-        if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(Refusal(Errno::NODATA)) }
+        if entry.status.kind == Kind::MountPoint { Ok(entry.status.fid) } else { Err(RequestRefusal(Errno::NODATA)) }
     }
 
     /// With the other servers that the volume could be asked for at, behind the one that it is.
-    fn with_all_sites(&self, volumes: &Volumes, about: &About) -> Value {
+    fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
         let mut value = shown(about);
         let places = volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
         let others = places.iter().filter(|(server, _)| server.id != about.server.id);
@@ -180,14 +180,14 @@ impl Task<'_> {
     }
 
     /// It is no secret, so nobody's token is asked for: it may have ended.
-    pub(crate) fn cell(&self) -> Result<String, Refusal> {
-        let report = self.venus().report(&Request::of(&Caller::ROOT))?;
+    pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
+        let report = self.venus().report(&RequestContext::of(&Caller::ROOT))?;
         let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
         let name = report["server"]["cell"].as_str().filter(|name| !name.is_empty());
         Ok(name.ok_or(Errno::NODATA)?.to_owned())
     }
 
-    pub(crate) fn set_virtual(&self, wanted: Virtual, value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn set_virtual(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, request) = (self.fid()?, self.request());
         match wanted {
             Virtual::Mount(name) => {
@@ -205,34 +205,34 @@ impl Task<'_> {
             Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
             Virtual::AclInstead(seen) => match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
                 // The kernel makes EOPNOTSUPP of EAGAIN.
-                Err(Error::Fault(Fault::Conflict)) => return Err(Refusal(Errno::CANCELED)),
+                Err(Error::Fault(Fault::Conflict)) => return Err(RequestRefusal(Errno::CANCELED)),
                 done => done?,
             },
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
                 self.venus().set_quota(&request, fid, bytes, files)?;
             }
-            _ => return Err(Refusal(Errno::PERM)),
+            _ => return Err(RequestRefusal(Errno::PERM)),
         }
         self.done();
         Ok(())
     }
 
     /// `FID/NAME`. The directory must be one that the kernel has: whoever names it came by.
-    fn destination(&self, value: &[u8]) -> Result<(Fid, Name), Refusal> {
+    fn destination(&self, value: &[u8]) -> Result<(Fid, Name), RequestRefusal> {
         let slash = value.iter().position(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
         let dir = std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
         let dir = dir.ok_or(Errno::INVAL)?;
         if dir.volume != self.fid()?.volume {
-            return Err(Refusal(Errno::XDEV));
+            return Err(RequestRefusal(Errno::XDEV));
         }
         if !self.on.nodes.knows(dir) {
-            return Err(Refusal(Errno::STALE));
+            return Err(RequestRefusal(Errno::STALE));
         }
         Ok((dir, Name::new(&value[slash + 1..])?))
     }
 
-    pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), Refusal> {
+    pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
         let name = match wanted {
             Virtual::Mount(name) => name,
@@ -241,7 +241,7 @@ impl Task<'_> {
                 self.done();
                 return Ok(());
             }
-            _ => return Err(Refusal(Errno::PERM)),
+            _ => return Err(RequestRefusal(Errno::PERM)),
         };
         self.venus().remove_mount_point(&self.request(), dir, &name)?;
         self.on.notifier.name_changed(dir, &name);
@@ -251,7 +251,7 @@ impl Task<'_> {
 }
 
 /// An access list.
-fn list(text: &[u8]) -> Result<Acl, Refusal> {
+fn list(text: &[u8]) -> Result<Acl, RequestRefusal> {
     let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
     Ok(Acl::parse(text).map_err(|_| Errno::INVAL)?)
 }
@@ -273,7 +273,7 @@ fn limits(value: &[u8]) -> Option<(u64, u64)> {
     Some((bytes.parse().ok()?, files.parse().ok()?))
 }
 
-fn shown(About { volume, partition, server }: &About) -> Value {
+fn shown(VolumeSummary { volume, partition, server }: &VolumeSummary) -> Value {
     let kind = match volume.kind {
         VolumeKind::ReadWrite => "rw",
         VolumeKind::ReadOnly => "ro",

@@ -8,7 +8,7 @@ use types::XattrMode;
 use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
-use crate::dispatch::{Refusal, Task};
+use crate::dispatch::{RequestRefusal, Task};
 use crate::logins::Login;
 use crate::permits;
 use crate::virtuals::Virtual;
@@ -27,18 +27,18 @@ fn is_unsupported(name: &[u8]) -> bool {
     name.starts_with(b"system.") || name == LABEL
 }
 
-fn check_name(name: &[u8]) -> Result<(), Refusal> {
+fn check_name(name: &[u8]) -> Result<(), RequestRefusal> {
     if is_unsupported(name) {
-        return Err(Refusal(Errno::OPNOTSUPP));
+        return Err(RequestRefusal(Errno::OPNOTSUPP));
     }
     if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
-        return Err(Refusal(Errno::RANGE));
+        return Err(RequestRefusal(Errno::RANGE));
     }
     Ok(())
 }
 
 impl Task<'_> {
-    pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn setxattr(&self, of: &abi::SetxattrIn, name: &[u8], value: &[u8]) -> Result<(), RequestRefusal> {
         if let Some(wanted) = Login::of(name) {
             return self.set_login(wanted, value);
         }
@@ -50,14 +50,14 @@ impl Task<'_> {
             0 => XattrMode::Either,
             XATTR_CREATE => XattrMode::Create,
             XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Refusal(Errno::INVAL)),
+            _ => return Err(RequestRefusal(Errno::INVAL)),
         };
         self.venus().setxattr(&self.request(), self.fid()?, name, Bytes::copy_from_slice(value), mode)?;
         self.done();
         Ok(())
     }
 
-    pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
         if self.on.agreement.is_shared() && name.starts_with(permits::PREFIX) {
             return self.get_permits(size, name);
         }
@@ -74,7 +74,7 @@ impl Task<'_> {
         self.sized(size, &value)
     }
 
-    pub(crate) fn listxattr(&self, size: u32) -> Result<(), Refusal> {
+    pub(crate) fn listxattr(&self, size: u32) -> Result<(), RequestRefusal> {
         let names = self.venus().listxattr(&self.request(), self.fid()?)?;
         let mut list = Vec::new();
         for name in names {
@@ -84,7 +84,7 @@ impl Task<'_> {
         self.sized(size, &list)
     }
 
-    pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), RequestRefusal> {
         if let Some(wanted) = Virtual::of(name) {
             return self.remove_virtual(wanted?);
         }
@@ -95,11 +95,11 @@ impl Task<'_> {
     }
 
     /// With `size` 0 only the length is asked for.
-    pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), RequestRefusal> {
         if size == 0 {
             let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
         } else if value.len() > size as usize {
-            return Err(Refusal(Errno::RANGE));
+            return Err(RequestRefusal(Errno::RANGE));
         } else {
             let _ = self.parts(&[IoSlice::new(value)]);
         }

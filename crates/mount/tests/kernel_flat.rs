@@ -51,5 +51,5 @@ mod volumes;
 #[path = "kernel/xattrs.rs"]
 mod xattrs;
 
-const TRANSPORT: mount::Transport = mount::Transport::Device;
+const TRANSPORT: mount::KernelTransport = mount::KernelTransport::Device;
 const FLAT: bool = true;

@@ -53,5 +53,5 @@ mod volumes;
 #[path = "kernel/xattrs.rs"]
 mod xattrs;
 
-const TRANSPORT: mount::Transport = mount::Transport::Uring;
+const TRANSPORT: mount::KernelTransport = mount::KernelTransport::Uring;
 const FLAT: bool = false;

@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rustix::io::Errno;
 
-use crate::{Image, loss};
+use crate::{DriveImage, loss};
 
 /// What the drive does with a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ enum Power {
 
 struct State {
     power: Power,
-    medium: Image,
+    medium: DriveImage,
     /// What reads show: the medium and the cache.
-    shown: Image,
+    shown: DriveImage,
     cache: Vec<Write>,
     commands: u64,
     flushes: u64,
@@ -77,7 +77,7 @@ struct Write {
 
 impl Drive {
     /// A drive with power whose medium holds `image`.
-    pub fn new(image: Image, flushes: Flushes) -> Drive {
+    pub fn new(image: DriveImage, flushes: Flushes) -> Drive {
         let state =
             State { power: Power::On, shown: image.clone(), medium: image, cache: Vec::new(), commands: 0, flushes: 0 };
         Drive { flushes, state: Mutex::new(state), off: Condvar::new() }
@@ -120,7 +120,7 @@ impl Drive {
     }
 
     /// One of the images that the medium may hold after a loss of power now; `seed` chooses.
-    pub fn after_loss(&self, seed: u64) -> Image {
+    pub fn after_loss(&self, seed: u64) -> DriveImage {
         let state = self.state.lock();
         let mut image = state.medium.clone();
         let writes: Vec<_> = state.cache.iter().map(|write| (write.offset, &write.data[..])).collect();
@@ -129,7 +129,7 @@ impl Drive {
     }
 
     /// What the medium holds after an orderly end: all of the cache is written.
-    pub fn after_stop(&self) -> Image {
+    pub fn after_stop(&self) -> DriveImage {
         self.state.lock().shown.clone()
     }
 
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn first_byte(image: &Image) -> u8 {
+    fn first_byte(image: &DriveImage) -> u8 {
         let mut byte = [0];
         image.read(0, &mut byte);
         byte[0]
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_was_answered_before_it() {
-        let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
+        let drive = Drive::new(DriveImage::new(8192), Flushes::Obeyed);
         let first = drive.write(0, &[1; 512]).unwrap();
         drive.flush().unwrap();
         assert_eq!(outcomes(&drive), BTreeSet::from([0, 1]), "it was not answered yet");
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_drive_that_ignores_flushes_may_lose_all() {
-        let drive = Drive::new(Image::new(8192), Flushes::Ignored);
+        let drive = Drive::new(DriveImage::new(8192), Flushes::Ignored);
         let number = drive.write(0, &[1; 512]).unwrap();
         drive.answer(number);
         drive.flush().unwrap();
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn after_the_cut_nothing_is_taken() {
-        let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
+        let drive = Drive::new(DriveImage::new(8192), Flushes::Obeyed);
         drive.cut_later(Cut::AtCommand(2));
         let number = drive.write(0, &[1; 512]).unwrap();
         drive.answer(number);
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_cut_at_a_flush_lets_writes_pass() {
-        let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
+        let drive = Drive::new(DriveImage::new(8192), Flushes::Obeyed);
         drive.cut_later(Cut::AtFlush(2));
         drive.flush().unwrap();
         for number in 0..9 {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_write_that_the_cut_meets_may_be_there() {
-        let drive = Drive::new(Image::new(8192), Flushes::Obeyed);
+        let drive = Drive::new(DriveImage::new(8192), Flushes::Obeyed);
         drive.cut_later(Cut::AtCommand(1));
         assert_eq!(drive.write(0, &[1; 512]), Err(Errno::IO));
         assert_eq!(outcomes(&drive), BTreeSet::from([0, 1]));

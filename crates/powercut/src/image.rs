@@ -16,26 +16,26 @@ type Page = [u8; PAGE_BYTES];
 
 /// What a drive holds. Copies share the pages that neither of them changed.
 #[derive(Clone)]
-pub struct Image {
+pub struct DriveImage {
     /// A page that was never written is zeros.
     pages: Vec<Option<Arc<Page>>>,
 }
 
-impl Image {
+impl DriveImage {
     /// Zeros.
     ///
     /// # Panics
     /// If `bytes` is no multiple of 4096.
-    pub fn new(bytes: u64) -> Image {
+    pub fn new(bytes: u64) -> DriveImage {
         assert!(bytes.is_multiple_of(PAGE_BYTES as u64), "a drive of {bytes} bytes has no whole pages");
-        Image { pages: vec![None; (bytes / PAGE_BYTES as u64) as usize] }
+        DriveImage { pages: vec![None; (bytes / PAGE_BYTES as u64) as usize] }
     }
 
     /// An empty ext4 file system of so many bytes. `scratch` is a directory for its file meanwhile.
     ///
     /// # Errors
     /// `mkfs.ext4` is missing, or says why.
-    pub fn ext4(bytes: u64, scratch: &Path) -> io::Result<Image> {
+    pub fn ext4(bytes: u64, scratch: &Path) -> io::Result<DriveImage> {
         let path = scratch.join("mkfs");
         File::create(&path)?.set_len(bytes)?;
         // The same numbers each time, and nothing that the kernel would do later by itself.
@@ -46,7 +46,7 @@ impl Image {
         if !output.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        let image = Image::load(&path)?;
+        let image = DriveImage::load(&path)?;
         std::fs::remove_file(&path)?;
         Ok(image)
     }
@@ -55,10 +55,10 @@ impl Image {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn load(path: &Path) -> io::Result<Image> {
+    pub fn load(path: &Path) -> io::Result<DriveImage> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
-        let mut image = Image::new(bytes);
+        let mut image = DriveImage::new(bytes);
         let mut at = 0;
         loop {
             let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {

@@ -19,7 +19,7 @@ mod machine;
 mod served;
 
 pub use drive::{Cut, Drive, Flushes};
-pub use image::Image;
+pub use image::DriveImage;
 pub use isolated::{isolated, missing};
 pub use loss::SECTOR_BYTES;
 pub use machine::Machine;

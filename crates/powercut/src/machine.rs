@@ -8,12 +8,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mount::Transport;
+use mount::KernelTransport;
 use mount::handled::Handled;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use crate::served::{NAME, Served};
-use crate::{Drive, Flushes, Image};
+use crate::{Drive, Flushes, DriveImage};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What a loss of power empties.
@@ -38,7 +38,7 @@ impl Machine {
     ///
     /// # Errors
     /// The kernel's or losetup's; nothing stays behind.
-    pub fn boot(at: &Path, image: Image, flushes: Flushes) -> io::Result<Machine> {
+    pub fn boot(at: &Path, image: DriveImage, flushes: Flushes) -> io::Result<Machine> {
         let [drive_dir, root, boot_id] = ["drive", "fs", "boot_id"].map(|name| at.join(name));
         fs::create_dir_all(&drive_dir)?;
         fs::create_dir_all(&root)?;
@@ -46,7 +46,7 @@ impl Machine {
         fs::write(&boot_id, format!("{:08x}-0000-4000-8000-{number:012x}\n", std::process::id()))?;
         let drive = Arc::new(Drive::new(image, flushes));
         let handler = Arc::new(Served(Arc::clone(&drive)));
-        let served = Handled::start(&drive_dir, "powercut", handler, Transport::Device).map_err(io::Error::other)?;
+        let served = Handled::start(&drive_dir, "powercut", handler, KernelTransport::Device).map_err(io::Error::other)?;
         let mut machine = Machine { drive, root: root.clone(), mounted: Vec::new(), served: Some(served) };
         mount_loop(&drive_dir.join(NAME), &root)?;
         machine.mounted.push(root);
@@ -73,7 +73,7 @@ impl Machine {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn stop(mut self) -> io::Result<Image> {
+    pub fn stop(mut self) -> io::Result<DriveImage> {
         self.end()?;
         Ok(self.drive.after_stop())
     }
@@ -84,7 +84,7 @@ impl Machine {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn lose_power(mut self, seed: u64) -> io::Result<Image> {
+    pub fn lose_power(mut self, seed: u64) -> io::Result<DriveImage> {
         self.drive.cut();
         self.end()?;
         Ok(self.drive.after_loss(seed))

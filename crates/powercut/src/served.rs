@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mount::abi::{self, opcode};
 use mount::channel::Requester;
-use mount::request::{Operation, Request};
+use mount::request::{Operation, KernelRequest};
 use mount::{Handler, Urgency};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
@@ -36,7 +36,7 @@ impl Served {
         }
     }
 
-    fn run(&self, request: &Request<'_>) -> Result<Vec<u8>, Errno> {
+    fn run(&self, request: &KernelRequest<'_>) -> Result<Vec<u8>, Errno> {
         let node = request.header.nodeid;
         match request.operation {
             Operation::Lookup { name } if node == abi::ROOT_ID && name == NAME.as_bytes() => {
@@ -88,17 +88,17 @@ fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
 
 impl Handler for Served {
     fn urgency(&self, request: &[u8]) -> Urgency {
-        match Request::header(request).map(|header| header.opcode) {
+        match KernelRequest::header(request).map(|header| header.opcode) {
             Ok(opcode::FORGET | opcode::BATCH_FORGET) => Urgency::Forgets,
             _ => Urgency::Normal,
         }
     }
 
     fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester) {
-        let Ok(header) = Request::header(request) else { return };
+        let Ok(header) = KernelRequest::header(request) else { return };
         let unique = header.unique;
         // An answer that the kernel does not want any more is lost; nothing depends on it.
-        let _ = match Request::decode(request) {
+        let _ = match KernelRequest::decode(request) {
             Err(_) => requester.reply(unique, Err(Errno::NOSYS)),
             Ok(request) => match &request.operation {
                 Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt { .. } => return,
@@ -114,7 +114,7 @@ impl Handler for Served {
     fn ended(&self) {}
 
     fn refuse(&self, request: &[u8], requester: &dyn Requester) {
-        if let Ok(header) = Request::header(request) {
+        if let Ok(header) = KernelRequest::header(request) {
             let _ = requester.reply(header.unique, Err(Errno::NOLCK));
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use powercut::{Drive, Flushes, Image, Machine, isolated};
+use powercut::{Drive, Flushes, DriveImage, Machine, isolated};
 
 const DRIVE_BYTES: u64 = 64 << 20;
 const SEEDS: u64 = 12;
@@ -45,7 +45,7 @@ fn save(root: &Path, number: u64, care: Care) -> io::Result<()> {
 
 /// Saves some files, loses power, and returns the drive.
 fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
-    let machine = Machine::boot(at, Image::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
+    let machine = Machine::boot(at, DriveImage::ext4(DRIVE_BYTES, at).unwrap(), flushes).unwrap();
     let drive = Arc::clone(machine.drive());
     for number in 0..FILES {
         save(machine.root(), number, care).unwrap();
@@ -57,7 +57,7 @@ fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
 }
 
 /// The files that are not as they were saved, on a machine that boots with this image.
-fn spoiled(at: &Path, image: Image) -> Vec<u64> {
+fn spoiled(at: &Path, image: DriveImage) -> Vec<u64> {
     let machine = Machine::boot(at, image, Flushes::Obeyed).unwrap();
     let is_spoiled = |number: &u64| {
         let found = fs::read(machine.root().join(number.to_string()));
@@ -83,7 +83,7 @@ fn losses(care: Care) -> usize {
 fn du1_an_fsync_of_ext4_is_a_flush_of_the_drive() {
     isolated(|| {
         let dir = tempfile::tempdir().unwrap();
-        let image = Image::ext4(DRIVE_BYTES, dir.path()).unwrap();
+        let image = DriveImage::ext4(DRIVE_BYTES, dir.path()).unwrap();
         let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
         let mut file = File::create(machine.root().join("f")).unwrap();
         for round in 1..=5_u8 {
@@ -139,7 +139,7 @@ fn the_boot_id_is_another_with_each_boot() {
     isolated(|| {
         let dir = tempfile::tempdir().unwrap();
         let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-        let mut image = Image::ext4(DRIVE_BYTES, dir.path()).unwrap();
+        let mut image = DriveImage::ext4(DRIVE_BYTES, dir.path()).unwrap();
         let mut seen = vec![read()];
         for _ in 0..3 {
             let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use client::{Identity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Remote, Session, SessionConfig};
 use types::{Answer, Call, Caller, Name};
 
 fn main() -> ExitCode {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, bytes, files] = arguments.as_slice() else { return Err("quota SERVER BYTES FILES".into()) };
-    let session = Session::connect(SessionConfig::new(server.parse()?, Identity::fleeting()))?;
+    let session = Session::connect(SessionConfig::new(server.parse()?, ClientIdentity::fleeting()))?;
     let session: &dyn Remote = &session;
     let call = |call| session.call(&Caller::ROOT, call, None);
     let Answer::Status(root) = call(Call::Root { volume: Name::new(b"root.cell")? })?.answer else {

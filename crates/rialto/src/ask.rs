@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use serde_json::Value;
 use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatus};
 
@@ -21,22 +21,22 @@ pub struct Asking {
 impl Asking {
     /// Connects to the server at `endpoint`, on this machine.
     pub fn connect(endpoint: Endpoint) -> Result<Asking, Failure> {
-        Self::reach(endpoint, Options::default())
+        Self::reach(endpoint, ClientOptions::default())
     }
 
     /// Connects to the server at `endpoint`, with these options.
-    pub fn reach(endpoint: Endpoint, options: Options) -> Result<Asking, Failure> {
+    pub fn reach(endpoint: Endpoint, options: ClientOptions) -> Result<Asking, Failure> {
         Self::within(endpoint, options, PATIENCE)
     }
 
     /// Likewise, where an answer may take this long.
-    pub fn within(endpoint: Endpoint, options: Options, patience: Duration) -> Result<Asking, Failure> {
+    pub fn within(endpoint: Endpoint, options: ClientOptions, patience: Duration) -> Result<Asking, Failure> {
         let config = SessionConfig {
             attach_within: Some(PATIENCE),
             call_within: Some(patience),
             options,
             display: format!("rialto, process {}", std::process::id()),
-            ..SessionConfig::new(endpoint.clone(), Identity::fleeting())
+            ..SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting())
         };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(format!("asking the server at {endpoint}"), error)

@@ -160,7 +160,7 @@ pub struct CellConfig {
     pub at_rest: Option<KeyServer>,
     /// How much each session, each host and all together may have, where it is not what is usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<server::Limits>,
+    pub limits: Option<server::ServerLimits>,
 }
 
 /// Copies of the audit log.

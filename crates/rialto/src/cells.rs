@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Cell, Endpoint, Identity, Session, SessionConfig, Tokens, dial_addresses};
+use client::{Cell, Endpoint, ClientIdentity, Session, SessionConfig, TokenWallet, dial_addresses};
 use fabric::tls::Trust;
 use serde::Deserialize;
 use types::Fault;
@@ -120,12 +120,12 @@ impl Cells {
             None => security::options(&self.dir, cell, self.clear),
         };
         let mut options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
-        let tokens: Arc<Tokens> = Arc::default();
+        let tokens: Arc<TokenWallet> = Arc::default();
         options.wallet = Some(Arc::clone(&tokens) as _);
         // The name has a place of its own whatever it is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
-        let identity = identity.and_then(|()| Identity::load(&dir.join("identity")).map_err(|error| error.to_string()));
+        let identity = identity.and_then(|()| ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string()));
         let identity = identity.map_err(Error::NoCache)?;
         let (again, display) = (identity.again(), self.display.clone());
         let config = move |endpoint| SessionConfig {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use types::{Caller, Fault, MountPoint, Name};
-use venus::{Dynroot, Error, KnownCells, Request, VenusConfig, Volumes};
+use venus::{Dynroot, Error, KnownCells, RequestContext, VenusConfig, Volumes};
 
 use crate::cells::Cells;
 use crate::failure::{Doing, Failure};
@@ -35,7 +35,7 @@ impl KnownCells for Known {
     fn is_released(&self, cell: &str) -> Option<bool> {
         let root = self.root.get()?.upgrade()?;
         let volumes = root.of_cell(&point(cell)?).ok()?;
-        match volumes.find(&Request::of(&Caller::ROOT), &Name::new(RELEASED.as_bytes()).ok()?) {
+        match volumes.find(&RequestContext::of(&Caller::ROOT), &Name::new(RELEASED.as_bytes()).ok()?) {
             Ok(_) => Some(true),
             Err(Error::Fault(Fault::NoVolume)) => Some(false),
             Err(_) => None,

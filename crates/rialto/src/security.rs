@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use client::Options;
+use client::ClientOptions;
 use fabric::tls::pki_types::CertificateDer;
-use fabric::tls::{ClientTls, Fingerprint, Identity, ServerTls, Trust};
+use fabric::tls::{ClientTls, Fingerprint, TlsIdentity, ServerTls, Trust};
 use keys::{CellKeys, KeyError, TokenKeys};
 use login::{Mint, Service};
 use server::{OwnKeys, ServerConfig};
@@ -33,7 +33,7 @@ pub fn clear_by_environment() -> bool {
 ///
 /// # Errors
 /// When the system has no TLS.
-pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<Options, Failure> {
+pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<ClientOptions, Failure> {
     let trust = if clear { None } else { Some(first_use(dir, whom)) };
     with_identity(trust, host_identity(dir)?)
 }
@@ -42,23 +42,23 @@ pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<Options, Failure> 
 ///
 /// # Errors
 /// When the system has no TLS.
-pub fn with(trust: Option<Trust>) -> Result<Options, Failure> {
+pub fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
     with_identity(trust, None)
 }
 
-fn with_identity(trust: Option<Trust>, identity: Option<Identity>) -> Result<Options, Failure> {
+fn with_identity(trust: Option<Trust>, identity: Option<TlsIdentity>) -> Result<ClientOptions, Failure> {
     let tls = trust.map(|trust| ClientTls::new(trust, identity)).transpose();
     let tls = tls.doing(|| "preparing TLS".to_owned())?;
     Ok(from_reserved_port(tls).into())
 }
 
 /// A server that trusts this machine believes the superuser's processes alone.
-fn from_reserved_port(tls: Option<ClientTls>) -> fabric::Options {
-    fabric::Options { tls, reserved_port: true, ..fabric::Options::default() }
+fn from_reserved_port(tls: Option<ClientTls>) -> fabric::ConnectionOptions {
+    fabric::ConnectionOptions { tls, reserved_port: true, ..fabric::ConnectionOptions::default() }
 }
 
 /// The host certificate that an administrator put into `DIR/keys` of a client: `host.pem` and `host.key`.
-fn host_identity(dir: &Path) -> Result<Option<Identity>, Failure> {
+fn host_identity(dir: &Path) -> Result<Option<TlsIdentity>, Failure> {
     let (certificate, key) = (dir.join("keys/host.pem"), dir.join("keys/host.key"));
     if !certificate.exists() || !key.exists() {
         return Ok(None);
@@ -71,7 +71,7 @@ fn host_identity(dir: &Path) -> Result<Option<Identity>, Failure> {
 ///
 /// # Errors
 /// When the system has no TLS.
-pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure> {
+pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
     // Other servers may show certificates of the authority that [certificate] names.
     let cell_dir = CellDir::find(dir)?;
     let given = cell_dir.as_ref().and_then(|cell| cell.config.certificate.as_ref().map(|given| (cell.dir(), given)));
@@ -93,11 +93,11 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<Options, Failure
 ///
 /// # Errors
 /// Keys that are not there, or that who asks may not read.
-pub fn with_keys(keys: &CellKeys) -> Result<Options, KeyError> {
+pub fn with_keys(keys: &CellKeys) -> Result<ClientOptions, KeyError> {
     with_keys_and(keys, keys.shown()?, Vec::new())
 }
 
-fn with_keys_and(keys: &CellKeys, own: Identity, others: Vec<CertificateDer<'static>>) -> Result<Options, KeyError> {
+fn with_keys_and(keys: &CellKeys, own: TlsIdentity, others: Vec<CertificateDer<'static>>) -> Result<ClientOptions, KeyError> {
     let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
     Ok(from_reserved_port(Some(tls)).into())
@@ -259,10 +259,10 @@ const LISTED_WITHIN: Duration = Duration::from_secs(5);
 /// What a server shows, and whom it takes for what.
 struct Loaded {
     /// What it shows to clients: the given certificate, or the same as to servers.
-    shown: Identity,
+    shown: TlsIdentity,
     /// Shown to other servers: its own, by the cell's authority, with which it can enter its key in
     /// the cell's database; where it can make none, the given one.
-    own: Identity,
+    own: TlsIdentity,
     /// The key that takes the place of its own when the database lists it.
     next: Option<KeyPrint>,
     /// The cell's own authorities.
@@ -284,7 +284,7 @@ impl Loaded {
     }
 
     /// How it knows other servers, which may show a given certificate too, and what it is to them.
-    fn to_others(&self) -> (Trust, Identity) {
+    fn to_others(&self) -> (Trust, TlsIdentity) {
         (Trust::Authorities([&self.servers[..], &self.hosts].concat()), self.own.clone())
     }
 }

@@ -47,22 +47,22 @@ impl Transport {
     }
 }
 
-impl From<Transport> for mount::Transport {
+impl From<Transport> for mount::KernelTransport {
     fn from(transport: Transport) -> Self {
         match transport {
-            Transport::Auto => mount::Transport::Auto,
-            Transport::Uring => mount::Transport::Uring,
-            Transport::Dev => mount::Transport::Device,
+            Transport::Auto => mount::KernelTransport::Auto,
+            Transport::Uring => mount::KernelTransport::Uring,
+            Transport::Dev => mount::KernelTransport::Device,
         }
     }
 }
 
-impl From<mount::Transport> for Transport {
-    fn from(transport: mount::Transport) -> Self {
+impl From<mount::KernelTransport> for Transport {
+    fn from(transport: mount::KernelTransport) -> Self {
         match transport {
-            mount::Transport::Auto => Transport::Auto,
-            mount::Transport::Uring => Transport::Uring,
-            mount::Transport::Device => Transport::Dev,
+            mount::KernelTransport::Auto => Transport::Auto,
+            mount::KernelTransport::Uring => Transport::Uring,
+            mount::KernelTransport::Device => Transport::Dev,
         }
     }
 }

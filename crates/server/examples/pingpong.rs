@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -37,7 +37,7 @@ fn serve(dir: &Path) -> Outcome<()> {
     let partition = dir.join("vicepa");
     let config = PartitionConfig { server: "pingpong".to_owned() };
     let created = Partition::create(&partition, &config, OpenOptions::default())?;
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     created.create_volume(&Name::new(b"root")?, &root)?;
     drop(created);
     let mut config = ServerConfig::new(partition);
@@ -89,7 +89,7 @@ fn measure() -> Outcome<()> {
     println!("{:<6} {:<12} {:>4} {:>14} {:>10} {:>14}", "over", "call", "QD", "rate", "p50 us", "cpu us/call");
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
-        let mut config = SessionConfig::new(endpoint.clone(), Identity::fleeting());
+        let mut config = SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting());
         config.options.connection.congestion = std::env::var("CONGESTION").ok();
         let session = Session::connect(config)?;
         let file = prepare(&session, over)?;
@@ -132,7 +132,7 @@ fn delegated() -> Outcome<()> {
     let served = start()?;
     for endpoint in &served.endpoints {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
-        let connect = || Session::connect(SessionConfig::new(endpoint.clone(), Identity::fleeting()));
+        let connect = || Session::connect(SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting()));
         let session = connect()?;
         let root = session.call(&Caller::ROOT, Call::Root { volume: Name::new(b"root")? }, None)?;
         let root = root.answer.current().ok_or("no root")?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::SessionId;
 
-use crate::Limits;
+use crate::ServerLimits;
 
 /// Of lines of one kind about one host, one is logged in so long.
 const QUIET: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ type Quiet = HashMap<(&'static str, Option<Host>), (Instant, u64)>;
 
 /// See the head of the file.
 pub(crate) struct Bounds {
-    pub limits: Limits,
+    pub limits: ServerLimits,
     pub met: Met,
     /// Connections in all; what descriptors allow.
     pub connections_max: u64,
@@ -112,7 +112,7 @@ pub(crate) struct Used {
 }
 
 impl Bounds {
-    pub fn new(limits: Limits, descriptors: Option<u64>) -> Bounds {
+    pub fn new(limits: ServerLimits, descriptors: Option<u64>) -> Bounds {
         let all = descriptors.unwrap_or(u64::MAX);
         let connections_max = all - limits.descriptors_kept.min(all / 4);
         Bounds { limits, met: Met::default(), connections_max, state: Mutex::default(), quiet: Mutex::default() }
@@ -290,14 +290,14 @@ mod tests {
     }
 
     fn bounds() -> Bounds {
-        let limits = Limits {
+        let limits = ServerLimits {
             sessions: 6,
             sessions_per_host: 3,
             nobody_sessions: 5,
             nobody_sessions_per_host: 3,
             connections_per_host: 2,
             passwords_per_host: 1,
-            ..Limits::default()
+            ..ServerLimits::default()
         };
         Bounds::new(limits, Some(1000))
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use celldb::{CellDb, CellError, Embedded};
 use client::Endpoint;
-use types::{Fault, KeyPrint, Name, Revision, Seen, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
+use types::{Fault, KeyPrint, Name, Revision, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup};
 use vice::Vice;
 
 use crate::learnt::Learnt;
@@ -218,7 +218,7 @@ fn enrol(db: &dyn CellDb, me: &ServerInfo, present: Option<&KeyPrint>) -> Result
     }
     let keys = vec![*present];
     let (record, expected) = match known {
-        Some(Seen { record, revision }) => (ServerInfo { keys, ..record }, revision),
+        Some(Revised { record, revision }) => (ServerInfo { keys, ..record }, revision),
         None => (ServerInfo { keys, addresses: Vec::new(), ..me.clone() }, Revision(0)),
     };
     db.put_server(&record, expected)?;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Endpoint, Options};
+use client::{Endpoint, ClientOptions};
 use fabric::tls::ServerTls;
 use guard::Network;
 use login::{Mint, Service};
 use store::OpenOptions;
 use types::Name;
 
-use crate::{Limits, OwnKeys};
+use crate::{ServerLimits, OwnKeys};
 
 /// Where the cell's database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct ServerConfig {
     /// Volumes that it enters there by itself, if the database knows none with their names: the root of a new cell's tree.
     pub enters: Vec<Name>,
     /// How connections are kept, and made to other servers.
-    pub options: Options,
+    pub options: ClientOptions,
     /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
     pub workers: usize,
     /// Threads for calls that may wait for the disk.
@@ -88,7 +88,7 @@ pub struct ServerConfig {
     /// A client that takes nothing for so long is cut off; one of nobody in a fifth of that.
     pub slow_reader: Duration,
     /// How much each session, each host and all together may have.
-    pub limits: Limits,
+    pub limits: ServerLimits,
 }
 
 /// More threads than this only wake each other.
@@ -124,7 +124,7 @@ impl ServerConfig {
             addresses: Vec::new(),
             cell: None,
             enters: Vec::new(),
-            options: Options::default(),
+            options: ClientOptions::default(),
             workers: 0,
             pool_threads: POOL_THREADS,
             store: OpenOptions::default(),
@@ -132,7 +132,7 @@ impl ServerConfig {
             lease_grace: types::limits::LEASE_GRACE,
             unbound_max: UNBOUND_MAX,
             slow_reader: SLOW_READER,
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
         }
     }
 

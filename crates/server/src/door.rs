@@ -11,11 +11,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use dafs::showing::{Hash, Shown};
-use fabric::tls::Shown as Certificate;
+use dafs::showing::{Hash, TokenProof};
+use fabric::tls::ClientCertificate as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::Mint;
-use types::{Caller, Fault, KeyPrint, Level, PrincipalId, Timestamp, Who};
+use types::{Caller, Fault, KeyPrint, AuthLevel, PrincipalId, Timestamp, RequestIdentity};
 use vice::Vice;
 
 use crate::audit::Audit;
@@ -65,7 +65,7 @@ impl fmt::Debug for Porter {
 
 /// See the head of the file.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ConnectionVerifier {
     porter: Arc<Porter>,
     security: Security,
     /// As it was when the connection attached; it is closed when that changes.
@@ -112,11 +112,11 @@ impl Porter {
     }
 }
 
-impl Door {
-    pub fn new(porter: &Arc<Porter>, security: Security, peer: Option<SocketAddr>) -> Door {
+impl ConnectionVerifier {
+    pub fn new(porter: &Arc<Porter>, security: Security, peer: Option<SocketAddr>) -> ConnectionVerifier {
         let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
         let certified = porter.certified(security);
-        Door { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
+        ConnectionVerifier { porter: Arc::clone(porter), security, certified, host, port, challenge: rand::random() }
     }
 
     /// The worth of the other end's certificate when the connection attached.
@@ -138,17 +138,17 @@ impl Door {
     }
 
     /// At which level a name counts; `None`: not at all.
-    fn believes(&self) -> Option<Level> {
+    fn believes(&self) -> Option<AuthLevel> {
         let is_of = |all: &[Network]| self.host.is_some_and(|host| all.iter().any(|network| network.has(host)));
         match (self.security, self.certified) {
             (Security::Local(peer), _) => {
                 let own = rustix::process::geteuid().as_raw();
-                Some(if peer.uid == 0 || peer.uid == own { Level::Named } else { Level::Attested })
+                Some(if peer.uid == 0 || peer.uid == own { AuthLevel::Named } else { AuthLevel::Attested })
             }
-            (_, Certified::Server(_)) => Some(Level::Server),
-            _ if is_of(&self.porter.owners) => Some(Level::Named),
+            (_, Certified::Server(_)) => Some(AuthLevel::Server),
+            _ if is_of(&self.porter.owners) => Some(AuthLevel::Named),
             (_, Certified::Enrolling(_)) => None,
-            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(Level::Host),
+            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser()).then_some(AuthLevel::Host),
         }
     }
 
@@ -158,17 +158,17 @@ impl Door {
     }
 
     fn nobody(&self) -> Caller {
-        let level = if matches!(self.certified, Certified::Enrolling(_)) { Level::Enrolling } else { Level::Nobody };
+        let level = if matches!(self.certified, Certified::Enrolling(_)) { AuthLevel::Enrolling } else { AuthLevel::Nobody };
         Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who: self.who(level) }
     }
 
-    fn who(&self, level: Level) -> Who {
+    fn who(&self, level: AuthLevel) -> RequestIdentity {
         let server = match self.certified {
             Certified::Server(key) => Some(key),
-            Certified::Enrolling(key) => Some(key).filter(|_| level == Level::Enrolling),
+            Certified::Enrolling(key) => Some(key).filter(|_| level == AuthLevel::Enrolling),
             Certified::No | Certified::Host => None,
         };
-        Who { level, host: self.host, overheard: self.is_clear(), server, ..Who::NOBODY }
+        RequestIdentity { level, host: self.host, overheard: self.is_clear(), server, ..RequestIdentity::NOBODY }
     }
 
     fn is_clear(&self) -> bool {
@@ -183,13 +183,13 @@ impl Door {
         guard::binding(certificate, &self.challenge)
     }
 
-    fn take(&self, shown: &Shown, now: Timestamp) -> Result<Token, TokenError> {
+    fn take(&self, shown: &TokenProof, now: Timestamp) -> Result<Token, TokenError> {
         let mint = self.porter.mint.as_ref().ok_or(TokenError::UnknownKey)?;
         mint.take(&shown.token, &self.binding(), &shown.proof, now)
     }
 }
 
-impl dafs::showing::Door for Door {
+impl dafs::showing::CredentialVerifier for ConnectionVerifier {
     fn challenge(&self) -> Hash {
         self.challenge
     }
@@ -197,21 +197,21 @@ impl dafs::showing::Door for Door {
     fn named(&self, caller: Caller) -> Caller {
         match (self.believes(), self.security) {
             // The kernel knows the user of the other end; its groups are not asked for.
-            (Some(Level::Attested), Security::Local(peer)) => {
-                Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(Level::Attested) }
+            (Some(AuthLevel::Attested), Security::Local(peer)) => {
+                Caller { uid: peer.uid, gid: peer.gid, groups: Some(Box::default()), who: self.who(AuthLevel::Attested) }
             }
             // Of its own a server does what it does as the superuser; for users it speaks as any trusted machine.
-            (Some(Level::Server), _) if caller.uid != 0 => Caller { who: self.who(Level::Named), ..caller },
-            (Some(Level::Host), _) if !self.porter.trusted_root => match caller.uid {
+            (Some(AuthLevel::Server), _) if caller.uid != 0 => Caller { who: self.who(AuthLevel::Named), ..caller },
+            (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
                 0 => self.nobody(),
-                _ => squashed(Caller { who: self.who(Level::Host), ..caller }),
+                _ => squashed(Caller { who: self.who(AuthLevel::Host), ..caller }),
             },
             (Some(level), _) => Caller { who: self.who(level), ..caller },
             (None, _) => self.nobody(),
         }
     }
 
-    fn shown(&self, shown: &Shown) -> Result<Caller, Fault> {
+    fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
             if let Some(before) = self.porter.bounds.may_say("token in clear text", self.host) {
                 tracing::info!(host = ?self.host, before, "a token in clear text is refused");
@@ -226,7 +226,7 @@ impl dafs::showing::Door for Door {
             self.porter.tell("door.token", self.host, &error.to_string());
             if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
         })?;
-        let who = Who {
+        let who = RequestIdentity {
             principal: token.principal,
             level: token.level,
             issued: token.issued,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{Options, clock};
+use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
 use parking_lot::RwLock;
@@ -31,8 +31,8 @@ use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::poll::Poll;
 use crate::pool::Pool;
-use crate::report::{self, Tally};
-use crate::seat::{Outcome, Seat};
+use crate::report::{self, ServerCounts};
+use crate::seat::{StepOutcome, Seat};
 
 pub(crate) struct House {
     pub vice: Arc<Vice>,
@@ -52,7 +52,7 @@ pub(crate) struct House {
     pub bounds: Arc<Bounds>,
     /// What sessions of nobody have not read.
     pub unread: Arc<Unread>,
-    pub tally: Tally,
+    pub tally: ServerCounts,
     /// Which life of the server this is.
     pub life: u64,
     pub lease: Duration,
@@ -64,7 +64,7 @@ pub(crate) struct House {
     /// What doors know.
     pub porter: Arc<Porter>,
     /// How connections to other servers are made.
-    pub options: Options,
+    pub options: ClientOptions,
     seats: RwLock<HashMap<SessionId, Arc<Seat>>>,
     /// When a user called last, in milliseconds since [`House::born`].
     users_called: AtomicU64,
@@ -107,7 +107,7 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     /// What one step of a session leads to.
-    pub fn take(&mut self, seat: &Arc<Seat>, outcome: Outcome) {
+    pub fn take(&mut self, seat: &Arc<Seat>, outcome: StepOutcome) {
         for link in outcome.flush {
             if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
                 self.flush.push(link);
@@ -189,7 +189,7 @@ impl House {
             guests,
             hashing,
             unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
-            tally: Tally::default(),
+            tally: ServerCounts::default(),
             life: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
@@ -363,7 +363,7 @@ impl House {
         origin: Origin,
         result: Result<Answer, Fault>,
         body: Option<OwnedFd>,
-    ) -> Outcome {
+    ) -> StepOutcome {
         self.tally.replies.fetch_add(1, Ordering::Relaxed);
         let descriptor = body.is_some();
         seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
@@ -603,14 +603,14 @@ mod tests {
     use vice::ViceConfig;
 
     use super::*;
-    use crate::Limits;
+    use crate::ServerLimits;
 
     fn house() -> House {
         let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
         let vice = Arc::new(Vice::open(partition, config, clock::now()).unwrap());
         let pools = std::array::from_fn(|_| Pool::start("test", 1).unwrap());
-        let bounds = Arc::new(Bounds::new(Limits::default(), None));
+        let bounds = Arc::new(Bounds::new(ServerLimits::default(), None));
         House::new(vice, pools, None, bounds, &ServerConfig::new("/nowhere"))
     }
 

@@ -9,7 +9,7 @@ use types::{Fault, SessionId};
 use vice::Attached;
 
 use crate::bounds::Host;
-use crate::door::Door;
+use crate::door::ConnectionVerifier;
 use crate::house::{Agenda, House};
 use crate::link::Link;
 use crate::process::Process;
@@ -32,7 +32,7 @@ pub(crate) fn join(
 ) -> Option<Arc<Seat>> {
     match wish {
         Wish::Attach(attach) => {
-            let door = Arc::new(Door::new(&house.porter, link.security(), link.connection.address()));
+            let door = Arc::new(ConnectionVerifier::new(&house.porter, link.security(), link.connection.address()));
             link.attaches_as(door.certified());
             match find(house, &attach, &door, agenda) {
                 Ok((attached, resumed)) => Some(sit(house, link, process, terms, &attached, (resumed, door), agenda)),
@@ -78,7 +78,7 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
 }
 
 /// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's, unless the connection is believed.
-fn find(house: &House, attach: &Attach, door: &Door, agenda: &mut Agenda) -> Result<(Attached, bool), Fault> {
+fn find(house: &House, attach: &Attach, door: &ConnectionVerifier, agenda: &mut Agenda) -> Result<(Attached, bool), Fault> {
     let (now, host) = (clock::now(), door.bounded_host());
     if let Some(session) = attach.resume {
         match house.vice.resume(now, session, attach.client, attach.incarnation, &mut agenda.effects) {
@@ -119,7 +119,7 @@ fn sit(
     process: Option<Process>,
     terms: Terms,
     attached: &Attached,
-    (resumed, door): (bool, Arc<Door>),
+    (resumed, door): (bool, Arc<ConnectionVerifier>),
     agenda: &mut Agenda,
 ) -> Arc<Seat> {
     let seat = house.seat_or(attached.session, || {

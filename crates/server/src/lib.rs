@@ -32,7 +32,7 @@ mod worker;
 
 pub use audit::{ForwardState, ForwardTo};
 pub use config::{CellPlace, ServerConfig, WORKERS_MAX};
-pub use limits::Limits;
+pub use limits::ServerLimits;
 pub use loopback::{Loopback, LoopbackSession};
 pub use own_keys::OwnKeys;
 pub use remote_cell::RemoteCell;

@@ -11,7 +11,7 @@ use vice::ViceConfig;
 /// of the same session end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Limits {
+pub struct ServerLimits {
     /// [`limits::SESSIONS_MAX`].
     pub sessions: usize,
     /// [`limits::SESSIONS_PER_HOST_MAX`].
@@ -66,9 +66,9 @@ pub struct Limits {
     pub log_mib: u64,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
-        Limits {
+        ServerLimits {
             sessions: limits::SESSIONS_MAX,
             sessions_per_host: limits::SESSIONS_PER_HOST_MAX,
             nobody_sessions: limits::NOBODY_SESSIONS_MAX,
@@ -99,7 +99,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ServerLimits {
     /// What is wrong with them, if anything.
     ///
     /// # Errors

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dafs::{ChannelId, Frame, Header};
-use fabric::tls::{Fingerprint, Sealer, Shown};
-use fabric::{Connection, OutFrame, Outbox, Peer};
+use fabric::tls::{Fingerprint, Sealer, ClientCertificate};
+use fabric::{Connection, OutFrame, Outbox, PeerProcess};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use vice::Partitions;
@@ -51,7 +51,7 @@ impl Unread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
     /// A process of this machine, as the kernel says.
-    Local(Peer),
+    Local(PeerProcess),
     /// Nobody knows.
     Clear,
     /// Nobody reads or changes what goes over it.
@@ -59,7 +59,7 @@ pub(crate) enum Security {
         /// Of the certificate that we showed.
         server: Fingerprint,
         /// What the other end showed.
-        shown: Shown,
+        shown: ClientCertificate,
     },
 }
 

@@ -42,7 +42,7 @@ impl Interest {
 
 /// A source that is ready.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct ReadySource {
     pub number: u64,
     pub receive: bool,
     pub send: bool,
@@ -110,7 +110,7 @@ impl Poll {
         &self,
         events: &mut Vec<Event>,
         timeout: Option<Duration>,
-        ready: &mut Vec<Found>,
+        ready: &mut Vec<ReadySource>,
     ) -> io::Result<Option<Orders>> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -129,7 +129,7 @@ impl Poll {
                 rung = true;
                 continue;
             }
-            ready.push(Found {
+            ready.push(ReadySource {
                 number,
                 receive: flags.contains(EventFlags::IN),
                 send: flags.contains(EventFlags::OUT),

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use fabric::Peer;
+use fabric::PeerProcess;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -29,7 +29,7 @@ pub(crate) enum Life {
 
 impl Process {
     /// The process that connected, if it can be seen.
-    pub fn of(peer: Peer) -> Option<Process> {
+    pub fn of(peer: PeerProcess) -> Option<Process> {
         let started = start_time(peer.pid).ok()??;
         Some(Process { pid: peer.pid, started })
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn of(pid: u32) -> Option<Process> {
-        Process::of(Peer { pid, uid: 0, gid: 0 })
+        Process::of(PeerProcess { pid, uid: 0, gid: 0 })
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig, clock};
+use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig, clock};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
 use vice::{Errands, Fetch, Tasks, Unanswered, Work};
@@ -135,10 +135,10 @@ impl Errands for Pulls {
     }
 }
 
-fn connect(pull: &Pull, options: &Options) -> Result<Session, String> {
+fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
     let mut last = "no address was given".to_owned();
     for address in &pull.from {
-        let mut config = SessionConfig::new(Endpoint::Tcp(address.to_string()), Identity::fleeting());
+        let mut config = SessionConfig::new(Endpoint::Tcp(address.to_string()), ClientIdentity::fleeting());
         config.attach_within = Some(ATTACH_WITHIN);
         config.call_within = Some(CALL_WITHIN);
         config.options = options.clone();

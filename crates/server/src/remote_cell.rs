@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use celldb::{Access, CellDb, CellError, News};
-use client::{Endpoint, Options, clock};
+use client::{Endpoint, ClientOptions, clock};
 use types::{
-    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeGroup, VolumeId,
+    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revision, Revised, ServerId, ServerInfo, VolumeGroup, VolumeId,
     WhichVolume,
 };
 
@@ -22,7 +22,7 @@ mod told;
 mod way;
 
 use rules::Ruled;
-use told::Told;
+use told::PrincipalChanges;
 use way::{Patience, Way};
 
 type Result<T> = std::result::Result<T, CellError>;
@@ -45,21 +45,21 @@ pub struct RemoteCell {
     away_max: Duration,
     /// The database's server does not take this one for a server of the cell.
     refused: AtomicBool,
-    told: Told,
+    told: PrincipalChanges,
     ruled: Ruled,
     caller: Caller,
 }
 
 impl RemoteCell {
     /// At this server, where root's sessions may make changes.
-    pub fn at(endpoint: Endpoint, options: Options) -> Self {
+    pub fn at(endpoint: Endpoint, options: ClientOptions) -> Self {
         RemoteCell {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, PATIENCE),
             heard: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
             refused: AtomicBool::new(false),
-            told: Told::default(),
+            told: PrincipalChanges::default(),
             ruled: Ruled::default(),
             caller: Caller::ROOT,
         }
@@ -147,7 +147,7 @@ impl RemoteCell {
         }
     }
 
-    fn group(&self, volume: WhichVolume) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group(&self, volume: WhichVolume) -> Result<Option<Revised<VolumeGroup>>> {
         match self.ask(CellCall::Group { volume }) {
             Ok(Answer::Groups { mut groups, .. }) => Ok(groups.pop()),
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
@@ -168,7 +168,7 @@ impl RemoteCell {
 
     /// Whose the name or a number of the group is.
     fn taken(&self, group: &VolumeGroup) -> Result<Option<CellError>> {
-        let other = |seen: Option<Seen<VolumeGroup>>| {
+        let other = |seen: Option<Revised<VolumeGroup>>| {
             seen.map(|seen| seen.record.read_write).filter(|by| *by != group.read_write)
         };
         if let Some(by) = other(self.group_named(&group.name)?) {
@@ -185,19 +185,19 @@ impl RemoteCell {
 }
 
 impl CellDb for RemoteCell {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
         self.group(WhichVolume::Name(name.clone()))
     }
 
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         if number.0 == 0 {
             return Ok(None);
         }
         self.group(WhichVolume::Id(number))
     }
 
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
-        let mut all: Vec<Seen<VolumeGroup>> = Vec::new();
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
+        let mut all: Vec<Revised<VolumeGroup>> = Vec::new();
         while all.len() < max {
             let after = all.last().map_or(after, |seen| seen.record.read_write);
             let left = u32::try_from(max - all.len()).unwrap_or(u32::MAX);
@@ -231,7 +231,7 @@ impl CellDb for RemoteCell {
         })
     }
 
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         self.answer(CellCall::Servers, |answer| match answer {
             Answer::Servers(servers) => Some(servers),
             _ => None,

@@ -12,7 +12,7 @@ use crate::house::House;
 use crate::link::Security;
 
 /// Counts since the start.
-pub(crate) struct Tally {
+pub(crate) struct ServerCounts {
     pub started: Instant,
     pub connections: AtomicU64,
     pub accepted: AtomicU64,
@@ -28,10 +28,10 @@ pub(crate) struct Tally {
     pub panics: Arc<AtomicU64>,
 }
 
-impl Default for Tally {
+impl Default for ServerCounts {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
-        Tally {
+        ServerCounts {
             started: Instant::now(),
             connections: zero(),
             accepted: zero(),
@@ -78,7 +78,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
     /// How much there may be ([`crate::Limits`]).
-    limits: crate::Limits,
+    limits: crate::ServerLimits,
     used: Used,
     /// How often each bound was met.
     met: Met,

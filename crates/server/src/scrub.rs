@@ -134,7 +134,7 @@ impl Scrubber {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+    use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
     use types::{Name, Timestamp};
 
     use super::*;
@@ -145,7 +145,7 @@ mod tests {
         let config = PartitionConfig { server: "test".into() };
         let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).unwrap();
         let root =
-            NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_700_000_000, 0), quota: Quota::default() };
+            NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_700_000_000, 0), quota: VolumeQuota::default() };
         partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
         let scrubber = Scrubber::new(partition);
         assert!(scrubber.answer(false).contains(r#""state":"never""#));

@@ -38,7 +38,7 @@ struct Cell {
 
 /// What a step leads to, without the lock.
 #[derive(Default)]
-pub(crate) struct Outcome {
+pub(crate) struct StepOutcome {
     /// Links with new frames.
     pub flush: Vec<Arc<Link>>,
     /// Links to close behind their last frame.
@@ -68,7 +68,7 @@ impl Seat {
     }
 
     /// A connection joins with this input, which may refuse it.
-    pub fn join(&self, now: Time, link: &Arc<Link>, process: Option<Process>, input: ServerInput) -> Outcome {
+    pub fn join(&self, now: Time, link: &Arc<Link>, process: Option<Process>, input: ServerInput) -> StepOutcome {
         let mut cell = self.cell.lock();
         if matches!(input, ServerInput::Attached { .. }) {
             cell.process = process;
@@ -78,22 +78,22 @@ impl Seat {
     }
 
     /// A frame came over a link.
-    pub fn arrived(&self, now: Time, link: &Arc<Link>, frame: Frame) -> Outcome {
+    pub fn arrived(&self, now: Time, link: &Arc<Link>, frame: Frame) -> StepOutcome {
         let input = ServerInput::Arrived { channel: link.id, frame };
         self.cell.lock().step(now, input, Some(link.id), None)
     }
 
     /// A link is gone. Says whether it was of this session still.
-    pub fn lost(&self, now: Time, channel: ChannelId) -> (bool, Outcome) {
+    pub fn lost(&self, now: Time, channel: ChannelId) -> (bool, StepOutcome) {
         let mut cell = self.cell.lock();
         match cell.forget(channel) {
             Some(_) => (true, cell.step(now, ServerInput::Lost { channel }, None, None)),
-            None => (false, Outcome::default()),
+            None => (false, StepOutcome::default()),
         }
     }
 
     /// Anything else; the descriptor goes beside the frame that comes of it.
-    pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> Outcome {
+    pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> StepOutcome {
         self.cell.lock().step(now, input, None, descriptor)
     }
 
@@ -161,8 +161,8 @@ impl Cell {
         input: ServerInput,
         from: Option<ChannelId>,
         mut descriptor: Option<OwnedFd>,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> StepOutcome {
+        let mut outcome = StepOutcome::default();
         let answered = match &input {
             ServerInput::Answered { origin, .. } => Some(origin.slot),
             _ => None,

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::clock;
-use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, Refusal, ServerInput, Terms};
+use dafs::{ChannelId, Features, Frame, Greeting, GreetingInput, GreetingOutput, Header, HelloRefusal, ServerInput, Terms};
 use fabric::tls::{self, Handshake};
-use fabric::{Connection, Extent, Filled, Inbox, Limits};
+use fabric::{Connection, Extent, Filled, Inbox, FrameLimits};
 use rustix::event::epoll::Event;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
@@ -29,14 +29,14 @@ use crate::door::Certified;
 use crate::house::{Agenda, House, StrangersBreak};
 use crate::join::{self, Wish};
 use crate::link::{Link, Security};
-use crate::poll::{Found, Orders, PROCESS, Poll};
+use crate::poll::{ReadySource, Orders, PROCESS, Poll};
 use crate::pool::{be_nice, serve_users};
 use crate::process::{Life, Process};
 use crate::seat::Seat;
 
 /// What may come before a connection belongs to a session: an attach is small.
-const STRANGER_LIMITS: Limits = Limits { message: 4096, payload: 0 };
-const LIMITS: Limits = Limits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
+const STRANGER_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
+const LIMITS: FrameLimits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
 /// Bytes of a refused connection that are thrown away.
 const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     /// One round. False: the last.
-    fn turn(&mut self, orders: std::io::Result<Option<Orders>>, ready: &mut Vec<Found>) -> bool {
+    fn turn(&mut self, orders: std::io::Result<Option<Orders>>, ready: &mut Vec<ReadySource>) -> bool {
         for found in ready.drain(..) {
             self.on_ready(found);
         }
@@ -272,7 +272,7 @@ impl Worker {
         }
     }
 
-    fn on_ready(&mut self, found: Found) {
+    fn on_ready(&mut self, found: ReadySource) {
         if found.number & PROCESS != 0 {
             self.on_process_end(found.number);
             return;
@@ -637,14 +637,14 @@ impl Guest {
                         house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
                         let host = self.host.map(Host::address);
                         house.porter.tell("door.clear", host, "clear text is not heard");
-                        arrival.greeting.refuse(Refusal::NeedsTls);
+                        arrival.greeting.refuse(HelloRefusal::NeedsTls);
                     }
                     Entry::In
                 }
             };
         }
         if self.crowded && matches!(arrival.entry, Entry::In) && self.link.security() == Security::Clear {
-            arrival.greeting.refuse(Refusal::Crowded);
+            arrival.greeting.refuse(HelloRefusal::Crowded);
         }
         while let Entry::Securing(handshake) = &mut arrival.entry {
             let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else { return Ok(false) };
@@ -663,7 +663,7 @@ impl Guest {
                 let security = Security::Tls { server: secured.server, shown: secured.shown };
                 self.link.secure(secured.sealer, security);
                 if self.crowded && !matches!(house.porter.certified(security), Certified::Server(_)) {
-                    arrival.greeting.refuse(Refusal::Crowded);
+                    arrival.greeting.refuse(HelloRefusal::Crowded);
                 }
             }
         }
@@ -692,7 +692,7 @@ impl Guest {
     }
 }
 
-fn to_frame(frame: fabric::Frame<'_>) -> Result<Frame, dafs::WireError> {
+fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> {
     let header = Header::parse(frame.header)?;
     Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
 }

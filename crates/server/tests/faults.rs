@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Cancel, Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Cancel, Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -301,7 +301,7 @@ fn nobody_waits_for_ever_who_does_not_want_to() {
     let mut cell = Cell::new();
     let session = connect(cell.unix());
     let dir = root(&session);
-    let mut config = SessionConfig::new(cell.unix(), Identity::fleeting());
+    let mut config = SessionConfig::new(cell.unix(), ClientIdentity::fleeting());
     config.call_within = Some(Duration::from_millis(200));
     let hasty = Session::connect(config).unwrap();
     cell.crash();
@@ -322,7 +322,7 @@ fn nobody_waits_for_ever_who_does_not_want_to() {
 #[test]
 fn who_cannot_connect_learns_why() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = SessionConfig::new(Endpoint::Unix(dir.path().join("nothing")), Identity::fleeting());
+    let mut config = SessionConfig::new(Endpoint::Unix(dir.path().join("nothing")), ClientIdentity::fleeting());
     config.attach_within = Some(Duration::from_millis(100));
     let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("nothing listens") };
     assert!(why.contains("nothing") && why.contains("No such file"), "{why}");
@@ -335,8 +335,8 @@ fn who_cannot_connect_learns_why() {
         stream.write_all(&[b'H'; 4096]).unwrap();
         std::thread::sleep(Duration::from_millis(200));
     });
-    let mut config = SessionConfig::new(Endpoint::Tcp(address), Identity::fleeting());
-    config.options = fabric::Options { connect_within: Duration::from_secs(1), ..Default::default() }.into();
+    let mut config = SessionConfig::new(Endpoint::Tcp(address), ClientIdentity::fleeting());
+    config.options = fabric::ConnectionOptions { connect_within: Duration::from_secs(1), ..Default::default() }.into();
     let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("no server of ours") };
     assert!(why.contains("no Rialto server"), "{why}");
     serving.join().unwrap();
@@ -346,13 +346,13 @@ fn who_cannot_connect_learns_why() {
 fn an_older_life_of_a_client_is_refused() {
     let cell = Cell::new();
     let path = cell.path("identity");
-    let first = Identity::load(&path).unwrap();
+    let first = ClientIdentity::load(&path).unwrap();
     let (client, incarnation) = (first.client, first.incarnation);
     drop(first);
-    let second = Identity::load(&path).unwrap();
+    let second = ClientIdentity::load(&path).unwrap();
     let session = Session::connect(SessionConfig::new(cell.unix(), second)).unwrap();
     let dir = root(&session);
-    let old = Identity::with(client, incarnation);
+    let old = ClientIdentity::with(client, incarnation);
     let refused = Session::connect(SessionConfig::new(cell.unix(), old)).err();
     assert!(matches!(refused, Some(CallError::Refused(_))), "{refused:?}");
     ask(&session, Call::GetStatus { fid: dir });
@@ -421,7 +421,7 @@ impl dafs::showing::Wallet for AnyToken {
     fn changes(&self) -> u64 {
         1
     }
-    fn show(&self, caller: &Caller, _line: &dafs::showing::Line) -> Option<dafs::showing::Shown> {
+    fn show(&self, caller: &Caller, _line: &dafs::showing::ProofContext) -> Option<dafs::showing::TokenProof> {
         let client = guard::Signer::new(&[3; 32]);
         let token = guard::Token {
             cell: "cell.test".to_owned(),
@@ -429,13 +429,13 @@ impl dafs::showing::Wallet for AnyToken {
             number: 1,
             principal: types::PrincipalId(1),
             name: "joe".to_owned(),
-            level: types::Level::Password,
+            level: types::AuthLevel::Password,
             issued: 0,
             expires: i64::MAX,
             renewable: i64::MAX,
             client: client.public(),
         };
-        let shown = dafs::showing::Shown { token: token.sign(&client).into(), proof: [0; 64] };
+        let shown = dafs::showing::TokenProof { token: token.sign(&client).into(), proof: [0; 64] };
         (caller.uid == 4711).then_some(shown)
     }
 }
@@ -449,7 +449,7 @@ fn m6_a_panic_costs_one_client_its_connection() {
     });
     let other = connect(cell.unix());
     let fid = make(&other, root(&other), "f");
-    let mut config = SessionConfig::new(cell.unix(), Identity::fleeting());
+    let mut config = SessionConfig::new(cell.unix(), ClientIdentity::fleeting());
     config.options.wallet = Some(Arc::new(AnyToken));
     config.call_within = Some(Duration::from_secs(2));
     let session = Session::connect(config).unwrap();

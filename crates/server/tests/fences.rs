@@ -12,7 +12,7 @@ use common::*;
 use server::CellPlace;
 use types::{
     Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner, NewPrincipal, PrincipalId,
-    PrincipalKind, PtsCall, StatusChange, Who, Whom,
+    PrincipalKind, PtsCall, StatusChange, RequestIdentity, Whom,
 };
 
 fn two() -> (Cell, Cell) {
@@ -34,7 +34,7 @@ fn servers(cell: &Cell) -> usize {
 }
 
 fn uid(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: None, who: Who::NAMED }
+    Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED }
 }
 
 fn user(session: &Session, name: &str, uid: u32) -> PrincipalId {

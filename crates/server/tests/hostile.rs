@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use client::{Endpoint, Session};
 use common::*;
 use dafs::message::{Attach, Message};
-use dafs::{Features, FrameKind, Header, Hello, HelloAnswer, Refusal, Terms};
+use dafs::{Features, FrameKind, Header, Hello, HelloAnswer, HelloRefusal, Terms};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Answer, Call, ClientId, Fid, SessionId};
@@ -151,7 +151,7 @@ fn noise_is_refused_in_plain_words_and_counted() {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let refused = HelloAnswer::parse(answer[..].try_into().unwrap(), &Hello::full(Features::NONE));
-        assert_eq!(refused, Ok(HelloAnswer::Refused(Refusal::NotOurs)));
+        assert_eq!(refused, Ok(HelloAnswer::Refused(HelloRefusal::NotOurs)));
         assert!(String::from_utf8_lossy(&answer).contains("Rialto"), "{answer:?}");
     }
     assert_eq!(served.count(&session, "connections_malformed"), before + 3);

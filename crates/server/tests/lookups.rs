@@ -14,7 +14,7 @@ use common::*;
 use proxy::Proxy;
 use server::{CellPlace, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Who, Whom,
+    Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Whom,
 };
 
 const JOE: u32 = 4711;
@@ -75,7 +75,7 @@ fn user(session: &Session, name: &str, uid: u32) -> PrincipalId {
 }
 
 fn uid(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: None, who: Who::NAMED }
+    Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED }
 }
 
 /// A question that any user may ask: `None` if it is answered.

@@ -4,7 +4,7 @@
 use client::{Remote, Session};
 use common::{Cell, ask, connect};
 use server::CellPlace;
-use types::{Answer, Call, Caller, Fault, Level, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Who};
+use types::{Answer, Call, Caller, Fault, AuthLevel, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, RequestIdentity};
 
 mod common;
 
@@ -15,7 +15,7 @@ fn pts(session: &Session, call: PtsCall) -> Answer {
 }
 
 fn as_user(session: &Session, uid: u32, call: PtsCall) -> Result<Answer, Option<Fault>> {
-    let caller = Caller { uid, gid: uid, groups: None, who: Who::NAMED };
+    let caller = Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED };
     let reply = session.call(&caller, Call::Pts { on_behalf: None, call: Box::new(call) }, None);
     reply.map(|reply| reply.answer).map_err(|error| error.fault())
 }
@@ -47,9 +47,9 @@ fn a_group_made_at_one_server_counts_at_the_other_with_the_next_request() {
     assert_eq!((joe.id, joe.uid), (PrincipalId(1), Some(4711)));
     let staff = made(as_user(&there, 4711, create(PrincipalKind::Group, "joe:staff", None)).unwrap());
     assert_eq!((staff.owner, staff.creator), (joe.id, joe.id));
-    let who = Who { principal: joe.id, level: Level::Password, ..Who::NOBODY };
+    let who = RequestIdentity { principal: joe.id, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     let caller = Caller { uid: 9, gid: 9, groups: None, who };
-    let named = Caller { uid: 4711, gid: 9, groups: None, who: Who::NAMED };
+    let named = Caller { uid: 4711, gid: 9, groups: None, who: RequestIdentity::NAMED };
     for round in 0..5 {
         for (session, call, is_in) in [
             (&there, PtsCall::Join { group: staff.id, member: joe.id }, true),
@@ -87,7 +87,7 @@ fn a_user_is_refused_what_is_not_his_at_both_servers() {
         let nobody = as_user(&session, 77, create(PrincipalKind::Group, "x:y", None));
         assert_eq!(nobody, Err(Some(Fault::NotPermitted)));
         // And no user speaks for others.
-        let caller = Caller { uid, gid: uid, groups: None, who: Who::NAMED };
+        let caller = Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED };
         let call = Call::Pts { on_behalf: Some(PrincipalId(1)), call: Box::new(PtsCall::Max) };
         assert_eq!(session.call(&caller, call, None).unwrap_err().fault(), Some(Fault::NotPermitted));
     }
@@ -103,7 +103,7 @@ fn m12_a_realms_group_counts_with_the_next_request() {
     let realm = made(pts(&here, group()));
     let amy = made(pts(&there, create(PrincipalKind::User, "amy@x.org", None)));
     let joe = made(pts(&there, create(PrincipalKind::User, "joe", Some(4711))));
-    let who = |principal| Who { principal, level: Level::Kerberos, ..Who::NOBODY };
+    let who = |principal| RequestIdentity { principal, level: AuthLevel::Kerberos, ..RequestIdentity::NOBODY };
     let caller = |of: &Principal| Caller { uid: 9, gid: 9, groups: None, who: who(of.id) };
     let expect = |of: &Principal, numbers: &[PrincipalId], after: &str| {
         for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {

@@ -10,16 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use common::*;
 use fabric::tls::pki_types::PrivatePkcs8KeyDer;
-use fabric::tls::{ClientTls, Identity as Certificate, ServerTls, Trust};
+use fabric::tls::{ClientTls, TlsIdentity as Certificate, ServerTls, Trust};
 use keys::CellKeys;
 use proxy::Proxy;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revision, Seen, ServerId,
+    Answer, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, PtsCall, Revision, Revised, ServerId,
     ServerInfo, Whom,
 };
 
@@ -94,7 +94,7 @@ impl Member {
             config.tls = Some(tls);
             config.owners.clear();
             config.own_keys = Some(listed);
-            config.options = fabric::Options { tls: Some(options), ..Default::default() }.into();
+            config.options = fabric::ConnectionOptions { tls: Some(options), ..Default::default() }.into();
             config.audit = Some(config.unix_socket.as_ref().unwrap().with_file_name("audit"));
             change(config);
         });
@@ -114,7 +114,7 @@ impl Member {
     }
 
     /// The record that the database has, asked for over the socket of this server.
-    fn record(&self, id: ServerId) -> Option<Seen<ServerInfo>> {
+    fn record(&self, id: ServerId) -> Option<Revised<ServerInfo>> {
         match ask(&self.here, Call::Cell(CellCall::Servers)) {
             Answer::Servers(all) => all.into_iter().find(|seen| seen.record.id == id),
             other => panic!("{other:?}"),
@@ -132,8 +132,8 @@ impl Member {
     fn session(&self, certificate: Option<Certificate>) -> Session {
         let trust = Trust::Authorities(self.keys.authorities().unwrap());
         let tls = Some(ClientTls::new(trust, certificate).unwrap());
-        let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
-        config.options = fabric::Options { tls, ..Default::default() }.into();
+        let mut config = SessionConfig::new(self.cell.tcp(), ClientIdentity::fleeting());
+        config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
         Session::connect(config).unwrap()
     }
 

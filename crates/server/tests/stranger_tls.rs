@@ -21,9 +21,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Events, Heard, ClientIdentity, Remote, Session, SessionConfig};
 use common::{ask, name};
-use dafs::showing::{Line, Shown, Wallet};
+use dafs::showing::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
@@ -31,11 +31,11 @@ use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
 use rand::Rng;
 use server::{CellPlace, Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use testkit::stranger::{Model, Owner, Places, StrangerCalls};
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, Level, NewPrincipal,
-    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, Time, Timestamp, Who, Whom,
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, Fault, Fid, GuardCall, AuthLevel, NewPrincipal,
+    PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RemoveWhat, Status, Time, Timestamp, RequestIdentity, Whom,
 };
 
 const CELL: &str = "cell.test";
@@ -83,11 +83,11 @@ impl Wallet for Purse {
         1
     }
 
-    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+    fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
         let token = self.tokens.get(&caller.uid)?;
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let proof = guard::prove(token, &binding, &client_key());
-        Some(Shown { token: Bytes::from(token.clone()), proof })
+        Some(TokenProof { token: Bytes::from(token.clone()), proof })
     }
 }
 
@@ -137,7 +137,7 @@ impl Client {
 }
 
 fn plain(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED }
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED }
 }
 
 /// Who asks through which session. Each is refused what is closed, for a reason of its own.
@@ -188,7 +188,7 @@ impl Base {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("vicepa");
         let partition = Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
-        let quota = Quota { bytes: QUOTA_BYTES, ..Quota::default() };
+        let quota = VolumeQuota { bytes: QUOTA_BYTES, ..VolumeQuota::default() };
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         partition.create_volume(&name(VOLUME), &root).unwrap();
         partition.sync().unwrap();
@@ -222,7 +222,7 @@ impl Base {
             )),
             principal,
             name: name.to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             issued: now,
             expires: now + 1_000_000,
             renewable: now + 1_000_000,
@@ -300,8 +300,8 @@ impl World {
         let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
         let config = |purse: Option<Purse>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
-            let mut config = SessionConfig::new(tcp.clone(), Identity::fleeting());
-            config.options = fabric::Options { tls, reserved_port, ..Default::default() }.into();
+            let mut config = SessionConfig::new(tcp.clone(), ClientIdentity::fleeting());
+            config.options = fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
             config.options.wallet = purse.map(|purse| Arc::new(purse) as Arc<dyn Wallet>);
             config
         };

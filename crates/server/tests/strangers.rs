@@ -14,7 +14,7 @@ use std::net::TcpStream;
 
 use client::{Endpoint, Session};
 use common::{Cell, ask, connect, root, wait_for};
-use dafs::{Features, Hello, HelloAnswer, Refusal};
+use dafs::{Features, Hello, HelloAnswer, HelloRefusal};
 use types::{Answer, Call};
 
 #[test]
@@ -112,7 +112,7 @@ fn a_host_with_too_many_connections_hears_so_and_gets_in_later() {
         let mut answer = [0; HelloAnswer::BYTES];
         third.read_exact(&mut answer).unwrap();
         // Its second connection may not be there yet.
-        HelloAnswer::parse(&answer, &hello) == Ok(HelloAnswer::Refused(Refusal::Crowded))
+        HelloAnswer::parse(&answer, &hello) == Ok(HelloAnswer::Refused(HelloRefusal::Crowded))
     });
     let (there, before) = (cell.tcp(), met(&own, "connections-per-host"));
     let later = std::thread::spawn(move || connect(there));

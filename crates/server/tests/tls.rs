@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Identity, Session, SessionConfig};
+use client::{CallError, Endpoint, ClientIdentity, Session, SessionConfig};
 use common::*;
-use dafs::{Features, Hello, HelloAnswer, Refusal};
+use dafs::{Features, Hello, HelloAnswer, HelloRefusal};
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
 use keys::CellKeys;
 use server::{CellPlace, OwnKeys, ServerConfig};
@@ -45,8 +45,8 @@ impl Secured {
 
     fn config(&self, trust: Option<Trust>) -> SessionConfig {
         let tls = trust.map(|trust| ClientTls::new(trust, None).unwrap());
-        let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
-        config.options = fabric::Options { tls, ..Default::default() }.into();
+        let mut config = SessionConfig::new(self.cell.tcp(), ClientIdentity::fleeting());
+        config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
         config.attach_within = Some(Duration::from_secs(10));
         config
     }
@@ -135,7 +135,7 @@ fn clear_text_is_refused_in_words_and_counted_unless_it_is_allowed() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = HelloAnswer::parse(answer[..].try_into().unwrap(), &hello).unwrap();
-    assert_eq!(answer, HelloAnswer::Refused(Refusal::NeedsTls));
+    assert_eq!(answer, HelloAnswer::Refused(HelloRefusal::NeedsTls));
     assert_eq!(secured.count("connections_clear_refused"), 2);
 
     let both = Secured::new(true);
@@ -239,7 +239,7 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
     let server_of_old = ClientTls::new(secured.trust(), Some(secured.keys.shown().unwrap())).unwrap();
     let level = |secured: &Secured, tls: &ClientTls| {
         let mut config = secured.config(None);
-        config.options = fabric::Options { tls: Some(tls.clone()), ..Default::default() }.into();
+        config.options = fabric::ConnectionOptions { tls: Some(tls.clone()), ..Default::default() }.into();
         let Answer::Report(report) = ask(&Session::connect(config).unwrap(), Call::ServerReport) else { panic!() };
         serde_json::from_str::<serde_json::Value>(&report).unwrap()["you"]["level"].clone()
     };

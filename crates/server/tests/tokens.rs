@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{Identity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Remote, Session, SessionConfig};
 use common::*;
-use dafs::showing::{Line, Shown, Wallet};
+use dafs::showing::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
@@ -19,8 +19,8 @@ use login::{Mint, SigningKeys};
 use parking_lot::Mutex;
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, NewPrincipal, Principal, PrincipalChange,
-    PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, Who,
+    Answer, AuthCall, Call, Caller, CreateHow, Fault, Fid, AuthLevel, NewKind, NewPrincipal, Principal, PrincipalChange,
+    PrincipalId, PrincipalKind, PtsCall, Secret, StatusChange, RequestIdentity,
 };
 
 const CELL: &str = "cell.test";
@@ -72,8 +72,8 @@ impl House {
     fn config(&self, wallet: Option<Arc<dyn Wallet>>, tls: bool) -> SessionConfig {
         let trust = Trust::Authorities(self.keys.authorities().unwrap());
         let tls = tls.then(|| ClientTls::new(trust, None).unwrap());
-        let mut config = SessionConfig::new(self.cell.tcp(), Identity::fleeting());
-        config.options = fabric::Options { tls, ..Default::default() }.into();
+        let mut config = SessionConfig::new(self.cell.tcp(), ClientIdentity::fleeting());
+        config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
         config.options.wallet = wallet;
         config
     }
@@ -90,7 +90,7 @@ impl House {
             number: 5,
             principal: self.joe.id,
             name: "joe".to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             issued: now,
             expires: now + 1000,
             renewable: now + 2000,
@@ -129,7 +129,7 @@ fn user(session: &Session, name: &str, uid: u32) -> Principal {
 }
 
 fn asks(session: &Session, uid: u32, call: Call) -> Result<Answer, Option<Fault>> {
-    let caller = Caller { uid, gid: uid, groups: None, who: Who::NAMED };
+    let caller = Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED };
     session.call(&caller, call, None).map(|reply| reply.answer).map_err(|error| error.fault())
 }
 
@@ -166,7 +166,7 @@ impl Wallet for Purse {
         self.changes.load(Ordering::SeqCst)
     }
 
-    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+    fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
         let token = self.token.lock().clone();
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let mut proof = self.last.lock();
@@ -174,7 +174,7 @@ impl Wallet for Purse {
             *proof = guard::prove(&token, &binding, &self.client);
         }
         let proof = *proof;
-        (caller.uid == 4711 && !token.is_empty()).then(|| Shown { token: Bytes::from(token), proof })
+        (caller.uid == 4711 && !token.is_empty()).then(|| TokenProof { token: Bytes::from(token), proof })
     }
 }
 
@@ -362,11 +362,11 @@ fn has_none(session: &Session, uid: u32, joe: PrincipalId) {
     }
 }
 
-fn from_port(house: &House, identity: Option<fabric::tls::Identity>, reserved_port: bool) -> Session {
+fn from_port(house: &House, identity: Option<fabric::tls::TlsIdentity>, reserved_port: bool) -> Session {
     let trust = Trust::Authorities(house.keys.authorities().unwrap());
     let tls = Some(ClientTls::new(trust, identity).unwrap());
-    let mut config = SessionConfig::new(house.cell.tcp(), Identity::fleeting());
-    config.options = fabric::Options { tls, reserved_port, ..Default::default() }.into();
+    let mut config = SessionConfig::new(house.cell.tcp(), ClientIdentity::fleeting());
+    config.options = fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
     Session::connect(config).unwrap()
 }
 
@@ -521,7 +521,7 @@ fn m17_a_password_in_clear_text_is_refused() {
         let clear = Session::connect(house.config(None, false)).unwrap();
         // This way past the client's own look at what it sends is for the test alone.
         let by_hand = |call: &Call| {
-            let caller = Caller { uid: 0, gid: 0, groups: None, who: Who::NAMED };
+            let caller = Caller { uid: 0, gid: 0, groups: None, who: RequestIdentity::NAMED };
             clear.call_urgently(&caller, call.clone(), None).map_err(|error| error.fault())
         };
         for call in [&log_in, &set] {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use dafs::{
     CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, Features, Hello, HelloAnswer, PeerError,
-    Role,
+    ConnectionRole,
 };
-use lease::{Holder, Snapshot};
+use lease::{Holder, CallStart};
 use types::limits::LEASE;
 use types::{
     BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid, LockFamily, LockOwner, Time,
@@ -22,14 +22,14 @@ use types::{
 
 use crate::cache::{Cache, OwnMark};
 use crate::clock::Clock;
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
 use crate::history::{Floors, OpNo};
-use crate::inbox::{Inbox, to_bytes};
+use crate::inbox::{ArrivedBytes, to_bytes};
 use crate::mutation::Mutation;
-use crate::net::{Arrival, ConnId, Side};
+use crate::net::{Arrival, ConnId, ConnectionEnd};
 use crate::op::{self, Op};
-use crate::server::{Tree, brief};
+use crate::server::{SharedTree, brief};
 use nest::Nest;
 
 /// Applications of one client that work. One more only looks at what is cached, which goes on when nothing is reached.
@@ -49,7 +49,7 @@ pub struct Client {
     left: [u32; THREADS],
     up: Option<Life>,
     /// Stands still: what happens to it waits here.
-    stalled: Option<Vec<Event>>,
+    stalled: Option<Vec<SimEvent>>,
 }
 
 struct Life {
@@ -74,8 +74,8 @@ struct Life {
 }
 
 struct Conn {
-    role: Role,
-    inbox: Inbox,
+    role: ConnectionRole,
+    inbox: ArrivedBytes,
     greeted: bool,
 }
 
@@ -106,7 +106,7 @@ enum Doing {
     Claim,
     Unlock(usize),
     Aside,
-    NestAsked(usize, Snapshot),
+    NestAsked(usize, CallStart),
     NestSent,
     NestReturned(bool),
 }
@@ -120,7 +120,7 @@ struct Running {
     began: Time,
     timeline: u32,
     floors: Floors,
-    snapshot: Snapshot,
+    snapshot: CallStart,
     mark: OwnMark,
     /// The directory of names.
     dir: Fid,
@@ -216,11 +216,11 @@ impl Client {
     fn look_later(&self, ground: &mut Ground) {
         if !ground.healed {
             let delay = ground.between(Duration::from_millis(20), Duration::from_millis(400));
-            ground.after(delay, Event::Step { client: self.index, life: self.life, thread: THREADS });
+            ground.after(delay, SimEvent::Step { client: self.index, life: self.life, thread: THREADS });
         }
     }
 
-    fn look(&mut self, ground: &mut Ground, tree: &Tree) {
+    fn look(&mut self, ground: &mut Ground, tree: &SharedTree) {
         let op = op::draw_look(ground, tree);
         self.watch_lease(ground);
         ground.history.tally.cached += u64::from(self.answer_from_cache(ground, tree, &op));
@@ -242,10 +242,10 @@ impl Client {
         ground.history.nest.client_lost(self.index);
         for conn in ground.net.of_client(self.index) {
             if vanish {
-                ground.vanish(conn, Side::Client);
+                ground.vanish(conn, ConnectionEnd::Client);
             } else {
                 ground.break_up(conn);
-                ground.vanish(conn, Side::Client);
+                ground.vanish(conn, ConnectionEnd::Client);
             }
         }
     }
@@ -259,7 +259,7 @@ impl Client {
     }
 
     /// Keeps an event for later if the client stands still. Gives it back otherwise.
-    pub fn defer(&mut self, event: Event) -> Option<Event> {
+    pub fn defer(&mut self, event: SimEvent) -> Option<SimEvent> {
         match &mut self.stalled {
             Some(stalled) => {
                 stalled.push(event);
@@ -280,21 +280,21 @@ impl Client {
     // Connections.
 
     /// Tries to connect.
-    pub fn dial(&mut self, ground: &mut Ground, life: u64, role: Role, server_up: bool) {
+    pub fn dial(&mut self, ground: &mut Ground, life: u64, role: ConnectionRole, server_up: bool) {
         let (client, current) = (self.index, self.life);
         let Some(up) = self.up.as_mut().filter(|_| life == current) else { return };
         if !server_up || ground.net.is_cut(client) {
             let delay = if server_up { Duration::from_secs(3) } else { Duration::from_millis(2) };
-            return ground.after(delay, Event::DialFailed { client, life, role });
+            return ground.after(delay, SimEvent::DialFailed { client, life, role });
         }
         let conn = ground.net.connect(client);
-        up.conns.insert(ChannelId(conn.0), Conn { role, inbox: Inbox::default(), greeted: false });
-        ground.send(conn, Side::Client, &hello().to_bytes());
-        ground.after(ATTACH_WITHIN, Event::AttachTimeout { client, life, conn });
+        up.conns.insert(ChannelId(conn.0), Conn { role, inbox: ArrivedBytes::default(), greeted: false });
+        ground.send(conn, ConnectionEnd::Client, &hello().to_bytes());
+        ground.after(ATTACH_WITHIN, SimEvent::AttachTimeout { client, life, conn });
     }
 
     /// Could not connect.
-    pub fn dial_failed(&mut self, ground: &mut Ground, life: u64, role: Role) {
+    pub fn dial_failed(&mut self, ground: &mut Ground, life: u64, role: ConnectionRole) {
         if life == self.life {
             self.feed(ground, ClientInput::ConnectFailed { role });
         }
@@ -324,7 +324,7 @@ impl Client {
 
     fn lost(&mut self, ground: &mut Ground, conn: ConnId) {
         let channel = ChannelId(conn.0);
-        ground.close(conn, Side::Client);
+        ground.close(conn, ConnectionEnd::Client);
         let Some(found) = self.up.as_mut().and_then(|up| up.conns.remove(&channel)) else { return };
         let input = match found.greeted {
             true => ClientInput::Lost { channel },
@@ -390,7 +390,7 @@ impl Client {
                 ground.violate("DA-5", format!("client {}: the server misbehaved: {error}", self.index));
             }
             if let Some(channel) = channel {
-                ground.close(ConnId(channel.0), Side::Client);
+                ground.close(ConnId(channel.0), ConnectionEnd::Client);
                 self.up.as_mut().and_then(|up| up.conns.remove(&channel));
             }
         }
@@ -430,14 +430,14 @@ impl Client {
         let Some(up) = self.up.as_mut() else { return };
         match output {
             ClientOutput::Connect { role, at } => {
-                ground.at(self.clock.when(at), Event::Dial { client, life, role });
+                ground.at(self.clock.when(at), SimEvent::Dial { client, life, role });
             }
             ClientOutput::Send { channel, frame } => {
-                ground.send(ConnId(channel.0), Side::Client, &to_bytes(&frame));
+                ground.send(ConnId(channel.0), ConnectionEnd::Client, &to_bytes(&frame));
             }
             ClientOutput::Close { channel } => {
                 up.conns.remove(&channel);
-                ground.close(ConnId(channel.0), Side::Client);
+                ground.close(ConnId(channel.0), ConnectionEnd::Client);
             }
             ClientOutput::Done { id, result, .. } => self.done(ground, id, result),
             ClientOutput::Break { id, items } => self.on_break(ground, id, &items),
@@ -464,7 +464,7 @@ impl Client {
             ClientOutput::WakeAt(at) => {
                 up.wake_at = at;
                 if at < Time::NEVER {
-                    ground.at(self.clock.when(at), Event::ClientTick { client, life });
+                    ground.at(self.clock.when(at), SimEvent::ClientTick { client, life });
                 }
             }
         }

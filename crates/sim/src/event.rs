@@ -2,18 +2,18 @@
 
 use types::{Call, Caller, Origin};
 
-use crate::fault::Fault;
-use crate::net::{ConnId, Side};
+use crate::fault::InjectedFault;
+use crate::net::{ConnId, ConnectionEnd};
 
 /// One thing that happens. Those that belong to one life of a machine name it, and mean nothing to the next one.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum SimEvent {
     /// Bytes, or the end, may be ready at one end of a connection.
     Deliver {
         /// Which connection.
         conn: ConnId,
         /// At which end.
-        to: Side,
+        to: ConnectionEnd,
     },
     /// A client tries to connect.
     Dial {
@@ -22,7 +22,7 @@ pub enum Event {
         /// Which life of it.
         life: u64,
         /// What for.
-        role: dafs::Role,
+        role: dafs::ConnectionRole,
     },
     /// An attempt to connect came to nothing.
     DialFailed {
@@ -31,7 +31,7 @@ pub enum Event {
         /// Which life of it.
         life: u64,
         /// What for.
-        role: dafs::Role,
+        role: dafs::ConnectionRole,
     },
     /// A client's machine asked to be woken.
     ClientTick {
@@ -89,7 +89,7 @@ pub enum Event {
         life: u64,
     },
     /// The world turns bad.
-    Fault(Fault),
+    Fault(InjectedFault),
     /// The server comes up.
     ServerUp,
     /// A client comes up.
@@ -112,18 +112,18 @@ pub enum Event {
 }
 
 // The queue orders events by time and number; two never compare further.
-impl PartialEq for Event {
+impl PartialEq for SimEvent {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
-impl Eq for Event {}
-impl PartialOrd for Event {
+impl Eq for SimEvent {}
+impl PartialOrd for SimEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Event {
+impl Ord for SimEvent {
     fn cmp(&self, _: &Self) -> std::cmp::Ordering {
         std::cmp::Ordering::Equal
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use rand::Rng;
 use types::Time;
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
 
 /// One misfortune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The server's process dies; its machine keeps what was written.
     ServerDies,
     /// The server's machine loses its power; what was not synced may be lost.
@@ -43,16 +43,16 @@ pub fn plan(ground: &mut Ground, clients: usize, from: Time, to: Time) {
         let at = from + ground.between(Duration::ZERO, to.since(from));
         let client = ground.rng.random_range(0..clients);
         let fault = match ground.rng.random_range(0..20) {
-            0..4 => Fault::ServerDies,
-            4..6 => Fault::PowerLoss,
-            6 => Fault::ClientDies(client),
-            7 => Fault::ClientVanishes(client),
-            8..10 => Fault::Stall(client),
-            10..13 => Fault::Partition(client),
-            13..16 => Fault::Break(client),
-            16..18 => Fault::BreakAll(client),
-            _ => Fault::SayAgain(client),
+            0..4 => InjectedFault::ServerDies,
+            4..6 => InjectedFault::PowerLoss,
+            6 => InjectedFault::ClientDies(client),
+            7 => InjectedFault::ClientVanishes(client),
+            8..10 => InjectedFault::Stall(client),
+            10..13 => InjectedFault::Partition(client),
+            13..16 => InjectedFault::Break(client),
+            16..18 => InjectedFault::BreakAll(client),
+            _ => InjectedFault::SayAgain(client),
         };
-        ground.at(at, Event::Fault(fault));
+        ground.at(at, SimEvent::Fault(fault));
     }
 }

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::Time;
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::history::History;
 use crate::mutation::Mutation;
 use crate::net::Net;
@@ -38,7 +38,7 @@ pub struct Ground {
     pub mutation: Option<Mutation>,
     /// Faults are over: everything must come to an end now.
     pub healed: bool,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Time, u64, SimEvent)>>,
     queued: u64,
     trace: bool,
     digest: u64,
@@ -69,18 +69,18 @@ impl Ground {
     }
 
     /// Something will happen at `at`; events of one moment happen in the order in which they were queued.
-    pub fn at(&mut self, at: Time, event: Event) {
+    pub fn at(&mut self, at: Time, event: SimEvent) {
         self.queued += 1;
         self.events.push(Reverse((at.max(self.now), self.queued, event)));
     }
 
     /// Something will happen in a while.
-    pub fn after(&mut self, delay: Duration, event: Event) {
+    pub fn after(&mut self, delay: Duration, event: SimEvent) {
         self.at(self.now + delay, event);
     }
 
     /// The next event; the moment becomes its.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<SimEvent> {
         let Reverse((at, number, event)) = self.events.pop()?;
         self.now = at;
         self.digest = mix(self.digest, at.since_start().as_nanos() as u64);

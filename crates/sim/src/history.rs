@@ -119,7 +119,7 @@ struct NameChange {
 
 /// What is found on the server's disk.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct DiskContent {
     /// Files with their status and their data.
     pub files: BTreeMap<Fid, (Status, Vec<u8>)>,
     /// Entries of the shared directory.
@@ -130,7 +130,7 @@ pub struct Found {
 
 /// Numbers for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SessionTally {
     /// Operations that ended with an answer.
     pub done: u64,
     /// Operations with unknown outcome.
@@ -167,7 +167,7 @@ pub struct History {
     /// See [`NestHistory`].
     pub nest: NestHistory,
     /// See [`Tally`].
-    pub tally: Tally,
+    pub tally: SessionTally,
 }
 
 impl History {
@@ -436,7 +436,7 @@ impl History {
     // The server's disk.
 
     /// The server has come up again, and this is on its disk. Judges it, then takes it for the new floor.
-    pub fn restarted(&mut self, found: &Found, log: Fid, power_lost: bool, now: Time) -> Verdict {
+    pub fn restarted(&mut self, found: &DiskContent, log: Fid, power_lost: bool, now: Time) -> Verdict {
         self.tally.restarts += 1;
         self.tally.losses += u64::from(power_lost);
         let verdict = self.check_found(found, log, power_lost);
@@ -447,7 +447,7 @@ impl History {
         verdict.and_then(|()| self.nest.check(&found.nest, now, true))
     }
 
-    fn check_found(&self, found: &Found, log: Fid, power_lost: bool) -> Verdict {
+    fn check_found(&self, found: &DiskContent, log: Fid, power_lost: bool) -> Verdict {
         let rule = if power_lost { "DU-1" } else { "DU-2" };
         for (fid, record) in &self.files {
             let floor = self.floors.get(fid).copied().unwrap_or_default();
@@ -475,7 +475,7 @@ impl History {
         }
     }
 
-    fn check_names_found(&self, found: &Found, power_lost: bool, rule: &'static str) -> Verdict {
+    fn check_names_found(&self, found: &DiskContent, power_lost: bool, rule: &'static str) -> Verdict {
         let Some(dir) = self.files.keys().find(|fid| fid.vnode.is_directory()) else { return Ok(()) };
         let stable = self.files.get(dir).map_or(0, |record| record.stable);
         let counts = |(timeline, version): (u32, u64)| timeline == self.timeline && (!power_lost || version <= stable);
@@ -491,7 +491,7 @@ impl History {
         Ok(())
     }
 
-    fn begin_timeline(&mut self, found: &Found, now: Time) {
+    fn begin_timeline(&mut self, found: &DiskContent, now: Time) {
         self.timeline += 1;
         for (fid, record) in &mut self.files {
             let Some((status, data)) = found.files.get(fid) else {
@@ -525,7 +525,7 @@ impl History {
     }
 
     /// Everything is over and at rest: what is on the disk must be all that was acknowledged.
-    pub fn finished(&self, found: &Found, log: Fid) -> Verdict {
+    pub fn finished(&self, found: &DiskContent, log: Fid) -> Verdict {
         self.check_found(found, log, false)?;
         self.nest.check(&found.nest, Time::NEVER, false)
     }
@@ -551,9 +551,9 @@ pub fn data_of(op: OpNo, bytes: usize) -> Vec<u8> {
     op.0.to_le_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-impl Tally {
+impl SessionTally {
     /// Adds another run's numbers.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &SessionTally) {
         self.done += other.done;
         self.unknown += other.unknown;
         self.cached += other.cached;

@@ -5,11 +5,11 @@ use dafs::{Frame, Header, WireError};
 
 /// Bytes that have come and are not yet taken.
 #[derive(Debug, Default)]
-pub struct Inbox {
+pub struct ArrivedBytes {
     bytes: Vec<u8>,
 }
 
-impl Inbox {
+impl ArrivedBytes {
     /// More bytes came.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

@@ -26,4 +26,4 @@ pub mod world;
 
 pub use ground::Violation;
 pub use mutation::Mutation;
-pub use world::{Options, Outcome, run};
+pub use world::{RunOptions, RunOutcome, run};

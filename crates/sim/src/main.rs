@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use sim::{Mutation, Options, Outcome};
+use sim::{Mutation, RunOptions, RunOutcome};
 
 /// Seeded simulation of a cell under faults.
 #[derive(Parser)]
@@ -27,7 +27,7 @@ struct Arguments {
     mutation: Option<Mutation>,
     /// Do a step of operations on volumes wrongly on purpose.
     #[arg(long, value_enum, conflicts_with = "mutation")]
-    mutate: Option<sim::cell::Mutation>,
+    mutate: Option<sim::cell::StepMutation>,
     /// What is simulated.
     #[arg(long, value_enum, default_value = "both")]
     kind: Kind,
@@ -60,14 +60,14 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (from, to) = arguments.seed.map_or(arguments.seeds, |seed| (seed, seed + 1));
-    let options = Options { mutation: arguments.mutation, trace: arguments.trace };
+    let options = RunOptions { mutation: arguments.mutation, trace: arguments.trace };
     if arguments.kind == Kind::Release {
         return run_releases(from..to, usize::from(arguments.sites), arguments.keep_going);
     }
     let begun = Instant::now();
     let mut failed = 0_u64;
-    let mut totals = sim::history::Tally::default();
-    let mut volumes = sim::cell::Tally::default();
+    let mut totals = sim::history::SessionTally::default();
+    let mut volumes = sim::cell::VolumeTally::default();
     let both = arguments.kind == Kind::Both;
     for seed in from..to {
         if both && options.mutation.is_none() || arguments.kind == Kind::Volumes {
@@ -125,7 +125,7 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
 }
 
 /// Whether the seed failed; then it runs again, and tells what happened.
-fn run_volumes(seed: u64, trace: bool, mutate: Option<sim::cell::Mutation>, totals: &mut sim::cell::Tally) -> bool {
+fn run_volumes(seed: u64, trace: bool, mutate: Option<sim::cell::StepMutation>, totals: &mut sim::cell::VolumeTally) -> bool {
     let run = |trace| catch_unwind(AssertUnwindSafe(|| sim::cell::run_broken(seed, trace, mutate)));
     let outcome = run(trace);
     if let Ok(outcome) = &outcome {
@@ -144,14 +144,14 @@ fn run_volumes(seed: u64, trace: bool, mutate: Option<sim::cell::Mutation>, tota
 }
 
 /// Whether the seed failed.
-fn report(seed: u64, outcome: &Outcome, options: Options) -> bool {
+fn report(seed: u64, outcome: &RunOutcome, options: RunOptions) -> bool {
     let Some(violation) = &outcome.violation else { return false };
     let at = violation.at.since_start().as_secs_f64();
     say_replay(seed, options, &format!("{} at {at:.6} s: {}", violation.invariant, violation.what));
     true
 }
 
-fn say_replay(seed: u64, options: Options, what: &str) {
+fn say_replay(seed: u64, options: RunOptions, what: &str) {
     let mutation = options.mutation.map_or(String::new(), |mutation| {
         let name = clap::ValueEnum::to_possible_value(&mutation).map(|value| value.get_name().to_owned());
         format!(" --mutation {}", name.unwrap_or_default())

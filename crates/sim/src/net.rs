@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::Rng;
 use types::Time;
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
 
 /// A connection, numbered over the whole run.
@@ -19,19 +19,19 @@ pub struct ConnId(pub u64);
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ConnectionEnd {
     /// The end that connected.
     Client,
     /// The end that accepted.
     Server,
 }
 
-impl Side {
+impl ConnectionEnd {
     /// The other end.
-    pub fn other(self) -> Side {
+    pub fn other(self) -> ConnectionEnd {
         match self {
-            Side::Client => Side::Server,
-            Side::Server => Side::Client,
+            ConnectionEnd::Client => ConnectionEnd::Server,
+            ConnectionEnd::Server => ConnectionEnd::Client,
         }
     }
 }
@@ -63,10 +63,10 @@ struct Conn {
 }
 
 impl Conn {
-    fn stream(&mut self, to: Side) -> &mut Stream {
+    fn stream(&mut self, to: ConnectionEnd) -> &mut Stream {
         match to {
-            Side::Client => &mut self.to_client,
-            Side::Server => &mut self.to_server,
+            ConnectionEnd::Client => &mut self.to_client,
+            ConnectionEnd::Server => &mut self.to_server,
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Net {
     /// Clients that nothing reaches.
     cut: BTreeSet<usize>,
     /// What would have arrived during a partition.
-    stalled: Vec<(ConnId, Side)>,
+    stalled: Vec<(ConnId, ConnectionEnd)>,
 }
 
 /// Bytes of a client's talk that are kept for saying them again.
@@ -125,7 +125,7 @@ impl Net {
         self.cut.insert(client);
     }
 
-    fn take(&mut self, conn: ConnId, to: Side, now: Time) -> Option<Arrival> {
+    fn take(&mut self, conn: ConnId, to: ConnectionEnd, now: Time) -> Option<Arrival> {
         let found = self.conns.get_mut(&conn)?;
         let client = found.client;
         let stream = found.stream(to);
@@ -156,13 +156,13 @@ impl Net {
 
 impl Ground {
     /// What is ready at an end of a connection.
-    pub fn arrival(&mut self, conn: ConnId, to: Side) -> Option<Arrival> {
+    pub fn arrival(&mut self, conn: ConnId, to: ConnectionEnd) -> Option<Arrival> {
         self.net.take(conn, to, self.now)
     }
 
     /// Sends bytes.
-    pub fn send(&mut self, conn: ConnId, from: Side, bytes: &[u8]) {
-        if from == Side::Client
+    pub fn send(&mut self, conn: ConnId, from: ConnectionEnd, bytes: &[u8]) {
+        if from == ConnectionEnd::Client
             && let Some(found) = self.net.conns.get_mut(&conn)
         {
             let room = SAID_BYTES_MAX.saturating_sub(found.said.len());
@@ -176,7 +176,7 @@ impl Ground {
     }
 
     /// One end closes: it hears nothing more, and the other one hears the end behind what was sent.
-    pub fn close(&mut self, conn: ConnId, from: Side) {
+    pub fn close(&mut self, conn: ConnId, from: ConnectionEnd) {
         let Some(found) = self.net.conns.get_mut(&conn) else { return };
         found.stream(from).deaf = true;
         self.put(conn, from.other(), Arrival::End);
@@ -184,7 +184,7 @@ impl Ground {
     }
 
     /// One end vanishes without a word: the other one hears nothing more, not even the end.
-    pub fn vanish(&mut self, conn: ConnId, side: Side) {
+    pub fn vanish(&mut self, conn: ConnId, side: ConnectionEnd) {
         let Some(found) = self.net.conns.get_mut(&conn) else { return };
         found.stream(side).deaf = true;
         found.stream(side.other()).ended = true;
@@ -192,7 +192,7 @@ impl Ground {
 
     /// The connection breaks: each end gets some of what is under way, and then the end.
     pub fn break_up(&mut self, conn: ConnId) {
-        for to in [Side::Client, Side::Server] {
+        for to in [ConnectionEnd::Client, ConnectionEnd::Server] {
             let Some(found) = self.net.conns.get_mut(&conn) else { return };
             let stream = found.stream(to);
             if stream.ended {
@@ -215,7 +215,7 @@ impl Ground {
         }
     }
 
-    fn put(&mut self, conn: ConnId, to: Side, arrival: Arrival) {
+    fn put(&mut self, conn: ConnId, to: ConnectionEnd, arrival: Arrival) {
         let delay = match self.rng.random_range(0..100) {
             0 => self.between(Duration::from_millis(100), Duration::from_secs(2)),
             1..10 => self.between(Duration::from_millis(5), Duration::from_millis(50)),
@@ -231,7 +231,7 @@ impl Ground {
         stream.last = stream.last.max(now + delay);
         let due = stream.last;
         stream.under_way.push_back((due, arrival));
-        self.at(due, Event::Deliver { conn, to });
+        self.at(due, SimEvent::Deliver { conn, to });
     }
 
     /// A partition ends: what was held back arrives now.
@@ -243,7 +243,7 @@ impl Ground {
         self.net.stalled = others;
         let mine: Vec<_> = mine;
         for (conn, to) in mine {
-            self.at(self.now, Event::Deliver { conn, to });
+            self.at(self.now, SimEvent::Deliver { conn, to });
         }
     }
 }

@@ -10,7 +10,7 @@ use types::{
 
 use crate::ground::Ground;
 use crate::history::{APPEND_BYTES, OpNo, data_of};
-use crate::server::Tree;
+use crate::server::SharedTree;
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn own_prefix(client: usize) -> String {
 }
 
 /// Draws an operation.
-pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
+pub fn draw(ground: &mut Ground, tree: &SharedTree, client: usize, op: OpNo) -> Op {
     let stable = ground.one_in(3);
     let (file, bytes) = tree.files[usize::from(ground.one_in(4))];
     match ground.rng.random_range(0..130) {
@@ -107,7 +107,7 @@ pub fn draw(ground: &mut Ground, tree: &Tree, client: usize, op: OpNo) -> Op {
 }
 
 /// Draws something to look at.
-pub fn draw_look(ground: &mut Ground, tree: &Tree) -> Op {
+pub fn draw_look(ground: &mut Ground, tree: &SharedTree) -> Op {
     let (file, _) = tree.files[ground.rng.random_range(0..tree.files.len())];
     match ground.rng.random_range(0..4) {
         0 => Op::Read(file),
@@ -119,7 +119,7 @@ pub fn draw_look(ground: &mut Ground, tree: &Tree) -> Op {
 
 impl Op {
     /// The call that it takes. Removals always ask for a hold, since what is removed may be open here; what is not is let go at once.
-    pub fn call(&self, tree: &Tree, op: OpNo, owner: LockOwner) -> Call {
+    pub fn call(&self, tree: &SharedTree, op: OpNo, owner: LockOwner) -> Call {
         let dir = tree.dir;
         let make = |name: &Name, how| Call::Make { dir, name: name.clone(), kind: NewKind::File, mode: 0o644, how };
         let write = |fid, offset, bytes, stable| Call::Write {
@@ -172,7 +172,7 @@ impl Op {
     }
 
     /// The file that our own change makes our cache of old.
-    pub fn changes(&self, tree: &Tree) -> Option<Fid> {
+    pub fn changes(&self, tree: &SharedTree) -> Option<Fid> {
         match self {
             Op::Write { fid, .. } | Op::Append { fid, .. } | Op::Chmod(fid, _) => Some(*fid),
             Op::MakeOwn(_) | Op::RemoveOwn(_) | Op::MakeShared { .. } | Op::RemoveShared(_) | Op::RenameShared(..) => {

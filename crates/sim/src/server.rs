@@ -10,7 +10,7 @@ use dafs::{
 };
 use lease::LeaseConfig;
 use rand::Rng;
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota, SessionRecord};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, SessionRecord};
 use types::limits::LEASE;
 use types::{
     Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, SessionId, Status, Time,
@@ -19,12 +19,12 @@ use types::{
 use vice::{Effect, Vice, ViceConfig};
 
 use crate::clock::Clock;
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
-use crate::history::Found;
-use crate::inbox::{Inbox, to_bytes};
+use crate::history::DiskContent;
+use crate::inbox::{ArrivedBytes, to_bytes};
 use crate::mutation::Mutation;
-use crate::net::{Arrival, ConnId, Side};
+use crate::net::{Arrival, ConnId, ConnectionEnd};
 
 /// Slots of a session: few, so that they are used again often.
 const SLOTS: u32 = 8;
@@ -35,7 +35,7 @@ const SECOND_SLOTS: u32 = 64;
 
 /// The files that applications work on.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct SharedTree {
     /// Each read and written whole, with so many bytes.
     pub files: Vec<(Fid, usize)>,
     /// Written at its end only.
@@ -49,7 +49,7 @@ pub struct Tree {
 }
 
 /// See the head of the file.
-pub struct Server {
+pub struct SimServer {
     /// Its steady clock.
     pub clock: Clock,
     /// How often it has started.
@@ -69,7 +69,7 @@ struct Life {
 
 /// A connection from the server's side.
 struct Inbound {
-    inbox: Inbox,
+    inbox: ArrivedBytes,
     greeting: Greeting,
     terms: Option<Terms>,
     session: Option<SessionId>,
@@ -103,24 +103,24 @@ fn options(ground: &mut Ground) -> OpenOptions {
     OpenOptions { seed: Some(ground.rng.random()), ..OpenOptions::default() }
 }
 
-impl Server {
+impl SimServer {
     /// A server in its first life, with a tree that is stable.
-    pub fn new(ground: &mut Ground) -> (Server, Tree) {
+    pub fn new(ground: &mut Ground) -> (SimServer, SharedTree) {
         let machine = MemMachine::new();
         let clock = Clock::random(&mut ground.rng);
         let partition = Partition::open_memory(&machine, options(ground)).expect("an empty machine opens");
         let (name, now) = (Name::new(b"root").expect("a name"), wall(ground.now));
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
         let volume = partition.create_volume(&name, &root).expect("the first volume is made");
         let vice = Vice::open(partition, config(ground), clock.read(ground.now)).expect("an empty partition is served");
         let life = Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 };
-        let mut server = Server { clock, life: 1, machine, up: Some(life) };
+        let mut server = SimServer { clock, life: 1, machine, up: Some(life) };
         let tree = server.plant(ground, Fid::root(volume.id()));
-        ground.after(SYNC_EVERY, Event::ServerSync { life: 1 });
+        ground.after(SYNC_EVERY, SimEvent::ServerSync { life: 1 });
         (server, tree)
     }
 
-    fn plant(&mut self, ground: &mut Ground, root: Fid) -> Tree {
+    fn plant(&mut self, ground: &mut Ground, root: Fid) -> SharedTree {
         let now = self.clock.read(ground.now);
         let life = self.up.as_mut().expect("the first life is up");
         let mut out = Vec::new();
@@ -151,7 +151,7 @@ impl Server {
             ground.history.initial(status, verifier);
         }
         let files = vec![(small.fid, 16), (large.fid, 40_000)];
-        Tree { files, log: log.fid, dir: dir.fid, locks: locks.map(|status| status.fid).to_vec(), nest: nest.fid }
+        SharedTree { files, log: log.fid, dir: dir.fid, locks: locks.map(|status| status.fid).to_vec(), nest: nest.fid }
     }
 
     /// Whether it runs.
@@ -166,7 +166,7 @@ impl Server {
         }
         for conn in ground.net.all() {
             ground.break_up(conn);
-            ground.vanish(conn, Side::Server);
+            ground.vanish(conn, ConnectionEnd::Server);
         }
         if power {
             self.machine = self.machine.power_loss(ground.rng.random());
@@ -174,7 +174,7 @@ impl Server {
     }
 
     /// It starts again.
-    pub fn start(&mut self, ground: &mut Ground, tree: &Tree, power_lost: bool) {
+    pub fn start(&mut self, ground: &mut Ground, tree: &SharedTree, power_lost: bool) {
         if self.up.is_some() {
             return;
         }
@@ -197,7 +197,7 @@ impl Server {
         let vice = Vice::open(partition, config(ground), now).expect("a crashed partition is served");
         self.up =
             Some(Life { vice, sessions: BTreeMap::new(), conns: BTreeMap::new(), second: HashMap::new(), seconds: 0 });
-        ground.after(SYNC_EVERY, Event::ServerSync { life: self.life });
+        ground.after(SYNC_EVERY, SimEvent::ServerSync { life: self.life });
         self.tick(ground, self.life);
     }
 
@@ -209,7 +209,7 @@ impl Server {
         let next = up.vice.tick(now, &mut effects);
         let next = self.clock.when(next);
         if next < Time::NEVER {
-            ground.at(next.max(ground.now + Duration::from_millis(1)), Event::ServerTick { life });
+            ground.at(next.max(ground.now + Duration::from_millis(1)), SimEvent::ServerTick { life });
         }
         self.work_off(ground, effects);
     }
@@ -218,11 +218,11 @@ impl Server {
     pub fn sync(&mut self, ground: &mut Ground, life: u64) {
         let Some(up) = self.up.as_mut().filter(|_| life == self.life) else { return };
         up.vice.partition().sync().expect("a sync in memory succeeds");
-        ground.after(SYNC_EVERY, Event::ServerSync { life });
+        ground.after(SYNC_EVERY, SimEvent::ServerSync { life });
     }
 
     /// What is on the disk, for the referee.
-    pub fn found(&self, tree: &Tree) -> Option<Found> {
+    pub fn found(&self, tree: &SharedTree) -> Option<DiskContent> {
         self.up.as_ref().map(|up| found(up.vice.partition(), tree))
     }
 
@@ -249,7 +249,7 @@ impl Server {
                     let sums = Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS);
                     let offer = Greeting::offer(sums.with(Features::DELEGATIONS));
                     let greeting = Greeting::new(now, offer, &mut Vec::new());
-                    Inbound { inbox: Inbox::default(), greeting, terms: None, session: None }
+                    Inbound { inbox: ArrivedBytes::default(), greeting, terms: None, session: None }
                 });
                 inbound.inbox.push(&bytes);
                 while self.take_in(ground, conn) {}
@@ -260,7 +260,7 @@ impl Server {
     fn lost(&mut self, ground: &mut Ground, conn: ConnId) {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut() else { return };
-        ground.close(conn, Side::Server);
+        ground.close(conn, ConnectionEnd::Server);
         let Some(session) = up.conns.remove(&conn).and_then(|inbound| inbound.session) else { return };
         self.feed(ground, now, session, ServerInput::Lost { channel: ChannelId(conn.0) });
     }
@@ -295,7 +295,7 @@ impl Server {
         let result = inbound.greeting.step(now, input, &mut outputs);
         for output in outputs {
             match output {
-                GreetingOutput::Send(bytes) => ground.send(conn, Side::Server, &bytes),
+                GreetingOutput::Send(bytes) => ground.send(conn, ConnectionEnd::Server, &bytes),
                 GreetingOutput::Agreed(terms) => inbound.terms = Some(terms),
                 GreetingOutput::Attach(attach) => {
                     self.attach(ground, conn, now, &attach);
@@ -330,7 +330,7 @@ impl Server {
             Ok(attached) => attached,
             Err(fault) => {
                 let frame = dafs::message::Message::goodbye(&terms, SessionId(0), Some(fault), "not welcome");
-                ground.send(conn, Side::Server, &to_bytes(&frame));
+                ground.send(conn, ConnectionEnd::Server, &to_bytes(&frame));
                 self.work_off(ground, effects);
                 return self.lost(ground, conn);
             }
@@ -467,11 +467,11 @@ impl Server {
         let mut effects = Vec::new();
         match output {
             ServerOutput::Send { channel, frame } => {
-                ground.send(ConnId(channel.0), Side::Server, &to_bytes(&frame));
+                ground.send(ConnId(channel.0), ConnectionEnd::Server, &to_bytes(&frame));
             }
             ServerOutput::Close { channel } => {
                 up.conns.remove(&ConnId(channel.0));
-                ground.close(ConnId(channel.0), Side::Server);
+                ground.close(ConnId(channel.0), ConnectionEnd::Server);
             }
             ServerOutput::Execute { origin, caller, call, repeated, .. } => {
                 // Some requests wait for a worker, and others overtake them.
@@ -479,7 +479,7 @@ impl Server {
                     0 => ground.between(Duration::from_micros(10), Duration::from_millis(20)),
                     _ => Duration::ZERO,
                 };
-                ground.after(delay, Event::Execute { life, origin, caller, call: Box::new(call), repeated });
+                ground.after(delay, SimEvent::Execute { life, origin, caller, call: Box::new(call), repeated });
             }
             ServerOutput::Cancel(origin) => up.vice.cancel(now, origin, &mut effects),
             ServerOutput::Acknowledged { id, held } => {
@@ -546,8 +546,8 @@ pub fn wall(at: Time) -> Timestamp {
     Timestamp::new(1_800_000_000 + since.as_secs() as i64, since.subsec_nanos())
 }
 
-fn found(partition: &Partition, tree: &Tree) -> Found {
-    let mut found = Found::default();
+fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
+    let mut found = DiskContent::default();
     let Ok(Some(volume)) = partition.volume(tree.dir.volume) else { return found };
     let plain = tree.files.iter().map(|(fid, _)| *fid).chain([tree.log, tree.dir]);
     for fid in plain.chain(tree.locks.iter().copied()) {

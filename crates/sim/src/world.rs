@@ -7,18 +7,18 @@ use rand::Rng;
 use types::Time;
 
 use crate::client::Client;
-use crate::event::Event;
-use crate::fault::{self, Fault};
+use crate::event::SimEvent;
+use crate::fault::{self, InjectedFault};
 use crate::ground::{Ground, Violation};
-use crate::history::Tally;
-use crate::inbox::{Inbox, to_bytes};
+use crate::history::SessionTally;
+use crate::inbox::{ArrivedBytes, to_bytes};
 use crate::mutation::Mutation;
-use crate::net::{Arrival, ConnId, Side};
-use crate::server::{Server, Tree};
+use crate::net::{Arrival, ConnId, ConnectionEnd};
+use crate::server::{SimServer, SharedTree};
 
 /// How one run goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct RunOptions {
     /// The rule that is broken on purpose.
     pub mutation: Option<Mutation>,
     /// Tell everything that happens.
@@ -27,13 +27,13 @@ pub struct Options {
 
 /// What came of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The rule that did not hold, if any.
     pub violation: Option<Violation>,
     /// Same for two runs in which the same happened.
     pub digest: u64,
     /// Numbers for people.
-    pub tally: Tally,
+    pub tally: SessionTally,
 }
 
 /// Applications begin, and faults happen, up to here.
@@ -44,17 +44,17 @@ const SETTLE: Duration = Duration::from_secs(120);
 
 struct World {
     ground: Ground,
-    server: Server,
-    tree: Tree,
+    server: SimServer,
+    tree: SharedTree,
     clients: Vec<Client>,
     power_lost: bool,
 }
 
 /// Runs one seed.
-pub fn run(seed: u64, options: Options) -> Outcome {
+pub fn run(seed: u64, options: RunOptions) -> RunOutcome {
     let mut world = World::new(seed, options);
     world.go();
-    Outcome {
+    RunOutcome {
         violation: world.ground.violation().cloned(),
         digest: world.ground.digest(),
         tally: world.ground.history.tally,
@@ -62,20 +62,20 @@ pub fn run(seed: u64, options: Options) -> Outcome {
 }
 
 impl World {
-    fn new(seed: u64, options: Options) -> Self {
+    fn new(seed: u64, options: RunOptions) -> Self {
         let mut ground = Ground::new(seed, options.mutation, options.trace);
-        let (server, tree) = Server::new(&mut ground);
+        let (server, tree) = SimServer::new(&mut ground);
         let count = ground.rng.random_range(2..=4);
         let ops = 60 / count as u32;
         let clients = (0..count).map(|index| Client::new(&mut ground, index, ops)).collect();
         let mut world = World { ground, server, tree, clients, power_lost: false };
         for client in 0..count {
             let delay = world.ground.between(Duration::ZERO, Duration::from_millis(100));
-            world.ground.after(delay, Event::ClientUp { client });
+            world.ground.after(delay, SimEvent::ClientUp { client });
         }
         let from = Time::from_start(Duration::from_millis(50));
         fault::plan(&mut world.ground, count, from, Time::ZERO + ACTIVE);
-        world.ground.at(Time::ZERO + ACTIVE, Event::Heal);
+        world.ground.at(Time::ZERO + ACTIVE, SimEvent::Heal);
         world
     }
 
@@ -106,52 +106,52 @@ impl World {
         self.ground.judge(verdict);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: SimEvent) {
         let Some(event) = self.unless_stalled(event) else { return };
         let ground = &mut self.ground;
         match event {
-            Event::Deliver { conn, to } => self.deliver(conn, to),
-            Event::Dial { client, life, role } => {
+            SimEvent::Deliver { conn, to } => self.deliver(conn, to),
+            SimEvent::Dial { client, life, role } => {
                 self.clients[client].dial(ground, life, role, self.server.is_up());
             }
-            Event::DialFailed { client, life, role } => self.clients[client].dial_failed(ground, life, role),
-            Event::ClientTick { client, life } => self.clients[client].tick(ground, life),
-            Event::Step { client, life, thread } => self.clients[client].step(ground, &self.tree, life, thread),
-            Event::NestFlush { client, life } => self.clients[client].flush_nest(ground, &self.tree, life),
-            Event::AttachTimeout { client, life, conn } => self.clients[client].attach_timeout(ground, life, conn),
-            Event::ServerTick { life } => self.server.tick(ground, life),
-            Event::Execute { life, origin, caller, call, repeated } => {
+            SimEvent::DialFailed { client, life, role } => self.clients[client].dial_failed(ground, life, role),
+            SimEvent::ClientTick { client, life } => self.clients[client].tick(ground, life),
+            SimEvent::Step { client, life, thread } => self.clients[client].step(ground, &self.tree, life, thread),
+            SimEvent::NestFlush { client, life } => self.clients[client].flush_nest(ground, &self.tree, life),
+            SimEvent::AttachTimeout { client, life, conn } => self.clients[client].attach_timeout(ground, life, conn),
+            SimEvent::ServerTick { life } => self.server.tick(ground, life),
+            SimEvent::Execute { life, origin, caller, call, repeated } => {
                 self.server.execute(ground, life, origin, &caller, *call, repeated);
             }
-            Event::ServerSync { life } => self.server.sync(ground, life),
-            Event::Fault(fault) => self.strike(fault),
-            Event::ServerUp => {
+            SimEvent::ServerSync { life } => self.server.sync(ground, life),
+            SimEvent::Fault(fault) => self.strike(fault),
+            SimEvent::ServerUp => {
                 ground.note(|| "server comes up".to_owned());
                 self.server.start(ground, &self.tree, std::mem::take(&mut self.power_lost));
             }
-            Event::ClientUp { client } => {
+            SimEvent::ClientUp { client } => {
                 ground.note(|| format!("client {client} comes up"));
                 self.clients[client].start(ground);
             }
-            Event::StallOver { client } => self.clients[client].go_on(ground),
-            Event::Rejoin { client } => {
+            SimEvent::StallOver { client } => self.clients[client].go_on(ground),
+            SimEvent::Rejoin { client } => {
                 ground.note(|| format!("client {client} rejoins"));
                 ground.rejoin(client);
             }
-            Event::Heal => self.heal(),
+            SimEvent::Heal => self.heal(),
         }
     }
 
     /// Keeps what happens to a client that stands still.
-    fn unless_stalled(&mut self, event: Event) -> Option<Event> {
+    fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let client = match &event {
-            Event::Deliver { conn, to: Side::Client } => self.ground.net.client_of(*conn)?,
-            Event::Dial { client, .. }
-            | Event::DialFailed { client, .. }
-            | Event::ClientTick { client, .. }
-            | Event::AttachTimeout { client, .. }
-            | Event::NestFlush { client, .. }
-            | Event::Step { client, .. } => *client,
+            SimEvent::Deliver { conn, to: ConnectionEnd::Client } => self.ground.net.client_of(*conn)?,
+            SimEvent::Dial { client, .. }
+            | SimEvent::DialFailed { client, .. }
+            | SimEvent::ClientTick { client, .. }
+            | SimEvent::AttachTimeout { client, .. }
+            | SimEvent::NestFlush { client, .. }
+            | SimEvent::Step { client, .. } => *client,
             _ => return Some(event),
         };
         match self.clients.get_mut(client) {
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, conn: ConnId, to: Side) {
+    fn deliver(&mut self, conn: ConnId, to: ConnectionEnd) {
         let client = self.ground.net.client_of(conn);
         let Some(arrival) = self.ground.arrival(conn, to) else { return };
         if let Arrival::Bytes(bytes) = &arrival {
@@ -170,64 +170,64 @@ impl World {
             self.ground.note(|| format!("{conn:?} to {to:?}: end"));
         }
         match (to, client) {
-            (Side::Server, _) => self.server.on_arrival(&mut self.ground, conn, arrival),
-            (Side::Client, Some(client)) if client < self.clients.len() => {
+            (ConnectionEnd::Server, _) => self.server.on_arrival(&mut self.ground, conn, arrival),
+            (ConnectionEnd::Client, Some(client)) if client < self.clients.len() => {
                 self.clients[client].on_arrival(&mut self.ground, conn, arrival);
             }
-            (Side::Client, _) => {}
+            (ConnectionEnd::Client, _) => {}
         }
     }
 
-    fn strike(&mut self, fault: Fault) {
+    fn strike(&mut self, fault: InjectedFault) {
         let ground = &mut self.ground;
         ground.note(|| format!("fault: {fault:?}"));
         match fault {
-            Fault::ServerDies | Fault::PowerLoss => {
+            InjectedFault::ServerDies | InjectedFault::PowerLoss => {
                 if self.server.is_up() {
-                    self.power_lost = fault == Fault::PowerLoss;
+                    self.power_lost = fault == InjectedFault::PowerLoss;
                     self.server.die(ground, self.power_lost);
                     let down = match ground.rng.random_range(0..3) {
                         0 => ground.between(Duration::from_millis(1), Duration::from_millis(100)),
                         1 => ground.between(Duration::from_millis(100), Duration::from_secs(3)),
                         _ => ground.between(Duration::from_secs(3), Duration::from_secs(20)),
                     };
-                    ground.after(down, Event::ServerUp);
+                    ground.after(down, SimEvent::ServerUp);
                 }
             }
-            Fault::ClientDies(client) | Fault::ClientVanishes(client) => {
+            InjectedFault::ClientDies(client) | InjectedFault::ClientVanishes(client) => {
                 if self.clients[client].is_up() {
-                    let vanishes = matches!(fault, Fault::ClientVanishes(_));
+                    let vanishes = matches!(fault, InjectedFault::ClientVanishes(_));
                     self.clients[client].die(ground, vanishes);
                     if !vanishes && !ground.net.is_cut(client) && ground.one_in(3) {
                         self.server.peer_died(ground, self.clients[client].id());
                     }
                     let down = ground.between(Duration::from_millis(10), Duration::from_secs(20));
-                    ground.after(down, Event::ClientUp { client });
+                    ground.after(down, SimEvent::ClientUp { client });
                 }
             }
-            Fault::Stall(client) => {
+            InjectedFault::Stall(client) => {
                 self.clients[client].stall(ground);
                 let long = ground.between(Duration::from_millis(10), Duration::from_secs(25));
-                ground.after(long, Event::StallOver { client });
+                ground.after(long, SimEvent::StallOver { client });
             }
-            Fault::Partition(client) => {
+            InjectedFault::Partition(client) => {
                 ground.net.cut(client);
                 let long = ground.between(Duration::from_millis(10), Duration::from_secs(30));
-                ground.after(long, Event::Rejoin { client });
+                ground.after(long, SimEvent::Rejoin { client });
             }
-            Fault::Break(client) => {
+            InjectedFault::Break(client) => {
                 let conns = ground.net.of_client(client);
                 if !conns.is_empty() {
                     let which = ground.rng.random_range(0..conns.len());
                     ground.break_up(conns[which]);
                 }
             }
-            Fault::BreakAll(client) => {
+            InjectedFault::BreakAll(client) => {
                 for conn in ground.net.of_client(client) {
                     ground.break_up(conn);
                 }
             }
-            Fault::SayAgain(client) => self.say_again(client),
+            InjectedFault::SayAgain(client) => self.say_again(client),
         }
     }
 
@@ -240,15 +240,15 @@ impl World {
         }
         let which = ground.rng.random_range(0..conns.len());
         let said = ground.net.said(conns[which]);
-        let mut inbox = Inbox::default();
+        let mut inbox = ArrivedBytes::default();
         inbox.push(&said);
         let mut again = inbox.take(Hello::BYTES);
         if let Ok(Some(frame)) = inbox.frame() {
             again.extend(to_bytes(&frame));
         }
         let conn = ground.net.connect(self.clients.len());
-        ground.send(conn, Side::Client, &again);
-        ground.close(conn, Side::Client);
+        ground.send(conn, ConnectionEnd::Client, &again);
+        ground.close(conn, ConnectionEnd::Client);
     }
 
     fn heal(&mut self) {

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sim::cell::{Mutation, run_broken};
+use sim::cell::{StepMutation, run_broken};
 
 /// How many seeds a broken step may go unseen.
 const SEEDS_MAX: u64 = 60;
 
-fn is_seen(mutation: Mutation) {
+fn is_seen(mutation: StepMutation) {
     let seen = (0..SEEDS_MAX).find_map(|seed| Some((seed, run_broken(seed, false, Some(mutation)).violation?)));
     let (seed, what) = seen.unwrap_or_else(|| panic!("{mutation:?} goes unseen in {SEEDS_MAX} seeds"));
     println!("{mutation:?}: seed {seed}: {what}");
@@ -18,7 +18,7 @@ fn is_seen(mutation: Mutation) {
 fn every_broken_step_is_seen() {
     let next = AtomicUsize::new(0);
     let work = || {
-        while let Some(mutation) = Mutation::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(mutation) = StepMutation::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
             is_seen(*mutation);
         }
     };

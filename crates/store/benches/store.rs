@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
 use types::{Fid, Kind, Name, Origin, SessionId, Timestamp, VnodeNo};
 
 fn file_name(number: usize) -> Name {
@@ -64,7 +64,7 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let config = PartitionConfig { server: "bench".to_owned() };
     let partition = Partition::create(&dir.path().join("p"), &config, OpenOptions::default()).expect("partition");
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
     let volume = partition.create_volume(&Name::new(b"root").expect("a good name"), &root).expect("volume");
 
     let files = scale(50_000);

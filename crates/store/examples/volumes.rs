@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use store::{NewClone, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
 use types::{Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -70,7 +70,7 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
 }
 
 fn root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_800_000_000, 0), quota: Quota::default() }
+    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1_800_000_000, 0), quota: VolumeQuota::default() }
 }
 
 fn make_one(partition: &Partition, number: u64) -> Result<()> {

@@ -26,10 +26,10 @@ use crate::pack::note_body;
 use crate::reader::body_name;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::settle::sums_found;
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::update::{count, unstable_key};
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Place, StoreError, Update, Vnode, Volume, record, sums};
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume, record, sums};
 
 /// A lent body's copy for the epoch that is about to be sealed.
 pub(crate) struct Aside {
@@ -62,7 +62,7 @@ impl Volume {
     pub(crate) fn own_file(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
         // Before the tree is asked: then it is not sealed any more.
         update.hold(&self.trunk, vnode.no());
-        if vnode.place == Place::Origin {
+        if vnode.place == BodyLocation::Origin {
             return self.leave_origin(vnode, update);
         }
         let tree = self.tree();
@@ -133,7 +133,7 @@ impl Volume {
         media.room_for(head.status.used)?;
         let file = make_copy(media, name, copy)?;
         let mut sealed = Vnode {
-            place: Place::File { epoch: copy.epoch, generation: copy.generation, packed: false },
+            place: BodyLocation::File { epoch: copy.epoch, generation: copy.generation, packed: false },
             generations: copy.generation,
             own_since: 0,
             ..head.clone()
@@ -186,8 +186,8 @@ impl Volume {
     }
 
     /// The records of sealed epochs that name a body's file name its copy; says whether there are any.
-    fn name_copy(&self, tree: &Tree, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<bool> {
-        let place = |of: BodyName| Place::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
+    fn name_copy(&self, tree: &EpochView, name: BodyName, copy: BodyName, batch: &mut Batch) -> Result<bool> {
+        let place = |of: BodyName| BodyLocation::File { epoch: of.epoch, generation: of.generation, packed: of.packed };
         let prefix = key::of_vnode(kind::VNODE, tree.id, name.vnode);
         let mut result = Ok(false);
         tree.media.engine.scan(&prefix.epoch(tree.floor), &prefix_end(&prefix), &mut |key, value| {
@@ -211,7 +211,7 @@ impl Volume {
 }
 
 fn is_packed(vnode: &Vnode) -> bool {
-    matches!(vnode.place, Place::File { packed: true, .. })
+    matches!(vnode.place, BodyLocation::File { packed: true, .. })
 }
 
 /// A copy of a body's file that is on disk, and marked as nobody's.
@@ -247,7 +247,7 @@ fn sums_of(file: &dyn BodyFile, vnode: &Vnode) -> Result<BTreeMap<u64, Sums>> {
 
 /// Whether a record of the body's vnode names its file, whichever epoch shows it, or may: nobody knows what a damaged one names.
 pub(crate) fn is_named(media: &Media, name: BodyName) -> Result<bool> {
-    let place = Place::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
+    let place = BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed };
     let prefix = key::of_vnode(kind::VNODE, name.volume, name.vnode);
     let mut named = false;
     media.engine.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {

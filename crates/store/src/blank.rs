@@ -11,7 +11,7 @@ use types::{SessionId, VnodeNo};
 
 use crate::lent::{put_lent_mark, stamp_of};
 use crate::volume::Result;
-use crate::{Partition, Place, StoreError, Update, Vnode, Volume};
+use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume};
 
 /// Which blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ impl Volume {
     pub fn adopt(&self, vnode: &mut Vnode, blank: BlankName, update: &mut Update) -> Result<()> {
         self.writable()?;
         let media = &self.trunk.media;
-        if vnode.handed && matches!(vnode.place, Place::File { .. }) {
+        if vnode.handed && matches!(vnode.place, BodyLocation::File { .. }) {
             return Err(StoreError::Misuse("a kernel has another body of this file"));
         }
         let open = media.disk.open_blank(blank).map_err(|e| StoreError::from_io("open of a blank", &e))?;

@@ -30,7 +30,7 @@ use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
 use crate::update::{Made, count, unstable_key};
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, Place, StoreError, Update, Vnode, Volume};
+use crate::{BLOCK_BYTES, INLINE_BYTES_MAX, BodyLocation, StoreError, Update, Vnode, Volume};
 
 /// What one call may reserve: bounds its batch (about 270 MB of sums at most).
 const RESERVE_BYTES_MAX: u64 = 1 << 40;
@@ -79,11 +79,11 @@ impl Volume {
         self.settle_lent(vnode, update)?;
         update.hold(&self.trunk, vnode.no());
         // PT-4: what a kernel was given stays, in place.
-        let stays = vnode.handed && matches!(vnode.place, Place::File { .. });
+        let stays = vnode.handed && matches!(vnode.place, BodyLocation::File { .. });
         if size == 0 && !stays {
             self.drop_body(vnode, update);
             charge(vnode, update, 0);
-            vnode.place = Place::None;
+            vnode.place = BodyLocation::None;
             vnode.status.size = 0;
             return Ok(());
         }
@@ -153,11 +153,11 @@ impl Volume {
         let no = vnode.no();
         update.hold(&self.trunk, no);
         match vnode.place {
-            Place::None => {}
-            Place::Inline => update.set_inline(no, None),
+            BodyLocation::None => {}
+            BodyLocation::Inline => update.set_inline(no, None),
             // The file is the origin's.
-            Place::Origin => update.forget_sums(no, 0),
-            Place::File { epoch, generation, packed } => {
+            BodyLocation::Origin => update.forget_sums(no, 0),
+            BodyLocation::File { epoch, generation, packed } => {
                 if update.hold(&self.trunk, no).gate.backup {
                     update.set_inline(no, None);
                 }
@@ -177,7 +177,7 @@ impl Volume {
 
     /// The bytes of a body that is in no file.
     fn inline_bytes(&self, vnode: &Vnode, update: &Update) -> Result<Vec<u8>> {
-        if vnode.place != Place::Inline {
+        if vnode.place != BodyLocation::Inline {
             return Ok(Vec::new());
         }
         let pending = update.inline(vnode.no()).cloned();
@@ -192,7 +192,7 @@ impl Volume {
     fn put_inline(&self, vnode: &mut Vnode, bytes: Vec<u8>, update: &mut Update) {
         vnode.status.size = bytes.len() as u64;
         charge(vnode, update, vnode.status.size);
-        vnode.place = if bytes.is_empty() { Place::None } else { Place::Inline };
+        vnode.place = if bytes.is_empty() { BodyLocation::None } else { BodyLocation::Inline };
         update.set_inline(vnode.no(), (!bytes.is_empty()).then_some(bytes));
     }
 
@@ -223,7 +223,7 @@ impl Volume {
         make: impl FnOnce(&dyn Disk, BodyName) -> Result<Arc<dyn BodyFile>>,
     ) -> Result<()> {
         let generation = vnode.generations + 1;
-        let place = Place::File { epoch: self.tree().epoch, generation, packed: false };
+        let place = BodyLocation::File { epoch: self.tree().epoch, generation, packed: false };
         let moved = Vnode { place, generations: generation, ..vnode.clone() };
         let name = body_name(&self.tree(), &moved).expect("place is a file");
         let media = &self.trunk.media;

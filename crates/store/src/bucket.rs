@@ -3,11 +3,11 @@
 use types::Name;
 
 use crate::record::BucketEntry;
-use crate::vnode::Target;
+use crate::vnode::EntryTarget;
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
 /// Makes or replaces an entry; says whether it is new.
-pub(crate) fn put(bucket: &mut Vec<BucketEntry>, name: &Name, target: Target) -> Result<bool, StoreError> {
+pub(crate) fn put(bucket: &mut Vec<BucketEntry>, name: &Name, target: EntryTarget) -> Result<bool, StoreError> {
     if let Some(found) = bucket.iter_mut().find(|found| found.name == *name) {
         found.target = target;
         return Ok(false);
@@ -32,13 +32,13 @@ mod tests {
 
     #[test]
     fn entries_keep_their_index_and_the_seventeenth_is_refused() {
-        let target = Target { vnode: VnodeNo(2), unique: Uniquifier(1), kind: Kind::File };
+        let target = EntryTarget { vnode: VnodeNo(2), unique: Uniquifier(1), kind: Kind::File };
         let mut bucket = Vec::new();
         for number in 0..16 {
             assert!(put(&mut bucket, &name(number), target).unwrap());
         }
         assert!(matches!(put(&mut bucket, &name(16), target), Err(StoreError::BucketFull)));
-        assert!(!put(&mut bucket, &name(3), Target { vnode: VnodeNo(4), ..target }).unwrap());
+        assert!(!put(&mut bucket, &name(3), EntryTarget { vnode: VnodeNo(4), ..target }).unwrap());
         bucket.remove(5);
         assert!(put(&mut bucket, &name(20), target).unwrap());
         let of = |number| bucket.iter().find(|found| found.name == name(number)).unwrap();

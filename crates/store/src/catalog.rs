@@ -13,7 +13,7 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use crate::engine::{Batch, Engine, prefix_end};
 use crate::header::{FIRST_EPOCH, TreeHeader, ViewHeader};
-use crate::info::{VolumeFields, VolumeInfo};
+use crate::info::{VolumeFields, VolumeFacts};
 use crate::key::{self, kind};
 use crate::partition::which;
 use crate::resident::Residents;
@@ -56,14 +56,14 @@ impl Partition {
     ///
     /// # Errors
     /// `Medium`.
-    pub fn list(&self, after: VolumeId, max: usize) -> Result<Vec<VolumeInfo>> {
+    pub fn list(&self, after: VolumeId, max: usize) -> Result<Vec<VolumeFacts>> {
         let Some(from) = after.0.checked_add(1) else { return Ok(Vec::new()) };
         let mut found = BTreeMap::new();
         self.each_head(from, max, &mut |id, header| {
-            drop(found.insert(id, VolumeInfo::of_head(id, header, Usage::default())));
+            drop(found.insert(id, VolumeFacts::of_head(id, header, Usage::default())));
         })?;
-        self.each_view(from, max, &mut |id, header| drop(found.insert(id, VolumeInfo::of_view(id, header))))?;
-        let mut found: Vec<VolumeInfo> = found.into_values().take(max).collect();
+        self.each_view(from, max, &mut |id, header| drop(found.insert(id, VolumeFacts::of_view(id, header))))?;
+        let mut found: Vec<VolumeFacts> = found.into_values().take(max).collect();
         self.fill_usage(&mut found)?;
         for volume in &mut found {
             volume.encrypted = self.0.media.ciphers.wrapped_by(volume.tree)?;
@@ -387,7 +387,7 @@ impl Partition {
     }
 
     /// Adds what the read-write volumes use; they are in the order of their numbers.
-    fn fill_usage(&self, volumes: &mut [VolumeInfo]) -> Result<()> {
+    fn fill_usage(&self, volumes: &mut [VolumeFacts]) -> Result<()> {
         let (Some(first), Some(last)) = (volumes.first(), volumes.last()) else { return Ok(()) };
         let (from, end) = (key::usage(first.id), prefix_end(&key::usage(last.id)));
         let mut rest = volumes.iter_mut().filter(|volume| volume.id == volume.tree).peekable();

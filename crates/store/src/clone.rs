@@ -16,7 +16,7 @@ use crate::header::{TreeHeader, ViewHeader};
 use crate::pack::note_epoch;
 use crate::settle::settle_tree;
 use crate::stream::{end_progress, orphans_of};
-use crate::trunk::Header;
+use crate::trunk::HeaderState;
 use crate::volume::Result;
 use crate::{Partition, StoreError, Usage, Volume, key};
 
@@ -81,7 +81,7 @@ impl Partition {
     pub(crate) fn sealed(
         &self,
         of: &Volume,
-        header: &Header,
+        header: &HeaderState,
         aside: &[Aside],
         batch: &mut Batch,
     ) -> Result<(TreeHeader, u64)> {

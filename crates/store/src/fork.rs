@@ -18,10 +18,10 @@ use crate::key::{self, kind};
 use crate::origin::{ORIGINS_MAX, depth};
 use crate::record;
 use crate::stream::orphans_of;
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::trunk::{Trunk, put_header};
 use crate::volume::Result;
-use crate::{Partition, Quota, StoreError, Usage, Volume};
+use crate::{Partition, VolumeQuota, StoreError, Usage, Volume};
 
 /// A writable clone that is to be made.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct NewFork {
     /// Its name.
     pub name: Name,
     /// Its limits; `None`: those of the volume, or none if that is read-only.
-    pub quota: Option<Quota>,
+    pub quota: Option<VolumeQuota>,
     /// When it was made.
     pub now: Timestamp,
 }
@@ -56,7 +56,7 @@ impl Partition {
         let mut batch = Batch::default();
         let mut header = trunk.header.lock();
         let (below, epoch) = self.sealed(of, &header, aside, &mut batch)?;
-        let quota = if of.is_writable() { below.quota } else { Quota::default() };
+        let quota = if of.is_writable() { below.quota } else { VolumeQuota::default() };
         let id = self.take_number(&catalog, new.id, &mut batch)?;
         self.take_name(&catalog, &new.name, id, &mut batch)?;
         let fork = TreeHeader {
@@ -91,7 +91,7 @@ impl Partition {
         made.inspect_err(|_| media.ciphers.forget(id))?;
         trunk.follow(&header.stored);
         drop(header);
-        let origin = Arc::new(Tree { shown: VolumeId(0), ..trunk.head().at(epoch) });
+        let origin = Arc::new(EpochView { shown: VolumeId(0), ..trunk.head().at(epoch) });
         let volume = Arc::new(Volume::head(Trunk::new(media.clone(), id, fork, usage, Some(origin))));
         self.0.residents.lock().add(&volume);
         drop(catalog);

@@ -3,7 +3,7 @@
 use types::VolumeId;
 
 use crate::header::ViewHeader;
-use crate::info::VolumeInfo;
+use crate::info::VolumeFacts;
 use crate::key::{self, kind};
 use crate::partition::which;
 use crate::volume::Result;
@@ -15,11 +15,11 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
-    pub fn group(&self, id: VolumeId) -> Result<Vec<VolumeInfo>> {
+    pub fn group(&self, id: VolumeId) -> Result<Vec<VolumeFacts>> {
         let volume = self.volume(id)?.ok_or(StoreError::NoVolume(id))?;
         let tree = volume.tree_id();
         let encrypted = self.0.media.ciphers.wrapped_by(tree)?;
-        let mut group: Vec<VolumeInfo> = self.volume(tree)?.iter().map(|head| head.info()).collect();
+        let mut group: Vec<VolumeFacts> = self.volume(tree)?.iter().map(|head| head.info()).collect();
         let mut left: u32 = volume.trunk.header.lock().stored.sealed.iter().map(|sealed| sealed.volumes).sum();
         if left == 0 {
             return Ok(group);
@@ -27,7 +27,7 @@ impl Partition {
         self.each_header(kind::VIEW, 0, &mut |id, key, value| {
             let header = ViewHeader::decode(key, value)?;
             if header.tree == tree {
-                group.push(VolumeInfo { encrypted, ..VolumeInfo::of_view(id, header) });
+                group.push(VolumeFacts { encrypted, ..VolumeFacts::of_view(id, header) });
                 left -= 1;
             }
             Ok(left > 0)

@@ -7,7 +7,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::StoreError;
 use crate::record::{In, Out, damaged};
-use crate::volume::{Quota, Usage};
+use crate::volume::{VolumeQuota, Usage};
 
 /// The layout of trees' headers now.
 const TREE_VERSION: u8 = 2;
@@ -45,7 +45,7 @@ pub(crate) struct TreeHeader {
     pub(crate) created: Timestamp,
     /// When these fields were last changed by somebody.
     pub(crate) updated: Timestamp,
-    pub(crate) quota: Quota,
+    pub(crate) quota: VolumeQuota,
     pub(crate) offline: bool,
     /// The read-write volume was removed: nothing is written any more.
     pub(crate) headless: bool,
@@ -198,7 +198,7 @@ impl TreeHeader {
         let hash_key = fields.u128()?;
         let created = fields.time()?;
         let updated = if now { fields.time()? } else { created };
-        let quota = Quota { bytes: fields.u64()?, files: fields.u64()? };
+        let quota = VolumeQuota { bytes: fields.u64()?, files: fields.u64()? };
         let flags = if now { fields.u8()? } else { 0 };
         let mut header = TreeHeader {
             name,

@@ -3,11 +3,11 @@
 use types::{Name, Timestamp, VolumeId, VolumeKind};
 
 use crate::header::{TreeHeader, ViewHeader};
-use crate::{Quota, Usage};
+use crate::{VolumeQuota, Usage};
 
 /// A volume as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeInfo {
+pub struct VolumeFacts {
     /// Its number.
     pub id: VolumeId,
     /// Its name.
@@ -25,7 +25,7 @@ pub struct VolumeInfo {
     /// When its fields (name, quota, online) were last changed.
     pub updated: Timestamp,
     /// Its limits.
-    pub quota: Quota,
+    pub quota: VolumeQuota,
     /// What it uses, or used when it was sealed.
     pub usage: Usage,
     /// Whether an administrator took it off.
@@ -44,19 +44,19 @@ pub struct VolumeInfo {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeFields {
     /// Limits; of read-write volumes only.
-    pub quota: Option<Quota>,
+    pub quota: Option<VolumeQuota>,
     /// Whether it is off.
     pub offline: Option<bool>,
     /// Whether it is arriving; of read-write volumes only.
     pub arriving: Option<bool>,
 }
 
-impl VolumeInfo {
-    pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeInfo {
+impl VolumeFacts {
+    pub(crate) fn of_head(id: VolumeId, header: TreeHeader, usage: Usage) -> VolumeFacts {
         let epoch = if header.frozen { header.floor() } else { header.epoch };
         let origin = header.origin.map(|origin| origin.tree);
         let TreeHeader { name, created, updated, quota, offline, arriving, held, frozen, .. } = header;
-        VolumeInfo {
+        VolumeFacts {
             id,
             name,
             kind: VolumeKind::ReadWrite,
@@ -75,9 +75,9 @@ impl VolumeInfo {
         }
     }
 
-    pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeInfo {
+    pub(crate) fn of_view(id: VolumeId, header: ViewHeader) -> VolumeFacts {
         let ViewHeader { kind, name, tree, epoch, created, updated, usage, offline, orphans: _ } = header;
-        VolumeInfo {
+        VolumeFacts {
             id,
             name,
             kind,
@@ -86,7 +86,7 @@ impl VolumeInfo {
             origin: None,
             created,
             updated,
-            quota: Quota::default(),
+            quota: VolumeQuota::default(),
             usage,
             offline,
             arriving: false,

@@ -62,18 +62,18 @@ pub use clone::NewClone;
 pub use error::{OpenError, StoreError};
 pub use fork::NewFork;
 pub use format::{FORMAT_VERSION, Format, check_format};
-pub use info::{VolumeFields, VolumeInfo};
+pub use info::{VolumeFields, VolumeFacts};
 pub use machine::MemMachine;
 pub use media::Gathering;
 pub use partition::{OpenOptions, Partition, PartitionConfig, Space};
-pub use reader::Reader;
-pub use room::Room;
-pub use scrub::{FINDINGS_MAX, Finding, ScrubProgress, ScrubReport};
+pub use reader::BodyReader;
+pub use room::SpaceLevel;
+pub use scrub::{FINDINGS_MAX, ScrubFinding, ScrubProgress, ScrubReport};
 pub use sessions::{SessionRecord, StoredReply};
-pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, Standing, StreamHead, StreamPart};
+pub use stream::{FinishAs, IncomingInfo, PART_BYTES_MIN, IncomingState, StreamHead, StreamPart};
 pub use update::Update;
-pub use vnode::{DIRECTORY_BYTES, Entry, Place, Target, Vnode};
-pub use volume::{NewRoot, Quota, Usage, Volume};
+pub use vnode::{DIRECTORY_BYTES, DirEntry, BodyLocation, EntryTarget, Vnode};
+pub use volume::{NewRoot, VolumeQuota, Usage, Volume};
 
 /// Bytes of a block: what has one checksum, and the unit in which body files are charged.
 pub const BLOCK_BYTES: u64 = 16 << 10;

@@ -15,7 +15,7 @@ use crate::StoreError;
 use crate::disk::{MemFiles, UNLIMITED_BYTES};
 use crate::engine::MemLog;
 
-pub(crate) type Shared = Arc<Mutex<Machine>>;
+pub(crate) type Shared = Arc<Mutex<MemMachineState>>;
 
 /// A machine whose disk is memory, for tests and simulation.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub struct MemMachine(pub(crate) Shared);
 
 /// Its state.
 #[derive(Clone)]
-pub(crate) struct Machine {
+pub(crate) struct MemMachineState {
     pub(crate) log: MemLog,
     pub(crate) files: MemFiles,
     /// Changes with every power loss.
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     /// Bytes of the disk.
     pub(crate) capacity_bytes: u64,
     /// States just before and after each sync, while they are collected.
-    images: Option<Vec<Machine>>,
+    images: Option<Vec<MemMachineState>>,
 }
 
 impl Default for MemMachine {
@@ -48,7 +48,7 @@ impl Default for MemMachine {
 impl MemMachine {
     /// A machine with an empty disk of 1 TiB.
     pub fn new() -> MemMachine {
-        MemMachine::of(Machine {
+        MemMachine::of(MemMachineState {
             log: MemLog::default(),
             files: MemFiles::default(),
             boot: 1,
@@ -60,7 +60,7 @@ impl MemMachine {
         })
     }
 
-    fn of(machine: Machine) -> MemMachine {
+    fn of(machine: MemMachineState) -> MemMachine {
         MemMachine(Arc::new(Mutex::new(machine)))
     }
 
@@ -107,9 +107,9 @@ impl MemMachine {
     }
 }
 
-impl Machine {
+impl MemMachineState {
     /// Runs a sync, or fails it.
-    pub(crate) fn sync_point(&mut self, sync: impl FnOnce(&mut Machine)) -> Result<(), StoreError> {
+    pub(crate) fn sync_point(&mut self, sync: impl FnOnce(&mut MemMachineState)) -> Result<(), StoreError> {
         if self.fail_syncs {
             return Err(StoreError::Medium("sync failed as told".to_owned()));
         }
@@ -126,7 +126,7 @@ impl Machine {
         }
     }
 
-    fn power_loss(mut self, rng: &mut SmallRng) -> Machine {
+    fn power_loss(mut self, rng: &mut SmallRng) -> MemMachineState {
         let kept = rng.random_range(0..=self.log.unsynced());
         self.log = self.log.after_power_loss(kept);
         self.files = self.files.after_power_loss(rng);

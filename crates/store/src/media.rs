@@ -21,7 +21,7 @@ use crate::cipher::{Ciphers, KeyKeeper};
 use crate::disk::{Ciphered, Disk};
 use crate::engine::{Batch, Engine, GatherScope, Gathered};
 use crate::room::reserve_bytes;
-use crate::{Room, Space, StoreError};
+use crate::{SpaceLevel, Space, StoreError};
 
 /// How long a batch waits for room that the engine is about to give back.
 const TIDYING_MAX: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
@@ -215,13 +215,13 @@ impl Media {
 
     /// Whether records may grow: removals still find room when this refuses.
     pub(crate) fn room_for_records(&self) -> Result<(), StoreError> {
-        if self.gathers()? { Ok(()) } else { self.room_below(Room::NoRecords) }
+        if self.gathers()? { Ok(()) } else { self.room_below(SpaceLevel::NoRecords) }
     }
 
     /// Whether a batch may go to the log at all.
     fn room_for_the_log(&self) -> Result<(), StoreError> {
         let end = Instant::now() + TIDYING_MAX;
-        while let Err(error) = self.room_below(Room::Nothing) {
+        while let Err(error) = self.room_below(SpaceLevel::Nothing) {
             let tidying = self.engine.is_tidying();
             if !tidying || self.in_vain.load(Ordering::Relaxed) || Instant::now() >= end {
                 self.in_vain.store(tidying, Ordering::Relaxed);
@@ -234,9 +234,9 @@ impl Media {
     }
 
     /// Whether there is more room than this allows. One system call, a fraction of what a commit costs.
-    fn room_below(&self, step: Room) -> Result<(), StoreError> {
+    fn room_below(&self, step: SpaceLevel) -> Result<(), StoreError> {
         let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
-        if Room::of(space.total_bytes, space.free_bytes) < step {
+        if SpaceLevel::of(space.total_bytes, space.free_bytes) < step {
             return Ok(());
         }
         self.refused.store(true, Ordering::Relaxed);

@@ -23,9 +23,9 @@ use crate::engine::{Engine, prefix_end};
 use crate::header::{Origin, TreeHeader};
 use crate::key::{self, kind};
 use crate::reader::{body_name, damaged_body, open_file};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, Place, StoreError, Update, Vnode, Volume, record};
+use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
 
 /// Trees below a tree, at most: each is one more look for what nobody changed.
 pub(crate) const ORIGINS_MAX: usize = 32;
@@ -40,12 +40,12 @@ type Records = BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)>;
 
 /// Whose file has the bytes of a body that a tree shows as its origin has it; while it lives, that file stays as it is.
 pub(crate) struct Lender {
-    tree: Arc<Tree>,
+    tree: Arc<EpochView>,
     vnode: Vnode,
     gate: ReadGate,
 }
 
-impl Tree {
+impl EpochView {
     /// The same prefix of keys, in this tree.
     pub(crate) fn own_key(&self, prefix: &[u8]) -> Vec<u8> {
         let mut own = prefix.to_vec();
@@ -65,7 +65,7 @@ impl Tree {
         if key::number_at(key, 0) == Some(self.id.0) {
             return vnode;
         }
-        let place = if vnode.place.is_file() { Place::Origin } else { vnode.place };
+        let place = if vnode.place.is_file() { BodyLocation::Origin } else { vnode.place };
         // No kernel has anything of this one, and files are counted anew.
         Vnode { place, generations: 0, own_since: 0, handed: false, ..vnode }
     }
@@ -92,7 +92,7 @@ impl Tree {
         })
     }
 
-    fn each_merged(&self, origin: &Tree, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
+    fn each_merged(&self, origin: &EpochView, under: &[u8], from: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
         let mut from = from.to_vec();
         loop {
             let (own, more_own) = some(&mut |visit| self.each_newest_here(under, &from, visit))?;
@@ -130,7 +130,7 @@ impl Tree {
         while let Some(tree) = next {
             let gate = tree.media.bodies.gate((tree.id, no)).read_arc();
             match tree.own_vnode(no)? {
-                Some(vnode) if matches!(vnode.place, Place::File { .. }) => return Ok(Lender { tree, vnode, gate }),
+                Some(vnode) if matches!(vnode.place, BodyLocation::File { .. }) => return Ok(Lender { tree, vnode, gate }),
                 _ => next = tree.origin.clone(),
             }
         }
@@ -200,11 +200,11 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged` if that is not there, or has no end; `Medium`.
-    pub(crate) fn origin_of(&self, header: &TreeHeader) -> Result<Option<Arc<Tree>>> {
+    pub(crate) fn origin_of(&self, header: &TreeHeader) -> Result<Option<Arc<EpochView>>> {
         self.origin_at(header.origin, ORIGINS_MAX)
     }
 
-    fn origin_at(&self, origin: Option<Origin>, left: usize) -> Result<Option<Arc<Tree>>> {
+    fn origin_at(&self, origin: Option<Origin>, left: usize) -> Result<Option<Arc<EpochView>>> {
         let Some(Origin { tree: id, epoch }) = origin else { return Ok(None) };
         let damaged = || StoreError::Damaged(format!("tree {}, which another begins as,", id.0));
         let left = left.checked_sub(1).ok_or_else(damaged)?;
@@ -213,12 +213,12 @@ impl Partition {
         let header = TreeHeader::decode(&key, &media.engine.get(&key)?.ok_or_else(damaged)?)?;
         let origin = self.origin_at(header.origin, left)?;
         let (media, hash_key) = (Arc::clone(media), header.hash_key);
-        Ok(Some(Arc::new(Tree { media, id, shown: VolumeId(0), epoch, floor: epoch, hash_key, origin })))
+        Ok(Some(Arc::new(EpochView { media, id, shown: VolumeId(0), epoch, floor: epoch, hash_key, origin })))
     }
 }
 
 /// How many trees are below one that has this origin.
-pub(crate) fn depth(origin: Option<&Arc<Tree>>) -> usize {
+pub(crate) fn depth(origin: Option<&Arc<EpochView>>) -> usize {
     origin.map_or(0, |origin| 1 + depth(origin.origin.as_ref()))
 }
 

@@ -22,10 +22,10 @@ use crate::media::Media;
 use crate::reader::open_file;
 use crate::record::GROUP_BLOCKS;
 use crate::settle::{body_of_key, sums_found};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::trunk::Trunk;
 use crate::volume::Result;
-use crate::{Partition, Place, StoreError, Update, Vnode, Volume, record};
+use crate::{Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
 
 /// How long the packer works before it lets the sweeper look for other work, and the processor do others'.
 const PACKING: Duration = Duration::from_millis(250);
@@ -52,8 +52,8 @@ pub(crate) fn note_epoch(media: &Media, tree: VolumeId, base: u64, epoch: u64, b
 const WHOLE_EPOCH: VnodeNo = VnodeNo(0);
 
 /// The place of a body's file.
-fn place_of(name: BodyName) -> Place {
-    Place::File { epoch: name.epoch, generation: name.generation, packed: name.packed }
+fn place_of(name: BodyName) -> BodyLocation {
+    BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: name.packed }
 }
 
 fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> StoreError {
@@ -153,17 +153,17 @@ impl Trunk {
             vnode => vnode?,
         };
         Ok(vnode.and_then(|vnode| match vnode.place {
-            Place::File { epoch, generation, packed: false } => {
+            BodyLocation::File { epoch, generation, packed: false } => {
                 Some(BodyName { volume: self.id, vnode: no, epoch, generation, packed: false })
             }
             _ => None,
         }))
     }
 
-    fn tree_at(&self, epoch: u64) -> Tree {
+    fn tree_at(&self, epoch: u64) -> EpochView {
         let head = self.head();
         // Nobody's: its readers are those of no volume.
-        Tree { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, origin: head.origin.clone(), ..*head }
+        EpochView { media: Arc::clone(&self.media), shown: VolumeId(0), epoch, origin: head.origin.clone(), ..*head }
     }
 
     fn pack(&self, name: BodyName) -> Result<()> {
@@ -248,7 +248,7 @@ impl Trunk {
 }
 
 /// Whether the file has what the sums say.
-fn agrees(tree: &Tree, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> {
+fn agrees(tree: &EpochView, vnode: &Vnode, file: &dyn BodyFile) -> Result<bool> {
     let mut groups = Vec::new();
     tree.each_group(vnode.no(), 0, &mut |group, sums| {
         groups.push((group, sums));

@@ -289,11 +289,11 @@ fn open_engine(path: &Path, options: &OpenOptions, create: bool) -> std::result:
         let why = format!("metadata engine: {error}");
         use rocksdb::ErrorKind::{Corruption, InvalidArgument};
         match error {
-            waldb::OpenError::Engine(error) if matches!(error.kind(), Corruption | InvalidArgument) => {
+            waldb::WalOpenError::Engine(error) if matches!(error.kind(), Corruption | InvalidArgument) => {
                 OpenError::Damaged { path, why }
             }
-            waldb::OpenError::Lost { .. } => OpenError::Damaged { path, why },
-            waldb::OpenError::Engine(_) | waldb::OpenError::Note { .. } => OpenError::Medium { path, why },
+            waldb::WalOpenError::Lost { .. } => OpenError::Damaged { path, why },
+            waldb::WalOpenError::Engine(_) | waldb::WalOpenError::Note { .. } => OpenError::Medium { path, why },
         }
     })
 }

@@ -12,14 +12,14 @@ use crate::disk::{BodyFile, BodyName, Frames, unpack_frame};
 use crate::origin::Lender;
 use crate::record::{GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 
 /// A vnode and its body at one moment: no change of the body commits while it lives. Drop it soon, and do not
 /// change the same vnode, or ask for another reader of it, in the thread that holds it.
-pub struct Reader {
-    pub(crate) tree: Arc<Tree>,
+pub struct BodyReader {
+    pub(crate) tree: Arc<EpochView>,
     pub(crate) vnode: Vnode,
     pub(crate) gate: ReadGate,
     /// Of a body that is as the origin has it.
@@ -31,16 +31,16 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn reader(&self, no: VnodeNo) -> Result<Option<Reader>> {
+    pub fn reader(&self, no: VnodeNo) -> Result<Option<BodyReader>> {
         let gate = self.trunk.media.bodies.gate((self.trunk.id, no)).read_arc();
         let tree = self.tree();
         let Some(vnode) = tree.vnode(no)? else { return Ok(None) };
-        let lender = if vnode.place == Place::Origin { Some(tree.lender(no)?) } else { None };
-        Ok(Some(Reader { tree, vnode, gate, lender }))
+        let lender = if vnode.place == BodyLocation::Origin { Some(tree.lender(no)?) } else { None };
+        Ok(Some(BodyReader { tree, vnode, gate, lender }))
     }
 
     /// The same for a vnode that was read earlier.
-    fn reader_of(&self, vnode: &Vnode) -> Result<Reader> {
+    fn reader_of(&self, vnode: &Vnode) -> Result<BodyReader> {
         let reader = self.reader(vnode.no())?;
         let same = reader.filter(|reader| reader.vnode.status.fid == vnode.status.fid);
         same.ok_or(StoreError::Gone(self.id(), vnode.no()))
@@ -71,7 +71,7 @@ impl Volume {
     }
 }
 
-impl Reader {
+impl BodyReader {
     /// The vnode that the body belongs to.
     pub fn vnode(&self) -> &Vnode {
         &self.vnode
@@ -88,9 +88,9 @@ impl Reader {
             return Ok(Bytes::new());
         }
         match self.vnode.place {
-            Place::None => Err(damaged_body(&self.vnode, "has a size but no body")),
-            Place::Inline => Ok(self.inline()?.slice(offset as usize..end as usize)),
-            Place::File { .. } | Place::Origin => self.read_file(offset, end),
+            BodyLocation::None => Err(damaged_body(&self.vnode, "has a size but no body")),
+            BodyLocation::Inline => Ok(self.inline()?.slice(offset as usize..end as usize)),
+            BodyLocation::File { .. } | BodyLocation::Origin => self.read_file(offset, end),
         }
     }
 
@@ -180,7 +180,7 @@ impl Reader {
     pub fn read_packed(&self, offset: u64, length: u32) -> Result<Option<PackedRun>> {
         let size = self.vnode.status.size;
         let end = offset.saturating_add(length.into()).min(size);
-        let may_be = matches!(self.vnode.place, Place::File { packed: true, .. } | Place::Origin);
+        let may_be = matches!(self.vnode.place, BodyLocation::File { packed: true, .. } | BodyLocation::Origin);
         if !may_be || offset >= end || self.is_suspect() || self.file()?.length().is_ok_and(|there| there != size) {
             return Ok(None);
         }
@@ -325,7 +325,7 @@ impl Reader {
     /// # Errors
     /// `Damaged` if the file is not there.
     pub fn open_body(&self) -> Result<Option<OwnedFd>> {
-        if !matches!(self.vnode.place, Place::File { .. }) || !self.tree.is_head() {
+        if !matches!(self.vnode.place, BodyLocation::File { .. }) || !self.tree.is_head() {
             return Ok(None);
         }
         self.file()?.descriptor().map_err(|e| StoreError::from_io("second descriptor of a body", &e))
@@ -333,7 +333,7 @@ impl Reader {
 }
 
 /// The file of a body that is in one. After a crash it may never have reached the disk: then it is made, empty.
-pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
+pub(crate) fn open_file(tree: &EpochView, gate: &Gate, vnode: &Vnode) -> Result<Arc<dyn BodyFile>> {
     let name = body_name(tree, vnode).ok_or(StoreError::Misuse("body is in no file"))?;
     if let Some(file) = gate.file(&*tree.media.disk, name)? {
         return Ok(file);
@@ -345,12 +345,12 @@ pub(crate) fn open_file(tree: &Tree, gate: &Gate, vnode: &Vnode) -> Result<Arc<d
 }
 
 /// The name of the file that a body is in; `None`: in none of this tree.
-pub(crate) fn body_name(tree: &Tree, vnode: &Vnode) -> Option<BodyName> {
+pub(crate) fn body_name(tree: &EpochView, vnode: &Vnode) -> Option<BodyName> {
     match vnode.place {
-        Place::File { epoch, generation, packed } => {
+        BodyLocation::File { epoch, generation, packed } => {
             Some(BodyName { volume: tree.id, vnode: vnode.no(), epoch, generation, packed })
         }
-        Place::None | Place::Inline | Place::Origin => None,
+        BodyLocation::None | BodyLocation::Inline | BodyLocation::Origin => None,
     }
 }
 

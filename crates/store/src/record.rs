@@ -8,7 +8,7 @@ use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier,
 
 use crate::key;
 use crate::sessions::{SessionRecord, StoredReply};
-use crate::vnode::{Place, Target, Vnode};
+use crate::vnode::{BodyLocation, EntryTarget, Vnode};
 use crate::{BUCKET_ENTRIES_MAX, StoreError};
 
 /// The layouts below.
@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 pub(crate) struct BucketEntry {
     pub(crate) index: u8,
     pub(crate) name: Name,
-    pub(crate) target: Target,
+    pub(crate) target: EntryTarget,
 }
 
 /// Builds a value.
@@ -202,11 +202,11 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     out.u64(vnode.entries);
     out.u32(vnode.generations);
     let (place, epoch, generation) = match vnode.place {
-        Place::None => (NONE, 0, 0),
-        Place::Inline => (INLINE, 0, 0),
-        Place::File { epoch, generation, packed: false } => (FILE, epoch, generation),
-        Place::File { epoch, generation, packed: true } => (PACKED, epoch, generation),
-        Place::Origin => (ORIGIN, 0, 0),
+        BodyLocation::None => (NONE, 0, 0),
+        BodyLocation::Inline => (INLINE, 0, 0),
+        BodyLocation::File { epoch, generation, packed: false } => (FILE, epoch, generation),
+        BodyLocation::File { epoch, generation, packed: true } => (PACKED, epoch, generation),
+        BodyLocation::Origin => (ORIGIN, 0, 0),
     };
     out.u8(place);
     out.u64(epoch);
@@ -257,11 +257,11 @@ fn vnode_fields(fields: &mut In<'_>, volume: VolumeId, vnode: VnodeNo, record_ep
     let entries = fields.u64()?;
     let generations = fields.u32()?;
     let place = match (fields.u8()?, fields.u64()?, fields.u32()?) {
-        (NONE, 0, 0) => Place::None,
-        (INLINE, 0, 0) => Place::Inline,
-        (FILE, epoch, generation) => Place::File { epoch, generation, packed: false },
-        (PACKED, epoch, generation) => Place::File { epoch, generation, packed: true },
-        (ORIGIN, 0, 0) => Place::Origin,
+        (NONE, 0, 0) => BodyLocation::None,
+        (INLINE, 0, 0) => BodyLocation::Inline,
+        (FILE, epoch, generation) => BodyLocation::File { epoch, generation, packed: false },
+        (PACKED, epoch, generation) => BodyLocation::File { epoch, generation, packed: true },
+        (ORIGIN, 0, 0) => BodyLocation::Origin,
         _ => return None,
     };
     let has = |flag: u8| flags & flag != 0;
@@ -297,7 +297,7 @@ fn bucket_fields(mut fields: In<'_>) -> Option<Vec<BucketEntry>> {
     while !fields.0.is_empty() {
         let index = fields.u8()?;
         let kind = Kind::from_wire(fields.u8()?)?;
-        let target = Target { vnode: VnodeNo(fields.u64()?), unique: Uniquifier(fields.u64()?), kind };
+        let target = EntryTarget { vnode: VnodeNo(fields.u64()?), unique: Uniquifier(fields.u64()?), kind };
         let name = fields.name()?;
         let sorted = bucket.last().is_none_or(|last| last.index < index);
         if !sorted || usize::from(index) >= BUCKET_ENTRIES_MAX {

@@ -18,8 +18,8 @@ use crate::header::{Origin, TreeHeader};
 use crate::key::{self, kind};
 use crate::pack::note_epoch;
 use crate::settle::body_of_key;
-use crate::tree::Tree;
-use crate::trunk::{Header, Trunk, put_header};
+use crate::tree::EpochView;
+use crate::trunk::{HeaderState, Trunk, put_header};
 use crate::volume::Result;
 use crate::{Partition, StoreError, Volume, record};
 
@@ -39,7 +39,7 @@ enum Held {
     /// Of a tree that nothing shows any more: whoever has any volume of it.
     Tree(Weak<Trunk>),
     /// Of a volume that goes on: whoever reads what it showed.
-    Shown(Weak<Tree>),
+    Shown(Weak<EpochView>),
 }
 
 impl Held {
@@ -181,7 +181,7 @@ impl Partition {
     pub(crate) fn drop_head(
         &self,
         trunk: &Arc<Trunk>,
-        header: &mut Header,
+        header: &mut HeaderState,
         tree: TreeHeader,
         mut batch: Batch,
     ) -> Result<()> {
@@ -236,7 +236,7 @@ impl Partition {
     }
 
     /// That batch is applied; `shown`: what readers may have still.
-    pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<Tree>) {
+    pub(crate) fn is_hidden(&self, tree: VolumeId, shown: Weak<EpochView>) {
         let mut removals = self.0.removals.lock();
         removals.waiting = true;
         removals.held.push((tree, Held::Shown(shown)));

@@ -12,7 +12,7 @@ const RESERVE_BYTES_MAX: u64 = 1 << 30;
 
 /// What may still be done; later ones allow less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Room {
+pub enum SpaceLevel {
     /// Everything.
     Ample,
     /// No more bytes in body files.
@@ -23,15 +23,15 @@ pub enum Room {
     Nothing,
 }
 
-impl Room {
+impl SpaceLevel {
     /// For a disk with so many bytes in all and free.
-    pub fn of(total_bytes: u64, free_bytes: u64) -> Room {
+    pub fn of(total_bytes: u64, free_bytes: u64) -> SpaceLevel {
         let reserve = reserve_bytes(total_bytes);
         match free_bytes {
-            free if free >= reserve => Room::Ample,
-            free if free >= reserve / 2 => Room::NoBodies,
-            free if free >= reserve / 4 => Room::NoRecords,
-            _ => Room::Nothing,
+            free if free >= reserve => SpaceLevel::Ample,
+            free if free >= reserve / 2 => SpaceLevel::NoBodies,
+            free if free >= reserve / 4 => SpaceLevel::NoRecords,
+            _ => SpaceLevel::Nothing,
         }
     }
 }
@@ -49,12 +49,12 @@ mod tests {
     fn steps_of_small_and_large_disks() {
         let mib = |count: u64| count << 20;
         for (total, reserve) in [(mib(128), mib(32)), (mib(1024), mib(64)), (1 << 40, 1 << 30)] {
-            assert_eq!(Room::of(total, total), Room::Ample);
-            assert_eq!(Room::of(total, reserve), Room::Ample);
-            assert_eq!(Room::of(total, reserve - 1), Room::NoBodies);
-            assert_eq!(Room::of(total, reserve / 2 - 1), Room::NoRecords);
-            assert_eq!(Room::of(total, reserve / 4 - 1), Room::Nothing);
+            assert_eq!(SpaceLevel::of(total, total), SpaceLevel::Ample);
+            assert_eq!(SpaceLevel::of(total, reserve), SpaceLevel::Ample);
+            assert_eq!(SpaceLevel::of(total, reserve - 1), SpaceLevel::NoBodies);
+            assert_eq!(SpaceLevel::of(total, reserve / 2 - 1), SpaceLevel::NoRecords);
+            assert_eq!(SpaceLevel::of(total, reserve / 4 - 1), SpaceLevel::Nothing);
         }
-        assert!(Room::NoRecords > Room::NoBodies && Room::Nothing > Room::NoRecords);
+        assert!(SpaceLevel::NoRecords > SpaceLevel::NoBodies && SpaceLevel::Nothing > SpaceLevel::NoRecords);
     }
 }

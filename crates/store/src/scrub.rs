@@ -19,7 +19,7 @@ use crate::key::{self, kind};
 use crate::settle::sums_found;
 use crate::update::count;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Partition, Place, StoreError, Usage, Vnode, Volume, record, strays};
+use crate::{BLOCK_BYTES, Partition, BodyLocation, StoreError, Usage, Vnode, Volume, record, strays};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct ScrubProgress {
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ScrubFinding {
     /// A record fails its checksum.
     DamagedRecord {
         /// Its key, escaped.
@@ -111,23 +111,23 @@ pub enum Finding {
     },
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for ScrubFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::DamagedRecord { key } => write!(f, "record {key} is damaged"),
-            Finding::DamagedBlock { fid, block } => write!(f, "block {block} of {fid} is damaged"),
-            Finding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
-            Finding::StrayBody { volume, file } => {
+            ScrubFinding::DamagedRecord { key } => write!(f, "record {key} is damaged"),
+            ScrubFinding::DamagedBlock { fid, block } => write!(f, "block {block} of {fid} is damaged"),
+            ScrubFinding::LostBody { fid } => write!(f, "the body of {fid} is lost"),
+            ScrubFinding::StrayBody { volume, file } => {
                 write!(f, "body file {file} of volume {} belongs to nothing", volume.0)
             }
-            Finding::DanglingEntry { dir, name } => write!(f, "entry {name:?} of {dir} names no file"),
-            Finding::StrayEntries { volume, dir } => {
+            ScrubFinding::DanglingEntry { dir, name } => write!(f, "entry {name:?} of {dir} names no file"),
+            ScrubFinding::StrayEntries { volume, dir } => {
                 write!(f, "entries below {}.{}, which is no directory", volume.0, dir.0)
             }
-            Finding::WrongLinks { fid, stored, counted } => write!(f, "{fid} has {counted} links, not {stored}"),
-            Finding::WrongEntries { fid, stored, counted } => write!(f, "{fid} has {counted} entries, not {stored}"),
-            Finding::WrongUsed { fid, stored, counted } => write!(f, "{fid} uses {counted} bytes, not {stored}"),
-            Finding::WrongUsage { volume, stored, counted } => {
+            ScrubFinding::WrongLinks { fid, stored, counted } => write!(f, "{fid} has {counted} links, not {stored}"),
+            ScrubFinding::WrongEntries { fid, stored, counted } => write!(f, "{fid} has {counted} entries, not {stored}"),
+            ScrubFinding::WrongUsed { fid, stored, counted } => write!(f, "{fid} uses {counted} bytes, not {stored}"),
+            ScrubFinding::WrongUsage { volume, stored, counted } => {
                 write!(f, "volume {} uses {counted:?}, not {stored:?}", volume.0)
             }
         }
@@ -140,7 +140,7 @@ pub struct ScrubReport {
     /// What was checked.
     pub checked: ScrubProgress,
     /// What is wrong, in the order found; at most [`FINDINGS_MAX`].
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ScrubFinding>,
     /// It was cancelled before its end.
     pub cancelled: bool,
 }
@@ -182,7 +182,7 @@ impl Scrub<'_> {
         if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn found(&mut self, finding: ScrubFinding) {
         if self.report.findings.len() < FINDINGS_MAX && !self.report.findings.contains(&finding) {
             tracing::warn!(%finding, "scrub");
             self.report.findings.push(finding);
@@ -197,7 +197,7 @@ impl Scrub<'_> {
         for (from, end) in [(&[0_u8][..], &inline[..]), (&inline, &behind), (&behind, &[0xff])] {
             engine.scan(from, end, &mut |key, value| {
                 if !checks(key, value) {
-                    self.found(Finding::DamagedRecord { key: key.escape_ascii().to_string() });
+                    self.found(ScrubFinding::DamagedRecord { key: key.escape_ascii().to_string() });
                 }
                 self.report.checked.records += 1;
                 if self.report.checked.records.is_multiple_of(PROGRESS_EVERY) {
@@ -277,21 +277,21 @@ impl Scrub<'_> {
                 ControlFlow::Continue(())
             })?;
             let counted = match reader.vnode.place {
-                Place::File { .. } | Place::Origin => blocks * BLOCK_BYTES,
-                Place::Inline => status.size,
-                Place::None => crate::vnode::initial_used(status.kind),
+                BodyLocation::File { .. } | BodyLocation::Origin => blocks * BLOCK_BYTES,
+                BodyLocation::Inline => status.size,
+                BodyLocation::None => crate::vnode::initial_used(status.kind),
             };
             if counted != status.used {
-                self.found(Finding::WrongUsed { fid: status.fid, stored: status.used, counted });
+                self.found(ScrubFinding::WrongUsed { fid: status.fid, stored: status.used, counted });
             }
             let readable = match reader.vnode.place {
-                Place::File { .. } | Place::Origin => reader.file().map(drop),
-                Place::Inline | Place::None if status.kind == Kind::Directory => Ok(()),
-                Place::Inline | Place::None => reader.read(0, 1).map(drop),
+                BodyLocation::File { .. } | BodyLocation::Origin => reader.file().map(drop),
+                BodyLocation::Inline | BodyLocation::None if status.kind == Kind::Directory => Ok(()),
+                BodyLocation::Inline | BodyLocation::None => reader.read(0, 1).map(drop),
             };
             if let Err(error) = readable {
                 damage_is_known(error)?;
-                self.found(Finding::LostBody { fid: status.fid });
+                self.found(ScrubFinding::LostBody { fid: status.fid });
                 return Ok(());
             }
         }
@@ -313,7 +313,7 @@ impl Scrub<'_> {
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
             if *stored != found && !reader.is_suspect() {
                 let block = group * record::GROUP_BLOCKS + at as u64;
-                self.found(Finding::DamagedBlock { fid: reader.vnode.status.fid, block });
+                self.found(ScrubFinding::DamagedBlock { fid: reader.vnode.status.fid, block });
             }
         }
         Ok(())
@@ -330,7 +330,7 @@ impl Scrub<'_> {
                 Err(text) => Some(text),
             };
             if let Some(file) = stray {
-                self.found(Finding::StrayBody { volume: tree, file });
+                self.found(ScrubFinding::StrayBody { volume: tree, file });
             }
         }
         Ok(())
@@ -364,7 +364,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn look(&self, volume: &Volume) -> Result<Vec<Finding>> {
+    fn look(&self, volume: &Volume) -> Result<Vec<ScrubFinding>> {
         let mut look = Look::default();
         let mut damage = false;
         for no in self.vnodes(volume)? {
@@ -429,13 +429,13 @@ impl Seen {
 #[derive(Default)]
 struct Look {
     vnodes: HashMap<VnodeNo, Seen>,
-    findings: Vec<Finding>,
+    findings: Vec<ScrubFinding>,
 }
 
 impl Look {
     fn entry(&mut self, volume: &Volume, dir: VnodeNo, entry: &record::BucketEntry) {
         let Some(parent) = self.vnodes.get_mut(&dir).filter(|seen| seen.kind == Kind::Directory) else {
-            let finding = Finding::StrayEntries { volume: volume.id(), dir };
+            let finding = ScrubFinding::StrayEntries { volume: volume.id(), dir };
             if !self.findings.contains(&finding) {
                 self.findings.push(finding);
             }
@@ -447,7 +447,7 @@ impl Look {
         let target = &entry.target;
         match self.vnodes.get_mut(&target.vnode) {
             Some(seen) if seen.fid.unique == target.unique && seen.kind == target.kind => seen.names_counted += 1,
-            _ => self.findings.push(Finding::DanglingEntry { dir: parent, name: entry.name.clone() }),
+            _ => self.findings.push(ScrubFinding::DanglingEntry { dir: parent, name: entry.name.clone() }),
         }
     }
 
@@ -458,7 +458,7 @@ impl Look {
             counted.files += 1;
             if seen.entries != seen.entries_counted {
                 let (stored, counted) = (seen.entries, seen.entries_counted);
-                self.findings.push(Finding::WrongEntries { fid: seen.fid, stored, counted });
+                self.findings.push(ScrubFinding::WrongEntries { fid: seen.fid, stored, counted });
             }
             // A removed directory that is still held has no links; the root has no name.
             let counted = match seen.kind {
@@ -467,12 +467,12 @@ impl Look {
                 _ => seen.names_counted,
             };
             if counted != seen.links {
-                self.findings.push(Finding::WrongLinks { fid: seen.fid, stored: seen.links, counted });
+                self.findings.push(ScrubFinding::WrongLinks { fid: seen.fid, stored: seen.links, counted });
             }
         }
         let stored = volume.usage();
         if stored != counted {
-            self.findings.push(Finding::WrongUsage { volume: volume.id(), stored, counted });
+            self.findings.push(ScrubFinding::WrongUsage { volume: volume.id(), stored, counted });
         }
         self.findings.sort_by_key(|finding| format!("{finding:?}"));
     }

@@ -14,11 +14,11 @@ use crate::media::Media;
 use crate::reader::{body_name, open_file, read_exactly};
 use crate::record::{self, GROUP_BLOCKS, Sums};
 use crate::sums::{self, BLOCK};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::trunk::Trunk;
 use crate::update::{Update, unstable_key};
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Place, StoreError, Vnode, Volume};
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode, Volume};
 
 /// The volume that writes a tree, if there is one.
 type FindVolume<'a> = dyn Fn(VolumeId) -> Result<Option<Arc<Volume>>> + 'a;
@@ -84,7 +84,7 @@ impl Volume {
     }
 }
 
-fn resum_group(tree: &Tree, gate: &Gate, vnode: &Vnode, group: u64) -> Result<()> {
+fn resum_group(tree: &EpochView, gate: &Gate, vnode: &Vnode, group: u64) -> Result<()> {
     let stored = tree.sums(vnode.no(), group)?;
     let file = open_file(tree, gate, vnode)?;
     let found = sums_found(&*file, vnode, group, &stored)?;
@@ -232,7 +232,7 @@ pub(crate) fn recall_marks(media: &Arc<Media>, power_lost: bool, volume: &FindVo
             Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        let place = Place::File { epoch: name.epoch, generation: name.generation, packed: false };
+        let place = BodyLocation::File { epoch: name.epoch, generation: name.generation, packed: false };
         if let Some(vnode) = current.filter(|vnode| vnode.place == place) {
             let gate = media.bodies.gate(id);
             let mut gate = gate.write();
@@ -287,7 +287,7 @@ fn renew_versions(volume: &Volume, mut vnode: Vnode) -> Result<()> {
 }
 
 /// Puts the bytes that a body had before it moved into its file back, if the file's first block is not as it was last.
-fn restore(tree: &Tree, gate: &Gate, vnode: &Vnode, backup: Bytes) -> Result<()> {
+fn restore(tree: &EpochView, gate: &Gate, vnode: &Vnode, backup: Bytes) -> Result<()> {
     let backup = tree.media.ciphers.open_inline(tree.id, vnode.no(), backup)?;
     let backup = &backup[..];
     let stored = tree.sums(vnode.no(), 0)?;

@@ -16,7 +16,7 @@ use crate::header::TreeHeader;
 use crate::key::{self, kind};
 use crate::trunk::Trunk;
 use crate::volume::Result;
-use crate::{Place, Vnode, record};
+use crate::{BodyLocation, Vnode, record};
 
 /// Records that are looked at while a seal waits, about: of a large directory there are many.
 const RECORDS_AT_ONCE: usize = 4096;
@@ -125,7 +125,7 @@ impl Trunk {
         let versions: Vec<Version> =
             vnodes.iter().map(|(key, vnode)| Version { key: key.clone(), tombstone: vnode.is_none() }).collect();
         let gone = self.tidy_versions(&header, &versions, &|_, _| true, tombstones, &mut batch)?;
-        let places = |keep: bool| -> Vec<Place> {
+        let places = |keep: bool| -> Vec<BodyLocation> {
             let of = vnodes.iter().filter(|(key, _)| gone.contains(key) != keep);
             of.filter_map(|(_, vnode)| Some(vnode.as_ref()?.place)).collect()
         };
@@ -138,7 +138,7 @@ impl Trunk {
         // Who shows the vnode in a file, or without a body, does not look at an inline one; but the head's own may be the backup of one in a file.
         let inline = |epoch: u64| {
             let vnode = vnodes.iter().find(|(key, _)| key::epoch_of(key) <= epoch);
-            vnode.is_some_and(|(_, vnode)| vnode.as_ref().is_some_and(|vnode| vnode.place == Place::Inline))
+            vnode.is_some_and(|(_, vnode)| vnode.as_ref().is_some_and(|vnode| vnode.place == BodyLocation::Inline))
         };
         let sees_inline =
             |epoch: u64, version: &Version| inline(epoch) || (epoch == u64::MAX && version.epoch() > header.floor());

@@ -23,7 +23,7 @@ use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::update::unstable_key;
-use crate::{Entry, Place, StoreError, Vnode};
+use crate::{DirEntry, BodyLocation, StoreError, Vnode};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -32,7 +32,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 const HASH_MASK: u64 = if cfg!(test) { 0x3f0 } else { 0x3fff_ffff_ffff_fff0 };
 
 /// See the head of the file.
-pub(crate) struct Tree {
+pub(crate) struct EpochView {
     pub(crate) media: Arc<Media>,
     /// The tree's number, which is in its keys.
     pub(crate) id: VolumeId,
@@ -44,10 +44,10 @@ pub(crate) struct Tree {
     pub(crate) floor: u64,
     pub(crate) hash_key: u128,
     /// What it shows where it has no record itself (`origin.rs`).
-    pub(crate) origin: Option<Arc<Tree>>,
+    pub(crate) origin: Option<Arc<EpochView>>,
 }
 
-impl Tree {
+impl EpochView {
     /// The newest record under `prefix` not newer than `epoch`, or the origin's, with its key.
     pub(crate) fn newest(&self, prefix: &[u8], epoch: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match (self.newest_here(prefix, epoch)?, &self.origin) {
@@ -92,9 +92,9 @@ impl Tree {
     /// Whether the head alone sees the vnode's body file, or there is none.
     pub(crate) fn owns(&self, vnode: &Vnode) -> bool {
         match vnode.place {
-            Place::File { epoch, .. } => epoch.max(vnode.own_since) > self.floor,
-            Place::None | Place::Inline => true,
-            Place::Origin => false,
+            BodyLocation::File { epoch, .. } => epoch.max(vnode.own_since) > self.floor,
+            BodyLocation::None | BodyLocation::Inline => true,
+            BodyLocation::Origin => false,
         }
     }
 
@@ -169,7 +169,7 @@ impl Tree {
 
     /// Body files of a vnode's records that the head alone sees and that are about to go, unless the new record, or one that stays, names them: copies
     /// that were made for a sealed epoch whose volume was removed since.
-    fn discard_covered(&self, no: VnodeNo, new: Option<Place>, batch: &mut Batch) -> Result<()> {
+    fn discard_covered(&self, no: VnodeNo, new: Option<BodyLocation>, batch: &mut Batch) -> Result<()> {
         let mut gone = Vec::new();
         let prefix = key::of_vnode(kind::VNODE, self.id, no);
         self.media.engine.scan(&prefix.epoch(self.epoch - 1), &prefix_end(&prefix), &mut |key, value| {
@@ -187,8 +187,8 @@ impl Tree {
     }
 
     /// A body file that no record names any more is removed in the background.
-    pub(crate) fn discard(&self, vnode: VnodeNo, place: Place, batch: &mut Batch) {
-        if let Place::File { epoch, generation, packed } = place {
+    pub(crate) fn discard(&self, vnode: VnodeNo, place: BodyLocation, batch: &mut Batch) {
+        if let BodyLocation::File { epoch, generation, packed } = place {
             let name = BodyName { volume: self.id, vnode, epoch, generation, packed };
             let key = key::garbage(name.volume, name.vnode, epoch, generation);
             batch.put(&key, &record::encode_numbers(&key, &[]));
@@ -254,8 +254,8 @@ impl Tree {
     }
 
     /// The same tree as an older epoch, which a volume shows, has it.
-    pub(crate) fn at(&self, epoch: u64) -> Tree {
-        Tree { media: Arc::clone(&self.media), epoch, floor: epoch, origin: self.origin.clone(), ..*self }
+    pub(crate) fn at(&self, epoch: u64) -> EpochView {
+        EpochView { media: Arc::clone(&self.media), epoch, floor: epoch, origin: self.origin.clone(), ..*self }
     }
 
     pub(crate) fn vnode(&self, no: VnodeNo) -> Result<Option<Vnode>> {
@@ -360,7 +360,7 @@ impl Tree {
         &self,
         dir: VnodeNo,
         cookie: u64,
-        visit: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
     ) -> Result<()> {
         self.each_bucket(dir, cookie & !0xf, &mut |hash, bucket| {
             bucket
@@ -422,6 +422,6 @@ impl Tree {
 }
 
 /// An entry of a bucket, with its cookie.
-pub(crate) fn entry(hash: u64, found: BucketEntry) -> Entry {
-    Entry { cookie: (hash | u64::from(found.index)) + 1, name: found.name, target: found.target }
+pub(crate) fn entry(hash: u64, found: BucketEntry) -> DirEntry {
+    DirEntry { cookie: (hash | u64::from(found.index)) + 1, name: found.name, target: found.target }
 }

@@ -16,8 +16,8 @@ use crate::engine::Batch;
 use crate::header::TreeHeader;
 use crate::key;
 use crate::media::Media;
-use crate::tree::Tree;
-use crate::volume::{Quota, Result, Usage};
+use crate::tree::EpochView;
+use crate::volume::{VolumeQuota, Result, Usage};
 
 /// Held by who writes.
 pub(crate) type WriteGuard = ArcRwLockReadGuard<RawRwLock, ()>;
@@ -33,12 +33,12 @@ pub(crate) struct Trunk {
     /// The tree's number, which its records are keyed by.
     pub(crate) id: VolumeId,
     /// What the tree shows where it has no record itself.
-    pub(crate) origin: Option<Arc<Tree>>,
+    pub(crate) origin: Option<Arc<EpochView>>,
     pub(crate) writers: Arc<RwLock<()>>,
-    head: RwLock<Arc<Tree>>,
+    head: RwLock<Arc<EpochView>>,
     /// What the read-write volume shows: the head, unless it is frozen.
-    shown: RwLock<Arc<Tree>>,
-    pub(crate) header: Mutex<Header>,
+    shown: RwLock<Arc<EpochView>>,
+    pub(crate) header: Mutex<HeaderState>,
     pub(crate) usage: Mutex<[i64; 2]>,
     /// The head takes no changes: the volume is being moved away.
     held: AtomicBool,
@@ -54,7 +54,7 @@ pub(crate) struct Trunk {
 ///
 /// Slots go to sessions in whole runs, and one by one from runs that no session has: a session knows the key of its
 /// runs, and with it the fids of all files in them.
-pub(crate) struct Header {
+pub(crate) struct HeaderState {
     pub(crate) stored: TreeHeader,
     /// The first slot of the next run.
     next_run: u64,
@@ -62,13 +62,13 @@ pub(crate) struct Header {
     singles: std::ops::Range<u64>,
 }
 
-impl Header {
+impl HeaderState {
     /// After a start, when all slots that were set aside may be in use.
-    fn new(stored: TreeHeader) -> Header {
+    fn new(stored: TreeHeader) -> HeaderState {
         let next_run = stored.next_slot.next_multiple_of(RUN);
         // A new volume has the rest of its root's run.
         let singles = if stored.next_slot == 1 { 1..RUN } else { next_run..next_run };
-        Header { stored, next_run, singles }
+        HeaderState { stored, next_run, singles }
     }
 }
 
@@ -79,7 +79,7 @@ impl Trunk {
         id: VolumeId,
         header: TreeHeader,
         usage: [i64; 2],
-        origin: Option<Arc<Tree>>,
+        origin: Option<Arc<EpochView>>,
     ) -> Arc<Trunk> {
         let head = Arc::new(head_of(&media, id, &header, origin.clone()));
         let shown = shown_of(&head, &header);
@@ -94,7 +94,7 @@ impl Trunk {
             held: AtomicBool::new(header.held),
             frozen: AtomicBool::new(header.frozen),
             based: AtomicBool::new(header.base.is_some()),
-            header: Mutex::new(Header::new(header)),
+            header: Mutex::new(HeaderState::new(header)),
             usage: Mutex::new(usage),
             // Whatever was set aside in an earlier life may be in use.
             slots_used: AtomicU64::new(next_slot),
@@ -102,12 +102,12 @@ impl Trunk {
     }
 
     /// The head as it is now. It stays so while the caller writes.
-    pub(crate) fn head(&self) -> Arc<Tree> {
+    pub(crate) fn head(&self) -> Arc<EpochView> {
         Arc::clone(&self.head.read())
     }
 
     /// What the read-write volume shows now.
-    pub(crate) fn shown(&self) -> Arc<Tree> {
+    pub(crate) fn shown(&self) -> Arc<EpochView> {
         Arc::clone(&self.shown.read())
     }
 
@@ -132,7 +132,7 @@ impl Trunk {
     }
 
     /// The read-write volume is changed by `batch`, and a copy no more; with other limits, if they are given.
-    pub(crate) fn change_fields(&self, quota: Option<Quota>, changes: bool, batch: Batch) -> Result<()> {
+    pub(crate) fn change_fields(&self, quota: Option<VolumeQuota>, changes: bool, batch: Batch) -> Result<()> {
         let mut header = self.header.lock();
         let stored = &header.stored;
         let base = stored.base.filter(|_| !changes);
@@ -165,7 +165,7 @@ impl Trunk {
     }
 
     /// Changes the header, durably after the next sync; `batch` is applied with it.
-    pub(crate) fn change(&self, header: &mut Header, new: TreeHeader, mut batch: Batch) -> Result<()> {
+    pub(crate) fn change(&self, header: &mut HeaderState, new: TreeHeader, mut batch: Batch) -> Result<()> {
         put_header(self.id, &new, &mut batch);
         self.media.apply(&batch)?;
         header.stored = new;
@@ -199,11 +199,11 @@ impl Trunk {
         self.run_key(&self.header.lock(), volume, slot)
     }
 
-    fn run_key(&self, header: &Header, volume: VolumeId, slot: u64) -> RunKey {
+    fn run_key(&self, header: &HeaderState, volume: VolumeId, slot: u64) -> RunKey {
         RunKey::derive(header.stored.hash_key, volume, slot)
     }
 
-    fn next_run(&self, header: &mut Header) -> Result<u64> {
+    fn next_run(&self, header: &mut HeaderState) -> Result<u64> {
         let first = header.next_run;
         if first + RUN > header.stored.next_slot {
             self.set_aside(header, first + RUN)?;
@@ -213,7 +213,7 @@ impl Trunk {
     }
 
     /// From now on all slots below `next` may be in use, whatever happens to the machine.
-    fn set_aside(&self, header: &mut Header, next: u64) -> Result<()> {
+    fn set_aside(&self, header: &mut HeaderState, next: u64) -> Result<()> {
         let next_slot = (next + SLOTS_AT_ONCE).next_multiple_of(RUN);
         let more = TreeHeader { next_slot, ..header.stored.clone() };
         self.change(header, more, Batch::default())?;
@@ -221,8 +221,8 @@ impl Trunk {
     }
 
     /// Slots that the header sets aside may be in use, as after a start: vnodes with them come in from another server.
-    pub(crate) fn skip_slots(&self, header: &mut Header) {
-        *header = Header::new(header.stored.clone());
+    pub(crate) fn skip_slots(&self, header: &mut HeaderState) {
+        *header = HeaderState::new(header.stored.clone());
         self.use_slot(header.stored.next_slot);
     }
 
@@ -238,13 +238,13 @@ impl Trunk {
     }
 }
 
-fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader, origin: Option<Arc<Tree>>) -> Tree {
+fn head_of(media: &Arc<Media>, id: VolumeId, header: &TreeHeader, origin: Option<Arc<EpochView>>) -> EpochView {
     let TreeHeader { epoch, hash_key, .. } = *header;
-    Tree { media: media.clone(), id, shown: id, epoch, floor: header.floor(), hash_key, origin }
+    EpochView { media: media.clone(), id, shown: id, epoch, floor: header.floor(), hash_key, origin }
 }
 
 /// Of a frozen volume the newest sealed epoch, in its own name.
-fn shown_of(head: &Arc<Tree>, header: &TreeHeader) -> Arc<Tree> {
+fn shown_of(head: &Arc<EpochView>, header: &TreeHeader) -> Arc<EpochView> {
     if header.frozen { Arc::new(head.at(header.floor())) } else { Arc::clone(head) }
 }
 

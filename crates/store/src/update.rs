@@ -17,10 +17,10 @@ use crate::engine::Batch;
 use crate::key::{self, kind};
 use crate::media::Media;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::trunk::{Trunk, WriteGuard};
 use crate::vnode::{Vnode, initial_used};
-use crate::volume::Quota;
+use crate::volume::VolumeQuota;
 
 /// Gathers the effects of one operation.
 #[derive(Default)]
@@ -42,7 +42,7 @@ pub struct Update {
     garbage: Vec<BodyName>,
     /// Marks of such files.
     unmark: Vec<BodyName>,
-    pub(crate) quota: Option<Quota>,
+    pub(crate) quota: Option<VolumeQuota>,
     pub(crate) bytes_delta: i64,
     pub(crate) files_delta: i64,
     pub(crate) bodies: Vec<Held>,
@@ -148,7 +148,7 @@ impl Update {
     }
 
     /// A new quota of the volume.
-    pub fn set_quota(&mut self, quota: Quota) {
+    pub fn set_quota(&mut self, quota: VolumeQuota) {
         self.quota = Some(quota);
     }
 
@@ -222,7 +222,7 @@ impl Update {
     }
 
     /// Sums as this update leaves them.
-    pub(crate) fn sums(&self, tree: &Tree, vnode: VnodeNo, group: u64) -> Result<Sums, StoreError> {
+    pub(crate) fn sums(&self, tree: &EpochView, vnode: VnodeNo, group: u64) -> Result<Sums, StoreError> {
         if let Some(sums) = self.sums.get(&(vnode, group)) {
             return Ok(*sums);
         }
@@ -242,7 +242,7 @@ impl Update {
     }
 
     /// Every group from `from` on becomes a hole; says how many blocks were none.
-    pub(crate) fn cut_sums(&mut self, tree: &Tree, vnode: VnodeNo, from: u64) -> Result<u64, StoreError> {
+    pub(crate) fn cut_sums(&mut self, tree: &EpochView, vnode: VnodeNo, from: u64) -> Result<u64, StoreError> {
         let mut blocks = 0;
         tree.each_group(vnode, from, &mut |group, stored| {
             if !self.sums.contains_key(&(vnode, group))
@@ -282,7 +282,7 @@ impl Update {
     }
 
     /// Every change of the volume's records; usage and header are the volume's.
-    pub(crate) fn fill(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
+    pub(crate) fn fill(&self, tree: &EpochView, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, vnode) in &self.vnodes {
             match vnode {
                 Some(vnode) => tree.put_vnode(vnode, batch)?,
@@ -321,7 +321,7 @@ impl Update {
         Ok(())
     }
 
-    fn fill_sums(&self, tree: &Tree, batch: &mut Batch) -> Result<(), StoreError> {
+    fn fill_sums(&self, tree: &EpochView, batch: &mut Batch) -> Result<(), StoreError> {
         for (no, from) in &self.cut_sums {
             let mut groups = Vec::new();
             let at_once = |count: usize| count > CUT_ONE_BY_ONE_MAX && !tree.is_sealed() && tree.origin.is_none();
@@ -349,7 +349,7 @@ impl Update {
         Ok(())
     }
 
-    fn fill_marks(&self, tree: &Tree, batch: &mut Batch) {
+    fn fill_marks(&self, tree: &EpochView, batch: &mut Batch) {
         for (no, held) in &self.orphans {
             let key = key::of_vnode(kind::ORPHAN, tree.id, *no);
             if *held {
@@ -404,7 +404,7 @@ pub(crate) fn count(sums: &Sums) -> u64 {
     sums.iter().filter(|sum| **sum != 0).count() as u64
 }
 
-fn put_bytes(tree: &Tree, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) -> Result<(), StoreError> {
+fn put_bytes(tree: &EpochView, prefix: &[u8], bytes: Option<&[u8]>, batch: &mut Batch) -> Result<(), StoreError> {
     match bytes {
         Some(bytes) => {
             tree.make_way(prefix, batch)?;

@@ -4,7 +4,7 @@ use types::{Fid, Kind, Status, Timestamp, VnodeNo};
 
 /// Where a body's bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum BodyLocation {
     /// Nowhere: there are none (size 0).
     #[default]
     None,
@@ -23,10 +23,10 @@ pub enum Place {
     Origin,
 }
 
-impl Place {
+impl BodyLocation {
     /// Whether the body is in a file, its own or the origin's.
     pub fn is_file(self) -> bool {
-        matches!(self, Place::File { .. } | Place::Origin)
+        matches!(self, BodyLocation::File { .. } | BodyLocation::Origin)
     }
 }
 
@@ -43,7 +43,7 @@ pub struct Vnode {
     /// Entries of a directory, otherwise 0.
     pub entries: u64,
     /// Where the body is.
-    pub place: Place,
+    pub place: BodyLocation,
     /// How many body files this vnode has had.
     pub generations: u32,
     /// The epoch in which an older one's body file became the head's alone, because the sealed epochs got a copy (`aside.rs`); 0: never. Kept
@@ -83,7 +83,7 @@ impl Vnode {
             exclusive: 0,
             parent,
             entries: 0,
-            place: Place::None,
+            place: BodyLocation::None,
             generations: 0,
             own_since: 0,
             has_xattr: false,
@@ -97,8 +97,8 @@ impl Vnode {
     }
 
     /// What an entry for this vnode says.
-    pub fn target(&self) -> Target {
-        Target { vnode: self.status.fid.vnode, unique: self.status.fid.unique, kind: self.status.kind }
+    pub fn target(&self) -> EntryTarget {
+        EntryTarget { vnode: self.status.fid.vnode, unique: self.status.fid.unique, kind: self.status.kind }
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn initial_used(kind: Kind) -> u64 {
 
 /// What an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct EntryTarget {
     /// The slot.
     pub vnode: VnodeNo,
     /// Which user of the slot.
@@ -123,11 +123,11 @@ pub struct Target {
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirEntry {
     /// Its name.
     pub name: types::Name,
     /// What it names.
-    pub target: Target,
+    pub target: EntryTarget,
     /// Where a listing goes on behind it. Stays as long as the entry; never 0.
     pub cookie: u64,
 }

@@ -10,13 +10,13 @@ use types::{Fid, Name, Timestamp, Uniquifier, VnodeNo, VnodeSlots, VolumeId, Vol
 
 use crate::engine::Batch;
 use crate::header::ViewHeader;
-use crate::tree::{Tree, entry};
+use crate::tree::{EpochView, entry};
 use crate::trunk::Trunk;
-use crate::{Entry, Standing, StoreError, Target, Update, Vnode, VolumeInfo, bucket, key, record};
+use crate::{DirEntry, IncomingState, StoreError, EntryTarget, Update, Vnode, VolumeFacts, bucket, key, record};
 
 /// Limits of a volume; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quota {
+pub struct VolumeQuota {
     /// In bytes.
     pub bytes: u64,
     /// In files.
@@ -44,7 +44,7 @@ pub struct NewRoot {
     /// All its times.
     pub now: Timestamp,
     /// The volume's quota.
-    pub quota: Quota,
+    pub quota: VolumeQuota,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
@@ -66,7 +66,7 @@ enum Shows {
     /// What is put together where the head is (`stream/`): nobody sees it.
     Incoming,
     Sealed {
-        tree: Arc<Tree>,
+        tree: Arc<EpochView>,
         header: Mutex<ViewHeader>,
     },
 }
@@ -90,7 +90,7 @@ impl Volume {
 
     /// A volume that shows a sealed epoch of the tree.
     pub(crate) fn view(id: VolumeId, trunk: Arc<Trunk>, header: ViewHeader) -> Volume {
-        let tree = Tree { shown: id, ..trunk.head().at(header.epoch) };
+        let tree = EpochView { shown: id, ..trunk.head().at(header.epoch) };
         Volume::new(id, trunk, Shows::Sealed { tree: Arc::new(tree), header: Mutex::new(header) })
     }
 
@@ -99,7 +99,7 @@ impl Volume {
     }
 
     /// Its records, as it shows them now.
-    pub(crate) fn tree(&self) -> Arc<Tree> {
+    pub(crate) fn tree(&self) -> Arc<EpochView> {
         match &self.shows {
             Shows::Head => self.trunk.shown(),
             Shows::Incoming => self.trunk.head(),
@@ -214,8 +214,8 @@ impl Volume {
     }
 
     /// How its tree stands on this partition.
-    pub fn standing(&self) -> Standing {
-        Standing::of(&self.trunk.header.lock().stored)
+    pub fn standing(&self) -> IncomingState {
+        IncomingState::of(&self.trunk.header.lock().stored)
     }
 
     /// What it uses now, without I/O; of a sealed epoch, what the tree used when it was sealed.
@@ -224,19 +224,19 @@ impl Volume {
     }
 
     /// Its limits, without I/O. A volume that cannot be changed has none.
-    pub fn quota(&self) -> Quota {
-        if self.is_writable() { self.trunk.header.lock().stored.quota } else { Quota::default() }
+    pub fn quota(&self) -> VolumeQuota {
+        if self.is_writable() { self.trunk.header.lock().stored.quota } else { VolumeQuota::default() }
     }
 
     /// Everything that is known of it; without I/O where nothing is encrypted.
-    pub fn info(&self) -> VolumeInfo {
+    pub fn info(&self) -> VolumeFacts {
         // What cannot be read is said by who reads what is encrypted.
         let encrypted = self.trunk.media.ciphers.wrapped_by(self.trunk.id).unwrap_or_default();
         let info = match self.view_header() {
-            Some(header) => VolumeInfo::of_view(self.id, header.lock().clone()),
-            None => VolumeInfo::of_head(self.id, self.trunk.header.lock().stored.clone(), self.trunk.used()),
+            Some(header) => VolumeFacts::of_view(self.id, header.lock().clone()),
+            None => VolumeFacts::of_head(self.id, self.trunk.header.lock().stored.clone(), self.trunk.used()),
         };
-        VolumeInfo { encrypted, ..info }
+        VolumeFacts { encrypted, ..info }
     }
 
     /// A vnode, as of its last commit.
@@ -256,7 +256,7 @@ impl Volume {
     }
 
     /// One entry.
-    pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<Entry>> {
+    pub fn lookup(&self, dir: VnodeNo, name: &[u8]) -> Result<Option<DirEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
         Ok(bucket.into_iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found)))
@@ -264,7 +264,7 @@ impl Volume {
 
     /// As `lookup`, for a change of this entry: what is found stays in the update, so nobody else may change the directory until the commit;
     /// or look again.
-    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
+    pub fn look(&self, dir: VnodeNo, name: &[u8], update: &mut Update) -> Result<Option<DirEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
         let found = bucket.iter().find(|found| found.name.as_bytes() == name).map(|found| entry(hash, found.clone()));
@@ -274,7 +274,7 @@ impl Volume {
 
     /// Up to `entries_max` entries behind `cookie` (0: from the first), in cookie order; and whether that was the
     /// last. An entry that stays is seen once, whatever comes and goes around it.
-    pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<Entry>, bool)> {
+    pub fn read_dir(&self, dir: VnodeNo, cookie: u64, entries_max: usize) -> Result<(Vec<DirEntry>, bool)> {
         let mut entries = Vec::new();
         let mut end = true;
         self.tree().each_entry(dir, cookie, &mut |entry| {
@@ -336,7 +336,7 @@ impl Volume {
     ///
     /// # Errors
     /// `BucketFull`; nothing has then changed.
-    pub fn put_entry(&self, dir: &mut Vnode, name: &Name, target: Target, update: &mut Update) -> Result<()> {
+    pub fn put_entry(&self, dir: &mut Vnode, name: &Name, target: EntryTarget, update: &mut Update) -> Result<()> {
         let hash = self.tree().hash(name.as_bytes());
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         if bucket::put(&mut bucket, name, target)? {
@@ -350,7 +350,7 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<Entry>> {
+    pub fn remove_entry(&self, dir: &mut Vnode, name: &[u8], update: &mut Update) -> Result<Option<DirEntry>> {
         let hash = self.tree().hash(name);
         let mut bucket = self.bucket(dir.no(), hash, update)?;
         let Some(at) = bucket.iter().position(|found| found.name.as_bytes() == name) else { return Ok(None) };

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use store::{
-    MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, Place, Quota, SessionRecord, StoreError,
+    MemMachine, NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, BodyLocation, VolumeQuota, SessionRecord, StoreError,
     Update, Usage, Vnode, Volume,
 };
 use types::{AllocateMode, ClientId, Fid, Kind, Name, Origin, SeekWhat, SessionId, Timestamp, VnodeNo};
@@ -19,7 +19,7 @@ fn name(text: &str) -> Name {
 }
 
 fn root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 1, gid: 2, now: Timestamp::new(1000, 5), quota: Quota::default() }
+    NewRoot { mode: 0o755, uid: 1, gid: 2, now: Timestamp::new(1000, 5), quota: VolumeQuota::default() }
 }
 
 /// A new file named `text` in the root directory.
@@ -75,7 +75,7 @@ fn files_are_found_again_after_a_restart() {
         let mut large = create(&volume, "large", Kind::File);
         let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
         write(&volume, &mut large, 0, &data);
-        assert_eq!((small.place, small.status.used), (Place::Inline, 5));
+        assert_eq!((small.place, small.status.used), (BodyLocation::Inline, 5));
         assert_eq!(large.status.used, data.len().div_ceil(BLOCK as usize) as u64 * BLOCK);
         let verifier = partition.boot_verifier();
         let usage = volume.usage();
@@ -103,7 +103,7 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         let mut file = create(&volume, "f", Kind::File);
         write(&volume, &mut file, 0, &[7; 10_000]);
         write(&volume, &mut file, 20 * BLOCK + 5, &[8; 100]);
-        assert!(matches!(file.place, Place::File { .. }));
+        assert!(matches!(file.place, BodyLocation::File { .. }));
         assert_eq!(file.status.used, 2 * BLOCK);
         let mut expected = vec![0; (20 * BLOCK + 105) as usize];
         expected[..10_000].fill(7);
@@ -127,7 +127,7 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         expected[100..].fill(0);
         assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
         change(&volume, &mut file, |f, u| volume.truncate(f, 0, u));
-        assert_eq!((file.place, file.status.used), (Place::None, 0));
+        assert_eq!((file.place, file.status.used), (BodyLocation::None, 0));
         assert_eq!(volume.usage(), Usage { bytes: 4096, files: 2 });
         assert_eq!(partition.sweep(100).unwrap(), 1);
         assert_eq!(partition.sweep(100).unwrap(), 0);
@@ -238,7 +238,7 @@ fn sessions_and_replies_survive() {
         partition.put_incarnation(client, 3).unwrap();
         let mut update = Update::new();
         update.reply(Origin { session, slot: 2, request: 9 }, Bytes::from("done"));
-        update.set_quota(Quota { bytes: 5, files: 6 });
+        update.set_quota(VolumeQuota { bytes: 5, files: 6 });
         volume.commit(update).unwrap();
         drop(volume);
         let partition = reopen(partition);
@@ -248,7 +248,7 @@ fn sessions_and_replies_survive() {
         assert_eq!(replies[0].reply, &b"done"[..]);
         assert_eq!(partition.incarnation(client).unwrap(), Some(3));
         assert_eq!(partition.incarnation(ClientId(1)).unwrap(), None);
-        assert_eq!(partition.volume_named(b"root").unwrap().unwrap().quota(), Quota { bytes: 5, files: 6 });
+        assert_eq!(partition.volume_named(b"root").unwrap().unwrap().quota(), VolumeQuota { bytes: 5, files: 6 });
         assert!(partition.allocate_session().unwrap() > session);
         partition.remove_session(session).unwrap();
         assert!(partition.sessions().unwrap().is_empty() && partition.replies(session).unwrap().is_empty());

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, Quota, StoreError, Update, Vnode, Volume};
+use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota, StoreError, Update, Vnode, Volume};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 /// Bytes of an inline body: a change of one takes this much of the log.
@@ -92,7 +92,7 @@ fn remove(volume: &Volume, number: usize) -> Result<(), StoreError> {
 
 fn new_partition(path: &Path) -> (Partition, Arc<Volume>) {
     let partition = Partition::create(path, &PartitionConfig::default(), options()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
     let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     (partition, volume)
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 const CHILD: &str = "RIALTO_STORE_KILL_CHILD";
@@ -69,7 +69,7 @@ fn what_was_acknowledged_survives_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
     let partition = Partition::create(&path, &PartitionConfig::default(), options()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
     partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let verifier = partition.boot_verifier();
     drop(partition);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 #[test]
@@ -12,7 +12,7 @@ fn readers_never_see_half_a_write() {
     let dir = tempfile::tempdir().unwrap();
     let options = OpenOptions { cache_bytes: 4 << 20, open_bodies_max: 4, ..OpenOptions::default() };
     let partition = Partition::create(&dir.path().join("p"), &PartitionConfig::default(), options).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::default(), quota: VolumeQuota::default() };
     let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let files: Vec<VnodeNo> = (0..4)
         .map(|_| {
@@ -90,6 +90,6 @@ fn readers_never_see_half_a_write() {
     partition.sync_all().unwrap();
     let report = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
     // The files have no names, but that is the only thing wrong with them.
-    let wrong = report.findings.iter().filter(|found| !matches!(found, store::Finding::WrongLinks { .. })).count();
+    let wrong = report.findings.iter().filter(|found| !matches!(found, store::ScrubFinding::WrongLinks { .. })).count();
     assert_eq!(wrong, 0, "{:?}", report.findings);
 }

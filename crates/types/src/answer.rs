@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo,
-    Principal, PrincipalId, Revision, Secret, Seen, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
+    Principal, PrincipalId, Revision, Secret, Revised, ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots,
     VolumeGroup, VolumeId, VolumeInfo,
 };
 
@@ -114,9 +114,9 @@ pub enum Answer {
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: no more behind the last.
-    Groups { groups: Vec<Seen<VolumeGroup>>, end: bool },
+    Groups { groups: Vec<Revised<VolumeGroup>>, end: bool },
     /// Servers of the cell.
-    Servers(Vec<Seen<ServerInfo>>),
+    Servers(Vec<Revised<ServerInfo>>),
     /// The cell's database is at this revision now.
     Revision(Revision),
     /// A number for a volume.

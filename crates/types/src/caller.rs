@@ -1,6 +1,6 @@
 //! Who asks.
 
-use crate::Who;
+use crate::RequestIdentity;
 
 /// The identity that a request runs under: user and groups as the `posix` access model sees them, and who that is in the cell.
 ///
@@ -15,12 +15,12 @@ pub struct Caller {
     /// Supplementary groups, at most [`crate::limits::GROUPS_MAX`].
     pub groups: Option<Box<[u32]>>,
     /// Who that is in the cell. Decided by the server; at a client always [`Who::NAMED`].
-    pub who: Who,
+    pub who: RequestIdentity,
 }
 
 impl Caller {
     /// The superuser.
-    pub const ROOT: Caller = Caller { uid: 0, gid: 0, groups: None, who: Who::NAMED };
+    pub const ROOT: Caller = Caller { uid: 0, gid: 0, groups: None, who: RequestIdentity::NAMED };
 
     /// Whether mode bits do not bind this caller: the superuser, where somebody who is trusted says so.
     pub const fn is_root(&self) -> bool {

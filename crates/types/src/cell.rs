@@ -14,7 +14,7 @@ pub struct Revision(pub u64);
 
 /// A record, and the revision of its last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen<T> {
+pub struct Revised<T> {
     /// What it says.
     pub record: T,
     /// Given back by who changes it.

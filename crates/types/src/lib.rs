@@ -36,7 +36,7 @@ pub use call::{
 };
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, Changed, Revision, Seen, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
+    Busy, CellCall, Changed, Revision, Revised, ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
@@ -44,7 +44,7 @@ pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use packed::PackedRun;
-pub use principal::{Level, OWN_IDS, PrincipalId, Who, own_id};
+pub use principal::{AuthLevel, OWN_IDS, PrincipalId, RequestIdentity, own_id};
 pub use print::{KeyPrint, fmt_sha256, parse_sha256};
 pub use pts::{
     NewPrincipal, Principal, PrincipalChange, PrincipalKind, Privacy, PrivacyError, PtsCall, WhichPrincipal,

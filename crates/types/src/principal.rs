@@ -38,7 +38,7 @@ impl fmt::Display for PrincipalId {
 /// How it was shown who asks. Wire values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Level {
+pub enum AuthLevel {
     /// Not at all.
     Nobody = 0,
     /// A trusted connection said so: the other end may speak for everybody, the superuser too.
@@ -59,40 +59,40 @@ pub enum Level {
     Enrolling = 7,
 }
 
-impl Level {
+impl AuthLevel {
     /// The level with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
         let all = [
-            Level::Nobody,
-            Level::Named,
-            Level::Attested,
-            Level::Password,
-            Level::Kerberos,
-            Level::Server,
-            Level::Host,
-            Level::Enrolling,
+            AuthLevel::Nobody,
+            AuthLevel::Named,
+            AuthLevel::Attested,
+            AuthLevel::Password,
+            AuthLevel::Kerberos,
+            AuthLevel::Server,
+            AuthLevel::Host,
+            AuthLevel::Enrolling,
         ];
         all.into_iter().find(|level| *level as u8 == value)
     }
 
     /// Whether the caller is believed: the other end may say who asks. Its uid 0, if the door let it through, is the superuser of files.
     pub const fn is_trusted(self) -> bool {
-        matches!(self, Level::Named | Level::Server | Level::Host)
+        matches!(self, AuthLevel::Named | AuthLevel::Server | AuthLevel::Host)
     }
 
     /// Whether uid 0 is the superuser of the cell too: over the server's own Unix socket, and with a server's certificate. An address makes nobody that.
     pub const fn is_own(self) -> bool {
-        matches!(self, Level::Named | Level::Server)
+        matches!(self, AuthLevel::Named | AuthLevel::Server)
     }
 
     /// Whether tokens say so.
     pub const fn is_of_tokens(self) -> bool {
-        matches!(self, Level::Attested | Level::Password | Level::Kerberos)
+        matches!(self, AuthLevel::Attested | AuthLevel::Password | AuthLevel::Kerberos)
     }
 
     /// Whether such callers are in `system:authuser`.
     pub const fn is_proved(self) -> bool {
-        !matches!(self, Level::Nobody | Level::Enrolling)
+        !matches!(self, AuthLevel::Nobody | AuthLevel::Enrolling)
     }
 }
 
@@ -108,11 +108,11 @@ pub fn own_id(principal: PrincipalId) -> Option<u32> {
 
 /// Who asks, as the cell knows it. Checked at each request: a proof ends, a token is revoked, a fence comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Who {
+pub struct RequestIdentity {
     /// Which principal; [`PrincipalId::ANONYMOUS`] for a named caller whose uid no principal has.
     pub principal: PrincipalId,
     /// How that was shown.
-    pub level: Level,
+    pub level: AuthLevel,
     /// When the token was made: seconds since 1970; 0: none.
     pub issued: i64,
     /// When the proof ends; `None`: with the connection.
@@ -131,11 +131,11 @@ pub struct Who {
     pub server: Option<KeyPrint>,
 }
 
-impl Who {
+impl RequestIdentity {
     /// Whom a trusted connection names before anybody has looked for the principal. What callers have at the client.
-    pub const NAMED: Who = Who {
+    pub const NAMED: RequestIdentity = RequestIdentity {
         principal: PrincipalId::ANONYMOUS,
-        level: Level::Named,
+        level: AuthLevel::Named,
         issued: 0,
         ends: None,
         token: 0,
@@ -145,9 +145,9 @@ impl Who {
         server: None,
     };
     /// Who shows nothing.
-    pub const NOBODY: Who = Who {
+    pub const NOBODY: RequestIdentity = RequestIdentity {
         principal: PrincipalId::ANONYMOUS,
-        level: Level::Nobody,
+        level: AuthLevel::Nobody,
         issued: 0,
         ends: None,
         token: 0,
@@ -158,8 +158,8 @@ impl Who {
     };
 }
 
-impl Default for Who {
+impl Default for RequestIdentity {
     fn default() -> Self {
-        Who::NAMED
+        RequestIdentity::NAMED
     }
 }

@@ -10,9 +10,9 @@ use std::time::Instant;
 use client::clock;
 use guard::{Acl, Cps, Rights};
 use server::Loopback;
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
-use types::{Caller, ClientId, Fault, Fid, Name, NewKind, PrincipalId, Timestamp, Who};
-use venus::{Request, Venus, VenusConfig};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
+use types::{Caller, ClientId, Fault, Fid, Name, NewKind, PrincipalId, Timestamp, RequestIdentity};
+use venus::{RequestContext, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
 const ASKED: usize = 1_000_000;
@@ -30,7 +30,7 @@ fn main() {
     let numbers: Vec<usize> = std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
     let (dirs, users) = (numbers.first().copied().unwrap_or(500), numbers.get(1).copied().unwrap_or(20));
     let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     let volume = partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
     let root = Fid::root(volume.id());
     let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
@@ -39,7 +39,7 @@ fn main() {
     let loopback = Loopback::new(Arc::new(vice));
     let venus = Venus::new(Arc::new(loopback.attach(ClientId(1), 1).unwrap()), VenusConfig::default()).unwrap();
 
-    let administrator = Request::of(&Caller::ROOT);
+    let administrator = RequestContext::of(&Caller::ROOT);
     let mut list = Acl::new();
     assert!(list.set(PrincipalId::ANYBODY, Rights::READ.with(Rights::LOOKUP), false));
     venus.set_acl(&administrator, root, Some(&list), None).unwrap();
@@ -48,11 +48,11 @@ fn main() {
         venus.make(&administrator, root, &name, NewKind::Directory, 0o755).unwrap().status.fid
     };
     let fids: Vec<Fid> = (0..dirs).map(make).collect();
-    let caller = |uid: usize| Caller { uid: 1 + uid as u32, gid: 1, groups: Some(Box::default()), who: Who::NAMED };
+    let caller = |uid: usize| Caller { uid: 1 + uid as u32, gid: 1, groups: Some(Box::default()), who: RequestIdentity::NAMED };
     let callers: Vec<Caller> = (0..users).map(caller).collect();
 
     let ask = |number: usize| {
-        let request = Request::of(&callers[number / dirs % users]);
+        let request = RequestContext::of(&callers[number / dirs % users]);
         black_box(venus.rights(&request, fids[number % dirs]).unwrap());
     };
     let told = |text: &str, count: usize, begun: Instant| {

@@ -10,11 +10,11 @@ use types::{
 
 use crate::file::File;
 use crate::shared::Core;
-use crate::{Error, Request, Venus};
+use crate::{Error, RequestContext, Venus};
 
 /// A volume, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct VolumeSummary {
     /// The volume itself.
     pub volume: VolumeInfo,
     /// Where it lies.
@@ -23,12 +23,12 @@ pub struct About {
     pub server: ServerInfo,
 }
 
-impl About {
+impl VolumeSummary {
     /// The volume, as the server behind `remote` says.
     ///
     /// # Errors
     /// `NoVolume` if it has none such; as it says.
-    pub fn of(remote: &dyn Remote, request: &Request<'_>, id: VolumeId) -> Result<About, Error> {
+    pub fn of(remote: &dyn Remote, request: &RequestContext<'_>, id: VolumeId) -> Result<VolumeSummary, Error> {
         let ask = |call| Ok::<_, Error>(remote.call(&Caller::ROOT, call, request.cancel)?.answer);
         let examined = ask(Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(id) }))?;
         let Answer::Volumes { volumes, .. } = examined else { return Err(Error::Protocol) };
@@ -39,7 +39,7 @@ impl About {
         let partition = partitions.into_iter().find(|one| one.no == volume.partition).ok_or(Error::Protocol)?;
         let Answer::Servers(servers) = ask(Call::Cell(CellCall::Me))? else { return Err(Error::Protocol) };
         let server = servers.into_iter().next().map(|seen| seen.record).ok_or(Error::Protocol)?;
-        Ok(About { volume, partition, server })
+        Ok(VolumeSummary { volume, partition, server })
     }
 }
 
@@ -48,16 +48,16 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn about(&self, request: &Request<'_>, fid: Fid) -> Result<About, Error> {
+    pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
         self.core.drain_all(request.cancel)?;
-        About::of(&*self.core.remote, request, fid.volume)
+        VolumeSummary::of(&*self.core.remote, request, fid.volume)
     }
 
     /// What the server reports of itself, as JSON.
     ///
     /// # Errors
     /// As the service says.
-    pub fn report(&self, request: &Request<'_>) -> Result<String, Error> {
+    pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
         match self.core.call(request, Call::ServerReport)? {
             Answer::Report(report) => Ok(report),
             _ => Err(Error::Protocol),
@@ -68,7 +68,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says: only the superuser may.
-    pub fn set_quota(&self, request: &Request<'_>, fid: Fid, bytes: u64, files: u64) -> Result<VolumeStatus, Error> {
+    pub fn set_quota(&self, request: &RequestContext<'_>, fid: Fid, bytes: u64, files: u64) -> Result<VolumeStatus, Error> {
         let core = &self.core;
         core.drain_all(request.cancel)?;
         match core.call(request, Call::SetQuota { fid, bytes, files })? {
@@ -89,7 +89,7 @@ impl Venus {
     ///
     /// # Errors
     /// What was written and could not be sent.
-    pub fn refresh(&self, request: &Request<'_>, fid: Fid) -> Result<(), Error> {
+    pub fn refresh(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
         if let Some(file) = core.file_of(fid) {
             core.send_all(&file, request.cancel)?;
@@ -110,7 +110,7 @@ impl Venus {
     ///
     /// # Errors
     /// What was written and could not be sent.
-    pub fn refresh_volume(&self, request: &Request<'_>, volume: VolumeId) -> Result<(), Error> {
+    pub fn refresh_volume(&self, request: &RequestContext<'_>, volume: VolumeId) -> Result<(), Error> {
         let core = &self.core;
         for file in core.files().iter().filter(|file| file.fid.volume == volume) {
             core.send_all(file, request.cancel)?;

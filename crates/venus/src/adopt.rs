@@ -19,7 +19,7 @@ use crate::file::{Data, File};
 use crate::lend::wall;
 use crate::pass::Stamp;
 use crate::shared::Core;
-use crate::{Error, Request};
+use crate::{Error, RequestContext};
 
 /// Longer ones are adopted.
 const SEALED_BYTES_MAX: u64 = 1 << 20;
@@ -99,7 +99,7 @@ impl Core {
         let Some(number) = self.occupy(file, cancel)? else { return Ok(()) };
         let mut call = Call::AdoptBody { fid: file.fid, blank: number };
         let _away = self.away(&mut call);
-        self.adopt_by(file, || self.call(&Request { caller: &Caller::ROOT, cancel, groups: None }, call))
+        self.adopt_by(file, || self.call(&RequestContext { caller: &Caller::ROOT, cancel, groups: None }, call))
     }
 
     /// Makes the blank busy; its number, if there is one.

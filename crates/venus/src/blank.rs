@@ -23,7 +23,7 @@ use types::{Answer, Call, Caller, Fid};
 use crate::file::File;
 use crate::pass::{Passed, Stamp};
 use crate::shared::Core;
-use crate::{Backing, OpenMode, Request};
+use crate::{Backing, OpenMode, RequestContext};
 
 /// Where the last new files were all so short, and so many, the next one is taken to be short too, and written behind: that costs no more, and less
 /// where a single write is the whole file. Files with a longer pause between them are not in a row.
@@ -453,7 +453,7 @@ impl Core {
             return;
         }
         if passed.is_borrowed() {
-            self.return_body(&Request::of(&Caller::ROOT), file);
+            self.return_body(&RequestContext::of(&Caller::ROOT), file);
         }
         self.end_pass(file);
     }

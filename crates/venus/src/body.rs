@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{Answer, Call, Status};
 
-use crate::Request;
+use crate::RequestContext;
 use crate::open::Open;
 use crate::reads::{Body, GROUP, SUMMED};
 use crate::shared::Core;
@@ -26,7 +26,7 @@ impl Core {
     /// Reads `start..end`, which lies in the file; nothing if it must come from the server.
     pub fn read_body(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Open,
         status: &Status,
         start: u64,
@@ -54,7 +54,7 @@ impl Core {
     /// The descriptor and the checksums of these blocks, asked for if they are not here.
     fn body(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Open,
         status: &Status,
         first: u64,

@@ -27,7 +27,7 @@ use crate::pass::Passed;
 use crate::pinned::Body;
 use crate::reads::SUMMED;
 use crate::shared::Core;
-use crate::{Backing, Error, OpenMode, Request};
+use crate::{Backing, Error, OpenMode, RequestContext};
 
 /// Shorter files are read as quickly through the kernel's own pages.
 pub(crate) const SIZE_MIN: u64 = 128 << 10;
@@ -139,7 +139,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
-    pub fn pin(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Result<Option<Passed>, Error> {
+    pub fn pin(&self, request: &RequestContext<'_>, file: &Arc<File>, mode: OpenMode) -> Result<Option<Passed>, Error> {
         let Some((passed, pinned, version)) = self.try_pin(request, file, mode) else { return Ok(None) };
         // A break that came before it was there to be seen.
         if self.promised(file).is_none_or(|now| now.data_version != version)
@@ -151,7 +151,7 @@ impl Core {
         Ok(Some(passed))
     }
 
-    fn try_pin(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) -> Option<(Passed, Arc<Pinned>, u64)> {
+    fn try_pin(&self, request: &RequestContext<'_>, file: &Arc<File>, mode: OpenMode) -> Option<(Passed, Arc<Pinned>, u64)> {
         let disk = self.disk()?;
         if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;
@@ -214,7 +214,7 @@ impl Core {
     }
 
     /// Fetches what is missing in the disk cache, if that is little; nothing if it is not.
-    fn fill_gaps(&self, request: &Request<'_>, file: &File, status: &Status) -> Option<()> {
+    fn fill_gaps(&self, request: &RequestContext<'_>, file: &File, status: &Status) -> Option<()> {
         let disk = self.disk()?;
         let missing = disk.missing(file.fid, self.edition(status), status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
@@ -240,7 +240,7 @@ impl Core {
     }
 
     /// One more handle of a file that is pinned.
-    pub fn join_pinned(&self, request: &Request<'_>, pinned: &Pinned, mode: OpenMode) -> Result<(), Error> {
+    pub fn join_pinned(&self, request: &RequestContext<'_>, pinned: &Pinned, mode: OpenMode) -> Result<(), Error> {
         pinned.wait(request.cancel)?;
         if mode.write {
             pinned.watched.store(true, Ordering::Release);

@@ -7,7 +7,7 @@
 use types::{Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status};
 
 use crate::shared::Core;
-use crate::{Entry, Error, OpenMode, Opened, Request, Venus};
+use crate::{EntryReply, Error, OpenMode, Opened, RequestContext, Venus};
 
 /// What a removal knows of its victim.
 struct Victim {
@@ -30,10 +30,10 @@ impl Core {
     /// Runs a change of these directories, which are told from others' changes by it; `take` enters the answer.
     fn change<R>(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         dirs: &[Fid],
         mut call: Call,
-        take: impl FnOnce(&mut crate::tables::Tables, lease::Snapshot, Answer) -> Result<R, Error>,
+        take: impl FnOnce(&mut crate::tables::Tables, lease::CallStart, Answer) -> Result<R, Error>,
     ) -> Result<R, Error> {
         if let Some((mut tables, snapshot, answer)) = self.answer_delegated(request, &call) {
             dirs.iter().for_each(|dir| tables.change_begins(*dir));
@@ -60,7 +60,7 @@ impl Core {
     }
 
     /// What was made, and whether it was there already.
-    fn made(&self, request: &Request<'_>, dir: Fid, name: &Name, call: Call) -> Result<(Entry, bool), Error> {
+    fn made(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, call: Call) -> Result<(EntryReply, bool), Error> {
         let new = matches!(call, Call::Make { .. });
         self.change(request, &[dir], call, |tables, snapshot, answer| {
             let Answer::Made { status, dir: dir_status, existed } = answer else { return Err(Error::Protocol) };
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    fn remove(&self, request: &Request<'_>, dir: Fid, name: &Name, what: RemoveWhat) -> Result<(), Error> {
+    fn remove(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, what: RemoveWhat) -> Result<(), Error> {
         if what == RemoveWhat::Directory
             && let Some(gone) = self.resolved(dir, name)
         {
@@ -147,7 +147,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn make(&self, request: &Request<'_>, dir: Fid, name: &Name, kind: NewKind, mode: u16) -> Result<Entry, Error> {
+    pub fn make(&self, request: &RequestContext<'_>, dir: Fid, name: &Name, kind: NewKind, mode: u16) -> Result<EntryReply, Error> {
         let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
         self.core.made(request, dir, name, call).map(|(entry, _)| entry)
     }
@@ -158,13 +158,13 @@ impl Venus {
     /// As the service says.
     pub fn create(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         dir: Fid,
         name: &Name,
         mode: u16,
         exclusive: bool,
         open: OpenMode,
-    ) -> Result<(Entry, Opened), Error> {
+    ) -> Result<(EntryReply, Opened), Error> {
         let how = if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
         let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
@@ -188,11 +188,11 @@ impl Venus {
     /// As the service says.
     pub fn make_unnamed(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         dir: Fid,
         mode: u16,
         open: OpenMode,
-    ) -> Result<(Entry, Opened), Error> {
+    ) -> Result<(EntryReply, Opened), Error> {
         let core = &self.core;
         let mut call = Call::MakeUnnamed { dir, mode };
         let _away = core.away(&mut call);
@@ -212,7 +212,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn link(&self, request: &Request<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Entry, Error> {
+    pub fn link(&self, request: &RequestContext<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<EntryReply, Error> {
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;
         }
@@ -224,7 +224,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn unlink(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+    pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::File)
     }
 
@@ -232,7 +232,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn rmdir(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+    pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::Directory)
     }
 
@@ -240,7 +240,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says; `Invalid` if it is none.
-    pub fn remove_mount_point(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+    pub fn remove_mount_point(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
         self.core.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
@@ -250,7 +250,7 @@ impl Venus {
     /// As the service says.
     pub fn rename(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         from: (Fid, &Name),
         to: (Fid, &Name),
         mode: RenameMode,

@@ -9,7 +9,7 @@ use crate::budget::Pot;
 use crate::disk::DiskCache;
 
 #[derive(Default)]
-pub(crate) struct Common {
+pub(crate) struct MountShared {
     /// Opened with the first volume whose server is on another machine.
     disk: OnceLock<DiskCache>,
     opening: Mutex<()>,
@@ -24,7 +24,7 @@ pub(crate) struct Common {
     pub names: Arc<Pot>,
 }
 
-impl Common {
+impl MountShared {
     /// The disk cache, if there is one.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.disk.get()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Tokens;
+use client::TokenWallet;
 
 use types::limits;
 
@@ -40,7 +40,7 @@ pub struct VenusConfig {
     /// Bodies on this machine are given to the kernel (docs/passthrough.md), where it can take them.
     pub passthrough: bool,
     /// Tokens of this machine's users, which sessions show; `None`: users are only named.
-    pub tokens: Option<Arc<Tokens>>,
+    pub tokens: Option<Arc<TokenWallet>>,
     /// Where file data is kept on disk; used when the connection passes no descriptors. `None`: nowhere.
     pub cache_dir: Option<PathBuf>,
     /// How much may lie in `cache_dir`.

@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
     Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DirEntry, Fault, Fid, Kind, Name,
-    PartitionInfo, Revision, Seen, ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeId, VolumeInfo,
+    PartitionInfo, Revision, Revised, ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeId, VolumeInfo,
     VolumeKind, VolumeState, VolumeStatus,
 };
 
@@ -303,7 +303,7 @@ impl Dynroot {
                     addresses: Vec::new(),
                     keys: Vec::new(),
                 };
-                Ok(Answer::Servers(vec![Seen { record, revision: Revision::default() }]))
+                Ok(Answer::Servers(vec![Revised { record, revision: Revision::default() }]))
             }
             Call::ServerReport => Ok(Answer::Report(format!(r#"{{"server":{{"cell":"{DYNROOT}"}}}}"#))),
             call if call.changes() => Err(Fault::ReadOnly),

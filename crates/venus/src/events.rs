@@ -26,9 +26,9 @@ fn is_rights(item: &BreakItem) -> bool {
 }
 
 /// Hears for a [`Core`], and does not keep it alive.
-pub(crate) struct Listener(pub Weak<Core>);
+pub(crate) struct EventListener(pub Weak<Core>);
 
-impl Events for Listener {
+impl Events for EventListener {
     fn on_break(&self, items: &[BreakItem], heard: Heard) {
         if let Some(core) = self.0.upgrade() {
             core.on_break(items, heard);

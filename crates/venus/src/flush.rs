@@ -16,7 +16,7 @@ use types::{Answer, Call, Fault, Fid};
 
 use crate::Error;
 use crate::file::File;
-use crate::journal::{Entry, Take};
+use crate::journal::{JournalEntry, Take};
 use crate::shared::Core;
 use crate::unsaved::Subject;
 use crate::write::Landed;
@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    fn send_chain(&self, chain: Vec<Entry>) {
+    fn send_chain(&self, chain: Vec<JournalEntry>) {
         let Some(first) = chain.first() else { return };
         let caller = first.caller.clone();
         let mut calls: Vec<Call> = chain.iter().map(delegated).collect();
@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// The session is over: nothing of the journal will ever be executed, nor these, which were on their way.
-    pub fn lose_journal(&self, mut entries: Vec<Entry>, why: &Error) {
+    pub fn lose_journal(&self, mut entries: Vec<JournalEntry>, why: &Error) {
         let ended = {
             let mut tables = self.tables.lock();
             let ended = tables.end_delegations();
@@ -125,7 +125,7 @@ impl Core {
         entries.iter().for_each(|entry| self.entry_lost(entry, why));
     }
 
-    fn entry_landed(&self, entry: &Entry, answer: &Answer) {
+    fn entry_landed(&self, entry: &JournalEntry, answer: &Answer) {
         if !agrees(entry, answer) {
             let number = entry.number;
             if number > self.distrusted.load(Ordering::Acquire) {
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// What was answered here is not so.
-    fn entry_lost(&self, entry: &Entry, why: &Error) {
+    fn entry_lost(&self, entry: &JournalEntry, why: &Error) {
         tracing::warn!(call = %describe(&entry.call), %why, "change lost");
         // What follows was answered on top of it.
         self.distrusted.fetch_max(self.journal.last(), Ordering::AcqRel);
@@ -205,11 +205,11 @@ impl Core {
     }
 }
 
-fn delegated(entry: &Entry) -> Call {
+fn delegated(entry: &JournalEntry) -> Call {
     Call::Delegated { at: entry.at, slot: entry.slot, call: Box::new(entry.call.clone()) }
 }
 
-fn agrees(entry: &Entry, answer: &Answer) -> bool {
+fn agrees(entry: &JournalEntry, answer: &Answer) -> bool {
     match (&entry.expected, answer) {
         (Answer::Removed { dir: expected, .. }, Answer::Removed { dir, .. }) if entry.cut => expected == dir,
         (

@@ -68,9 +68,9 @@ pub trait Invalidate: Send + Sync {
 }
 
 /// For users without a kernel.
-pub struct Nobody;
+pub struct NoKernel;
 
-impl Invalidate for Nobody {
+impl Invalidate for NoKernel {
     fn inode_data(&self, _: Fid) {}
     fn directory(&self, _: Fid) {}
     fn all(&self) {}

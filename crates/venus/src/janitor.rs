@@ -9,7 +9,7 @@ use client::clock;
 use types::limits::HOLD_FIDS_MAX;
 use types::{Call, Caller, Fid, Time};
 
-use crate::Request;
+use crate::RequestContext;
 use crate::file::File;
 use crate::shared::{Chores, Core};
 
@@ -58,7 +58,7 @@ impl Core {
             if due.commit {
                 self.chores.lock().committed = Some(Instant::now());
                 let core = Arc::clone(self);
-                self.senders.run(move || core.commit_all(&Request::of(&Caller::ROOT)));
+                self.senders.run(move || core.commit_all(&RequestContext::of(&Caller::ROOT)));
             }
         }
     }
@@ -145,7 +145,7 @@ impl Core {
         }
         for fids in fids.chunks(HOLD_FIDS_MAX) {
             let call = Call::Unhold { fids: fids.to_vec() };
-            if let Err(error) = self.call(&Request::of(&Caller::ROOT), call) {
+            if let Err(error) = self.call(&RequestContext::of(&Caller::ROOT), call) {
                 tracing::warn!(%error, "files that are not open any more could not be let go");
             }
         }

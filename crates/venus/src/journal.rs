@@ -42,7 +42,7 @@ const LOOKS_FOR_NOTHING: u32 = 24;
 const ENTRIES_KEPT: usize = 256;
 
 /// One change.
-pub(crate) struct Entry {
+pub(crate) struct JournalEntry {
     /// Its place in the order, given by [`Journal::push`].
     pub number: u64,
     /// That of the change before to what this one makes, changes or removes first, if that had not landed; otherwise 0.
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     pub cut: bool,
 }
 
-impl Entry {
+impl JournalEntry {
     fn bytes(&self) -> usize {
         self.data.as_ref().map_or(0, |(_, chunk)| chunk.data.len())
     }
@@ -88,7 +88,7 @@ pub(crate) fn fids(answer: &Answer) -> SmallVec<[Fid; 4]> {
 #[derive(Default)]
 struct State {
     /// `None`: it was cut, or is lost. The first one is there.
-    queue: VecDeque<Option<Entry>>,
+    queue: VecDeque<Option<JournalEntry>>,
     bytes: usize,
     /// Number of the youngest entry ever.
     last: u64,
@@ -107,12 +107,12 @@ impl State {
         self.last + 1 - self.queue.len() as u64
     }
 
-    fn first(&self) -> Option<&Entry> {
+    fn first(&self) -> Option<&JournalEntry> {
         self.queue.front()?.as_ref()
     }
 
     /// The queued entry of this number.
-    fn at(&mut self, number: u64) -> Option<&mut Option<Entry>> {
+    fn at(&mut self, number: u64) -> Option<&mut Option<JournalEntry>> {
         let at = number.checked_sub(self.front())?;
         self.queue.get_mut(usize::try_from(at).ok()?)
     }
@@ -130,7 +130,7 @@ pub(crate) struct Journal {
 /// What there is to send.
 pub(crate) enum Take {
     /// These: whoever takes them says [`Journal::land`] when they are answered.
-    Chain(Vec<Entry>),
+    Chain(Vec<JournalEntry>),
     /// Another thread is at it.
     Busy,
     Nothing,
@@ -152,7 +152,7 @@ impl Journal {
     }
 
     /// Adds an entry; its number.
-    pub fn push(&self, mut entry: Entry) -> u64 {
+    pub fn push(&self, mut entry: JournalEntry) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
         entry.number = state.last;
@@ -190,7 +190,7 @@ impl Journal {
 
     /// The youngest entry is the removal of a file's last name. If a queued entry made the file: takes out what was done to its bytes and status
     /// since. A file that was renamed or had another name stays as it is: the answers to that tell of the changes before.
-    pub fn cut(&self) -> Vec<Entry> {
+    pub fn cut(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         let last = state.last;
         let Some(Some(removal)) = state.at(last) else { return Vec::new() };
@@ -205,8 +205,8 @@ impl Journal {
                 _ => return Vec::new(),
             }
         }
-        let cut: Vec<Entry> = out.into_iter().rev().filter_map(|number| state.at(number)?.take()).collect();
-        state.bytes -= cut.iter().map(Entry::bytes).sum::<usize>();
+        let cut: Vec<JournalEntry> = out.into_iter().rev().filter_map(|number| state.at(number)?.take()).collect();
+        state.bytes -= cut.iter().map(JournalEntry::bytes).sum::<usize>();
         if let Some(Some(removal)) = state.at(last) {
             removal.cut = !cut.is_empty();
         }
@@ -240,10 +240,10 @@ impl Journal {
     }
 
     /// The chain was answered; `again` were not executed and are next.
-    pub fn land(&self, again: Vec<Entry>) {
+    pub fn land(&self, again: Vec<JournalEntry>) {
         let mut state = self.state.lock();
         state.flying = false;
-        state.bytes += again.iter().map(Entry::bytes).sum::<usize>();
+        state.bytes += again.iter().map(JournalEntry::bytes).sum::<usize>();
         for entry in again.into_iter().rev() {
             while state.front() > entry.number + 1 {
                 state.queue.push_front(None);
@@ -265,7 +265,7 @@ impl Journal {
     }
 
     /// Takes out everything that does not fly: it will never be sent.
-    pub fn lose(&self) -> Vec<Entry> {
+    pub fn lose(&self) -> Vec<JournalEntry> {
         let mut state = self.state.lock();
         state.bytes = 0;
         let lost = std::mem::take(&mut state.queue).into_iter().flatten().collect();
@@ -373,7 +373,7 @@ mod tests {
 
     impl Desk {
         fn push(&mut self, fid: Fid, call: Call, expected: Answer) -> u64 {
-            let entry = Entry {
+            let entry = JournalEntry {
                 number: 0,
                 before: self.pending.get(&fid).copied().unwrap_or(0),
                 since: Instant::now(),
@@ -413,7 +413,7 @@ mod tests {
             self.push(fid, call, Answer::Removed { status: status(fid), dir: status(DIR) })
         }
 
-        fn take(&self) -> Vec<Entry> {
+        fn take(&self) -> Vec<JournalEntry> {
             match self.journal.take() {
                 Take::Chain(chain) => chain,
                 Take::Busy | Take::Nothing => Vec::new(),
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    fn numbers(entries: &[Entry]) -> Vec<u64> {
+    fn numbers(entries: &[JournalEntry]) -> Vec<u64> {
         entries.iter().map(|entry| entry.number).collect()
     }
 

@@ -16,7 +16,7 @@ use crate::extents::{Chunk, Extents};
 use crate::file::{Data, File};
 use crate::shared::Core;
 use crate::write::LOOK;
-use crate::{Error, Request};
+use crate::{Error, RequestContext};
 
 /// Commits of one fsync that may find the server restarted in between.
 const TRIES: usize = 8;
@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Everything that was written before is stable on return.
-    pub fn commit(&self, request: &Request<'_>, file: &Arc<File>) -> Result<(), Error> {
+    pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<File>) -> Result<(), Error> {
         let until = file.data.lock().clock;
         for _ in 0..TRIES {
             let turn = self.begin_commit(request, file, until)?;
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// A commit of a file, or of its `whole` volume, which makes what the server has of the volume's names stable too.
-    pub fn call_commit(&self, request: &Request<'_>, fid: Fid, whole: bool) -> Result<Answer, Error> {
+    pub fn call_commit(&self, request: &RequestContext<'_>, fid: Fid, whole: bool) -> Result<Answer, Error> {
         let call = if whole { Call::CommitVolume { fid } } else { Call::Commit { fid } };
         let point = self.unsaved.point();
         let reply = self.call_with_body(request, call)?;
@@ -189,7 +189,7 @@ impl Core {
     /// Asks about what is kept, once all that is not newer than `until` is at the server: another commit may have found it lost meanwhile.
     fn begin_commit<'a>(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         file: &'a Arc<File>,
         until: u64,
     ) -> Result<MutexGuard<'a, ()>, Error> {
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// One commit for everything that is acknowledged and not stable, but for files that somebody commits already.
-    pub fn commit_all(self: &Arc<Self>, request: &Request<'_>) {
+    pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
         let files: Vec<Arc<File>> = self.files().into_iter().filter(|file| !file.data.lock().kept.is_empty()).collect();
         let turns: Vec<_> = files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
         turns.iter().for_each(|(file, _)| self.change_kept(&mut file.data.lock(), Kept::ask));
@@ -260,7 +260,7 @@ impl Core {
     }
 
     /// What lies in the range is about to be cut off or punched out, and is not to be sent again; nor is anything that was written there before.
-    pub fn cut_kept(&self, request: &Request<'_>, file: &Arc<File>, start: u64, end: u64) -> Result<Cut, Error> {
+    pub fn cut_kept(&self, request: &RequestContext<'_>, file: &Arc<File>, start: u64, end: u64) -> Result<Cut, Error> {
         let until = file.data.lock().clock;
         loop {
             self.send_all(file, request.cancel)?;

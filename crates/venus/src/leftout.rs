@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fid, Status};
 
-use crate::Request;
+use crate::RequestContext;
 use crate::disk::Edition;
 use crate::reads::BLOCK;
 use crate::shared::Core;
@@ -111,7 +111,7 @@ impl Core {
     /// One block, and then the next one behind whatever else waits.
     fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
         let Some(block) = self.left_out.next(fid, version) else { return self.drop_pages_of_whole(fid) };
-        let request = Request { caller: &caller, cancel: Some(&self.leaving), groups: None };
+        let request = RequestContext { caller: &caller, cancel: Some(&self.leaving), groups: None };
         let life = self.lives.life();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.call(&request, call) else { return };

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use lease::Snapshot;
+use lease::CallStart;
 use parking_lot::MutexGuard;
 use types::limits::HOLD_FIDS_MAX;
 use types::{Answer, Call, Caller, Fid, Kind, Name, Timestamp, VnodeSlots, VolumeId};
@@ -17,11 +17,11 @@ use types::{Answer, Call, Caller, Fid, Kind, Name, Timestamp, VnodeSlots, Volume
 use crate::delegate::Local;
 use crate::extents::Chunk;
 use crate::file::File;
-use crate::journal::{Entry, fids};
+use crate::journal::{JournalEntry, fids};
 use crate::names::Known;
 use crate::shared::Core;
 use crate::tables::Tables;
-use crate::{Error, Request};
+use crate::{Error, RequestContext};
 
 /// Counts delegations.
 pub(crate) type Generation = u64;
@@ -217,12 +217,12 @@ enum Missing {
 }
 
 /// An answer that was given here, under the lock of the tables as it was taken.
-pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, Snapshot, Answer);
+pub(crate) type Answered<'a> = (MutexGuard<'a, Tables>, CallStart, Answer);
 
 /// Answering.
 impl Core {
     /// Answers a change here if that is possible; asks for the delegation if it is time for that.
-    pub fn answer_delegated(&self, request: &Request<'_>, call: &Call) -> Option<Answered<'_>> {
+    pub fn answer_delegated(&self, request: &RequestContext<'_>, call: &Call) -> Option<Answered<'_>> {
         if !self.config.delegations {
             return None;
         }
@@ -276,7 +276,7 @@ impl Core {
         let about = fids(&answer);
         let pending = about.first().and_then(|fid| tables.nodes.whole(fid)).map_or(0, |node| node.pending);
         let before = if pending > self.journal.landed() { pending } else { 0 };
-        let entry = Entry {
+        let entry = JournalEntry {
             number: 0,
             before,
             since: Instant::now(),
@@ -345,7 +345,7 @@ impl Core {
     }
 
     /// Asks for a delegation, or for more slots under one. Whether there is something new.
-    fn ask(&self, request: &Request<'_>, dir: Fid) -> bool {
+    fn ask(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let snapshot = {
             let mut tables = self.tables.lock();
             let lend = tables.node(dir).lend.get_or_insert_default();
@@ -395,7 +395,7 @@ impl Core {
     }
 
     /// Lists the next page of a directory that is delegated, to learn which children are sole. Whether there was one.
-    fn list_sole(&self, request: &Request<'_>, dir: Fid) -> bool {
+    fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
         let lend = |tables: &mut Tables| tables.node(dir).lend.as_ref().map_or(Listed::default(), |lend| lend.listed);
         let from = lend(&mut self.tables.lock());
         let (cookie, end) = match self.list_page(request, dir, from.cookie) {
@@ -412,7 +412,7 @@ impl Core {
 
     /// Before a directory is listed from its beginning: somebody is removing a tree if the one above lost a name last. The
     /// server then says of each entry whether it is sole.
-    pub fn ask_before_listing(&self, request: &Request<'_>, dir: Fid) {
+    pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
         let above_removes = || {
             let tables = self.tables.lock();
             let above = tables.nodes.whole(&dir)?.sole?.0;
@@ -428,7 +428,7 @@ impl Core {
     }
 
     /// After a chain with these entries: a directory to ask for more slots with, if there are few left.
-    pub fn slots_wanted(&self, chain: &[Entry]) -> Option<Fid> {
+    pub fn slots_wanted(&self, chain: &[JournalEntry]) -> Option<Fid> {
         let made = chain.iter().rev().find_map(|entry| match &entry.call {
             Call::Make { dir, .. } => Some(*dir),
             _ => None,
@@ -438,7 +438,7 @@ impl Core {
     }
 
     /// The answer to asking with [`Core::slots_wanted`].
-    pub fn slots_came(&self, dir: Fid, snapshot: Snapshot, answer: &Answer) {
+    pub fn slots_came(&self, dir: Fid, snapshot: CallStart, answer: &Answer) {
         let mut tables = self.tables.lock();
         if let Answer::Delegation { slots, .. } = answer
             && !tables.holder.is_void(snapshot)
@@ -545,7 +545,7 @@ impl Core {
 
     /// What was answered here about the files that `call` is about is at the server afterwards; before a change of names or status
     /// all that was answered is, so that no later change outlives an earlier one.
-    pub fn settle(&self, request: &Request<'_>, call: &mut Call) -> Result<(), Error> {
+    pub fn settle(&self, request: &RequestContext<'_>, call: &mut Call) -> Result<(), Error> {
         let until = {
             let tables = self.tables.lock();
             let landed = tables.landed.load(Ordering::Acquire);

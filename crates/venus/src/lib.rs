@@ -79,15 +79,15 @@ mod venus;
 mod volumes;
 mod write;
 
-pub use about::About;
+pub use about::VolumeSummary;
 pub use config::VenusConfig;
 pub use dynroot::{DYNROOT, Dynroot, KnownCells};
 pub use error::Error;
-pub use invalidate::{Backing, Invalidate, Nobody};
-pub use neighbours::{Neighbours, Reach};
-pub use request::Request;
+pub use invalidate::{Backing, Invalidate, NoKernel};
+pub use neighbours::{Neighbours, CellOpener};
+pub use request::RequestContext;
 pub use result::{
-    Attributes, DirHandle, Entry, Found, Handle, ListEntry, Listing, OpenMode, Opened, Passthrough, Stamp, Wrote,
+    Attributes, DirHandle, EntryReply, LookupReply, Handle, ListEntry, DirListing, OpenMode, Opened, Passthrough, Stamp, Wrote,
 };
 pub use rights::somebody;
 pub use venus::Venus;

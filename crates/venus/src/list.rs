@@ -15,7 +15,7 @@ use types::{Answer, Call, Caller, Fid};
 use crate::names::Wanted;
 use crate::shared::Core;
 use crate::snapshots::is_made_up;
-use crate::{DirHandle, Error, ListEntry, Listing, Request, Venus};
+use crate::{DirHandle, Error, ListEntry, DirListing, RequestContext, Venus};
 
 /// Where a listing got to its end, and under which version: (cookie, version).
 type End = Option<(u64, u64)>;
@@ -107,7 +107,7 @@ const AHEAD_MORE_BYTES: u32 = 256 << 10;
 
 /// A page of a directory, entered.
 struct Page {
-    listing: Listing,
+    listing: DirListing,
     version: u64,
     /// The map that all its names were entered into.
     entered: Option<u64>,
@@ -117,7 +117,7 @@ struct Page {
 
 impl Core {
     /// Asks for a page and enters what it says.
-    fn page(&self, request: &Request<'_>, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Page, Error> {
+    fn page(&self, request: &RequestContext<'_>, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Page, Error> {
         let (before, delegation) = {
             let tables = self.tables.lock();
             (tables.before(dir), tables.delegation(dir))
@@ -148,7 +148,7 @@ impl Core {
             ListEntry { name: entry.name, fid, kind, cookie, status, cacheable, target: entry.target }
         });
         let entries = entries.collect();
-        let listing = Listing { entries, end, names_cacheable, stamp: self.stamp() };
+        let listing = DirListing { entries, end, names_cacheable, stamp: self.stamp() };
         drop(tables);
         if plus {
             self.siblings_listed(request.caller, dir, (cookie, next), &named);
@@ -159,7 +159,7 @@ impl Core {
     /// Asks for the page behind `cookie` before the reader does.
     fn fetch_early(
         self: &Arc<Self>,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Arc<OpenDir>,
         cookie: u64,
         bytes_max: u32,
@@ -168,7 +168,7 @@ impl Core {
         *open.early.lock() = Early::Asked(cookie);
         let (core, open, caller) = (Arc::clone(self), Arc::clone(open), request.caller.clone());
         self.readers.run(move || {
-            let page = core.page(&Request::of(&caller), open.dir, cookie, bytes_max, plus);
+            let page = core.page(&RequestContext::of(&caller), open.dir, cookie, bytes_max, plus);
             let next = if cookie == 0 { core.siblings.listed_ahead(open.dir) } else { None };
             next.into_iter().for_each(|dir| core.list_dir_early(&caller, dir));
             let mut early = open.early.lock();
@@ -186,12 +186,12 @@ impl Core {
         if bytes_max > 0
             && let Some(open) = self.early_dirs.add(dir)
         {
-            this.fetch_early(&Request::of(caller), &open, 0, bytes_max, true);
+            this.fetch_early(&RequestContext::of(caller), &open, 0, bytes_max, true);
         }
     }
 
     /// The page behind `cookie`, if it was fetched and is as good as one that is asked for now.
-    fn take_early(&self, request: &Request<'_>, open: &OpenDir, cookie: u64, plus: bool) -> Option<Page> {
+    fn take_early(&self, request: &RequestContext<'_>, open: &OpenDir, cookie: u64, plus: bool) -> Option<Page> {
         let mut early = open.early.lock();
         if matches!(*early, Early::Asked(asked) if asked == cookie) {
             open.came.wait_for(&mut early, EARLY_PATIENCE);
@@ -208,11 +208,11 @@ impl Core {
     }
 
     /// The empty page behind the last one, if nothing came since.
-    fn known_end(&self, open: &OpenDir, cookie: u64) -> Option<Listing> {
+    fn known_end(&self, open: &OpenDir, cookie: u64) -> Option<DirListing> {
         let (_, version) = open.end.lock().filter(|(end, _)| *end == cookie && cookie != 0)?;
         let tables = self.tables.lock();
         let here = tables.is_current(open.dir, version);
-        here.then(|| Listing { entries: Vec::new(), end: true, names_cacheable: true, stamp: self.stamp() })
+        here.then(|| DirListing { entries: Vec::new(), end: true, names_cacheable: true, stamp: self.stamp() })
     }
 
     /// The page as it would be answered now, if the directory did not change.
@@ -231,14 +231,14 @@ impl Core {
     }
 
     /// Lists a page with status for its own sake; where the next one begins, and whether there is none.
-    pub fn list_page(&self, request: &Request<'_>, dir: Fid, cookie: u64) -> Result<(u64, bool), Error> {
+    pub fn list_page(&self, request: &RequestContext<'_>, dir: Fid, cookie: u64) -> Result<(u64, bool), Error> {
         let page = self.page(request, dir, cookie, AHEAD_BYTES, true)?;
         Ok((page.next, page.listing.end))
     }
 
     /// After a run of lookups that had to ask: has the kernel list the next page of the directory, or lists it with status, so that the following ones
     /// need not ask; also if the kernel takes longer than who looks. Who may not list it, or finds it changing, goes on asking.
-    pub fn list_ahead(&self, request: &Request<'_>, dir: Fid) {
+    pub fn list_ahead(&self, request: &RequestContext<'_>, dir: Fid) {
         let Some(Wanted { cookie, is_late }) = self.tables.lock().missed(dir) else { return };
         if !is_late && self.invalidator().list(dir, cookie) {
             return;
@@ -260,7 +260,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn opendir(&self, _request: &Request<'_>, dir: Fid) -> Result<DirHandle, Error> {
+    pub fn opendir(&self, _request: &RequestContext<'_>, dir: Fid) -> Result<DirHandle, Error> {
         let handle = DirHandle(self.core.number());
         let open = self.core.early_dirs.take(dir).unwrap_or_else(|| Arc::new(OpenDir::new(dir)));
         self.core.dirs.lock().insert(handle, open);
@@ -277,12 +277,12 @@ impl Venus {
     /// As the service says.
     pub fn readdir(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: DirHandle,
         cookie: u64,
         bytes_max: u32,
         plus: bool,
-    ) -> Result<Listing, Error> {
+    ) -> Result<DirListing, Error> {
         let core = &self.core;
         let open = self.dir_of(handle)?;
         if is_made_up(open.dir) {
@@ -327,7 +327,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn fsyncdir(&self, request: &Request<'_>, fid: Fid) -> Result<(), Error> {
+    pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         self.core.drain_all(request.cancel)?;
         self.core.call_commit(request, fid, false)?;
         self.core.tell_lost(fid)

@@ -11,7 +11,7 @@ use client::Cancel;
 use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, LockOwner};
 
 use crate::file::{End, File, Granted};
-use crate::{Error, Handle, Request, Venus};
+use crate::{Error, Handle, RequestContext, Venus};
 
 /// How much later than `close` returns the kernel may tell us of it.
 const CLOSING: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ impl Venus {
     /// As the service says.
     pub fn getlk(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: Handle,
         owner: LockOwner,
         family: LockFamily,
@@ -53,7 +53,7 @@ impl Venus {
     #[allow(clippy::too_many_arguments)] // They are the lock.
     pub fn setlk(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: Handle,
         owner: LockOwner,
         pid: u32,
@@ -91,7 +91,7 @@ impl Venus {
     /// As the service says.
     pub fn unlock(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: Handle,
         owner: LockOwner,
         family: LockFamily,
@@ -109,7 +109,7 @@ impl Venus {
         // An unlock is not taken back: the kernel has no lock any more.
         let sent = self.core.send_all(file, None);
         let call = Call::Unlock { fid: file.fid, owner, family, range };
-        let unlocked = sent.and_then(|()| self.core.call(&Request { cancel: None, ..*request }, call));
+        let unlocked = sent.and_then(|()| self.core.call(&RequestContext { cancel: None, ..*request }, call));
         let mut data = file.data.lock();
         match unlocked {
             Ok(_) => data.ungranted(owner, family, range),

@@ -9,7 +9,7 @@ use crate::kept::Cut;
 use crate::shared::Core;
 use crate::snapshots::is_made_up;
 use crate::tables::{Cached, Tables};
-use crate::{Attributes, Entry, Error, Found, Request, Venus};
+use crate::{Attributes, EntryReply, Error, LookupReply, RequestContext, Venus};
 
 /// Attribute values up to here are remembered.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
@@ -25,7 +25,7 @@ impl Core {
     }
 
     /// A call that answers with a status.
-    pub fn status_by(&self, request: &Request<'_>, mut call: Call) -> Result<Attributes, Error> {
+    pub fn status_by(&self, request: &RequestContext<'_>, mut call: Call) -> Result<Attributes, Error> {
         let _away = call.changes().then(|| self.away(&mut call));
         let snapshot = self.begin();
         let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };
@@ -35,7 +35,7 @@ impl Core {
     }
 
     /// A change of status that a delegation covers.
-    fn set_here(&self, request: &Request<'_>, call: &Call) -> Option<Attributes> {
+    fn set_here(&self, request: &RequestContext<'_>, call: &Call) -> Option<Attributes> {
         let Call::SetStatus { fid, change } = call else { return None };
         if !self.config.delegations || change.size.is_some() && !self.may_cut_here(*fid) {
             return None;
@@ -52,16 +52,16 @@ impl Core {
     }
 
     /// An entry that an answer made or found, referred to once more. `named`: the kernel may keep the name.
-    pub fn entry(&self, tables: &mut Tables, status: Status, cacheable: bool, named: bool) -> Entry {
+    pub fn entry(&self, tables: &mut Tables, status: Status, cacheable: bool, named: bool) -> EntryReply {
         tables.nodes.refer(status.fid);
-        Entry { status, cacheable, name_cacheable: named, stamp: self.stamp() }
+        EntryReply { status, cacheable, name_cacheable: named, stamp: self.stamp() }
     }
 
-    fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<Found> {
+    fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<LookupReply> {
         let mut tables = self.tables.lock();
         match tables.lookup(dir, name) {
-            Cached::Entry { status, cacheable } => Some(Found::Entry(self.entry(&mut tables, status, cacheable, true))),
-            Cached::Absent => Some(Found::Absent { cacheable: true, stamp: self.stamp() }),
+            Cached::Entry { status, cacheable } => Some(LookupReply::Entry(self.entry(&mut tables, status, cacheable, true))),
+            Cached::Absent => Some(LookupReply::Absent { cacheable: true, stamp: self.stamp() }),
             Cached::Unknown => None,
         }
     }
@@ -72,7 +72,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says; so in all operations.
-    pub fn root(&self, request: &Request<'_>, volume: &Name) -> Result<Attributes, Error> {
+    pub fn root(&self, request: &RequestContext<'_>, volume: &Name) -> Result<Attributes, Error> {
         let root = self.core.status_by(request, Call::Root { volume: volume.clone() })?;
         self.remember(root.status.fid);
         Ok(root)
@@ -82,20 +82,20 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says; that there is no such entry is no error.
-    pub fn lookup(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Found, Error> {
+    pub fn lookup(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<LookupReply, Error> {
         if is_made_up(dir) {
             return self.core.find_snapshot(request, dir, name)?.ok_or(Fault::Stale.into());
         }
         match self.find(request, dir, name)? {
-            Found::Absent { cacheable, stamp } => {
+            LookupReply::Absent { cacheable, stamp } => {
                 let made_up = self.core.find_snapshot(request, dir, name)?;
-                Ok(made_up.unwrap_or(Found::Absent { cacheable, stamp }))
+                Ok(made_up.unwrap_or(LookupReply::Absent { cacheable, stamp }))
             }
             found => Ok(found),
         }
     }
 
-    fn find(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Found, Error> {
+    fn find(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<LookupReply, Error> {
         let core = &self.core;
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
@@ -116,13 +116,13 @@ impl Venus {
                 if sole {
                     tables.put_sole(dir, delegation, status.fid);
                 }
-                Ok(Found::Entry(core.entry(&mut tables, status, cacheable, named)))
+                Ok(LookupReply::Entry(core.entry(&mut tables, status, cacheable, named)))
             }
             Ok(_) => Err(Error::Protocol),
             Err(Error::Fault(Fault::NotFound)) => {
                 let mut tables = core.tables.lock();
                 let cacheable = tables.put_absent(&before, dir, name);
-                Ok(Found::Absent { cacheable, stamp: core.stamp() })
+                Ok(LookupReply::Absent { cacheable, stamp: core.stamp() })
             }
             Err(error) => Err(error),
         }
@@ -143,7 +143,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn getattr(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
+    pub fn getattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
         if is_made_up(fid) {
             return core.snapshot_status(request, fid);
@@ -169,7 +169,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn setattr(&self, request: &Request<'_>, fid: Fid, mut change: StatusChange) -> Result<Attributes, Error> {
+    pub fn setattr(&self, request: &RequestContext<'_>, fid: Fid, mut change: StatusChange) -> Result<Attributes, Error> {
         let core = &self.core;
         if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
             change.hold = core.hold_for_others(fid);
@@ -219,7 +219,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn readlink(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
+    pub fn readlink(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
         if is_made_up(fid) {
             return self.core.snapshot_target(request, fid);
         }
@@ -237,7 +237,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn statfs(&self, request: &Request<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
+    pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
         self.core.drain_all(request.cancel)?;
         let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
             return Err(Error::Protocol);
@@ -250,7 +250,7 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NoXattr`] if there is none; as the service says.
-    pub fn getxattr(&self, request: &Request<'_>, fid: Fid, name: &[u8]) -> Result<Bytes, Error> {
+    pub fn getxattr(&self, request: &RequestContext<'_>, fid: Fid, name: &[u8]) -> Result<Bytes, Error> {
         let core = &self.core;
         let snapshot = {
             let mut tables = core.tables.lock();
@@ -285,7 +285,7 @@ impl Venus {
     /// As the service says.
     pub fn setxattr(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         fid: Fid,
         name: &[u8],
         value: Bytes,
@@ -298,7 +298,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn listxattr(&self, request: &Request<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
+    pub fn listxattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
         match self.core.call(request, Call::XattrList { fid })? {
             Answer::XattrNames(names) => Ok(names),
             _ => Err(Error::Protocol),
@@ -309,11 +309,11 @@ impl Venus {
     ///
     /// # Errors
     /// [`Fault::NoXattr`] if there is none; as the service says.
-    pub fn removexattr(&self, request: &Request<'_>, fid: Fid, name: &[u8]) -> Result<(), Error> {
+    pub fn removexattr(&self, request: &RequestContext<'_>, fid: Fid, name: &[u8]) -> Result<(), Error> {
         self.change_xattr(request, fid, Call::XattrRemove { fid, name: Bytes::copy_from_slice(name) })
     }
 
-    fn change_xattr(&self, request: &Request<'_>, fid: Fid, call: Call) -> Result<(), Error> {
+    fn change_xattr(&self, request: &RequestContext<'_>, fid: Fid, call: Call) -> Result<(), Error> {
         // What was written before must not take the capabilities away that are set now.
         if let Some(file) = self.core.file_of(fid) {
             self.core.send_all(&file, request.cancel)?;

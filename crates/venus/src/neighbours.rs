@@ -16,14 +16,14 @@ use crate::{Error, Volumes};
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Reaches a cell by its name; [`Fault::NoVolume`] if it is not known.
-pub type Reach = dyn Fn(&str) -> Result<Arc<Volumes>, Error> + Send + Sync;
+pub type CellOpener = dyn Fn(&str) -> Result<Arc<Volumes>, Error> + Send + Sync;
 
 /// See the head of the file.
 pub struct Neighbours {
     /// What the cell of the first mount is called, if that is known.
     own: Option<String>,
     home: Weak<Volumes>,
-    reach: Box<Reach>,
+    reach: Box<CellOpener>,
     known: Mutex<HashMap<String, Known>>,
 }
 
@@ -33,7 +33,7 @@ enum Known {
 }
 
 impl Neighbours {
-    pub(crate) fn new(home: &Arc<Volumes>, own: Option<String>, reach: Box<Reach>) -> Arc<Self> {
+    pub(crate) fn new(home: &Arc<Volumes>, own: Option<String>, reach: Box<CellOpener>) -> Arc<Self> {
         Arc::new(Neighbours { own, home: Arc::downgrade(home), reach, known: Mutex::default() })
     }
 

@@ -15,7 +15,7 @@ use types::{Fid, Status};
 use crate::file::File;
 use crate::lend::{Generation, Lend};
 use crate::names::Names;
-use crate::plain::{Place, Plain, Plains};
+use crate::plain::{NodeIndex, Plain, Plains};
 
 /// Everything about one file.
 #[derive(Default)]
@@ -164,17 +164,17 @@ impl From<&Plain> for Node {
 /// A node to look at.
 // One that was plain is unpacked to be looked at once: a box would cost an allocation each time.
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Seen<'a> {
+pub(crate) enum NodeView<'a> {
     Whole(&'a Node),
     Plain(Node),
 }
 
-impl Deref for Seen<'_> {
+impl Deref for NodeView<'_> {
     type Target = Node;
     fn deref(&self) -> &Node {
         match self {
-            Seen::Whole(node) => node,
-            Seen::Plain(node) => node,
+            NodeView::Whole(node) => node,
+            NodeView::Plain(node) => node,
         }
     }
 }
@@ -217,10 +217,10 @@ impl Nodes {
     }
 
     /// What is known of `fid`.
-    pub fn get(&self, fid: &Fid) -> Option<Seen<'_>> {
+    pub fn get(&self, fid: &Fid) -> Option<NodeView<'_>> {
         match self.whole.get(fid) {
-            Some(node) => Some(Seen::Whole(node)),
-            None => self.plain.get(*fid).map(|plain| Seen::Plain(plain.into())),
+            Some(node) => Some(NodeView::Whole(node)),
+            None => self.plain.get(*fid).map(|plain| NodeView::Plain(plain.into())),
         }
     }
 
@@ -368,7 +368,7 @@ impl Nodes {
             now
         };
         let plain = self.plain.iter().filter(|(_, plain)| goes(rank(plain.lookups.into(), plain.touched)));
-        let places: Vec<Place> = plain.map(|(place, _)| place).collect();
+        let places: Vec<NodeIndex> = plain.map(|(place, _)| place).collect();
         for place in places {
             self.plain.remove(place);
         }

@@ -13,7 +13,7 @@ use types::{ByteRange, Call, Caller, Fault, Fid, Kind, LockFamily, LockOwner, St
 use crate::ahead::Sequence;
 use crate::file::{End, File};
 use crate::shared::Core;
-use crate::{Error, Handle, OpenMode, Opened, Request, Venus};
+use crate::{Error, Handle, OpenMode, Opened, RequestContext, Venus};
 
 /// Answers that were broken on their way before an open goes on without a promise.
 const TRIES: usize = 16;
@@ -39,8 +39,8 @@ pub(crate) struct Open {
 impl Open {
     /// The operation in the name of the caller that opened the file: its rights count for what goes through the handle,
     /// whichever process uses it now.
-    pub fn request<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
-        Request { caller: &self.caller, cancel: request.cancel, groups: None }
+    pub fn request<'a>(&'a self, request: &RequestContext<'a>) -> RequestContext<'a> {
+        RequestContext { caller: &self.caller, cancel: request.cancel, groups: None }
     }
 
     /// How near the end is of a lock that is had through this handle now: without a `FLUSH` we hear of its close when it is done.
@@ -77,7 +77,7 @@ impl Open {
 
 impl Core {
     /// Counts one more open of `fid`, which is a plain file that exists.
-    fn count_open(&self, request: &Request<'_>, fid: Fid) -> Result<Arc<File>, Error> {
+    fn count_open(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Arc<File>, Error> {
         for _ in 0..TRIES {
             let mut tables = self.tables.lock();
             while tables.nodes.whole(&fid).is_some_and(|node| node.removing > 0) {
@@ -112,7 +112,7 @@ impl Core {
         Ok(file)
     }
 
-    fn enter(&self, request: &Request<'_>, file: Arc<File>, mode: OpenMode, made: bool) -> Result<Opened, Error> {
+    fn enter(&self, request: &RequestContext<'_>, file: Arc<File>, mode: OpenMode, made: bool) -> Result<Opened, Error> {
         let chosen = self.choose(request, &file, mode, made);
         let backing = chosen.inspect_err(|_| self.count_release(&file))?;
         let handle = Handle(self.number());
@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Opens a file that was just made or found by an answer: it is counted even if the promise is gone already.
-    pub fn open_made(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+    pub fn open_made(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
         let file = Self::count(&mut self.tables.lock(), fid)?;
         self.enter(request, file, mode, true)
     }
@@ -223,7 +223,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn open(&self, request: &Request<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
+    pub fn open(&self, request: &RequestContext<'_>, fid: Fid, mode: OpenMode) -> Result<Opened, Error> {
         let core = &self.core;
         let file = core.count_open(request, fid)?;
         if mode.truncate {
@@ -245,7 +245,7 @@ impl Venus {
     ///
     /// # Errors
     /// That of a write in the background, once for each handle.
-    pub fn flush(&self, request: &Request<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn flush(&self, request: &RequestContext<'_>, handle: Handle, owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         // It may be the last descriptor of this handle.
         open.file.data.lock().ends(End::Near, |lock| lock.handle == handle);
@@ -264,7 +264,7 @@ impl Venus {
     ///
     /// # Errors
     /// If there is no such handle, or the lock could not be given back; the handle is gone in any case.
-    pub fn release(&self, request: &Request<'_>, handle: Handle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
+    pub fn release(&self, request: &RequestContext<'_>, handle: Handle, flock_owner: Option<LockOwner>) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         let unlocked = match flock_owner {
             Some(owner) => self.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL),

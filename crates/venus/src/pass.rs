@@ -20,7 +20,7 @@ use crate::cached::Pinned;
 use crate::file::File;
 use crate::reads::SUMMED;
 use crate::shared::{Core, as_caller};
-use crate::{Backing, Error, OpenMode, Passthrough, Request, Venus};
+use crate::{Backing, Error, OpenMode, Passthrough, RequestContext, Venus};
 
 /// Shorter bodies are read as quickly through the kernel's own pages, and opened again without a word to the server.
 pub(crate) const READ_MIN: u64 = 512 << 10;
@@ -111,7 +111,7 @@ impl Core {
     /// One more handle of the file, which `made` it or found it; the body that it has to be opened with, if any.
     pub fn choose(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         file: &Arc<File>,
         mode: OpenMode,
         made: bool,
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// One handle less.
-    pub fn unchoose(&self, request: &Request<'_>, file: &Arc<File>, mode: OpenMode) {
+    pub fn unchoose(&self, request: &RequestContext<'_>, file: &Arc<File>, mode: OpenMode) {
         let mut choice = file.choice.lock();
         choice.users -= 1;
         choice.writers -= u32::from(mode.write);
@@ -187,7 +187,7 @@ impl Core {
     /// One more handle of a file that has a blank. One that reads and writes could be mapped for writing: it takes a body that is the server's.
     fn join_blank(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         file: &Arc<File>,
         mode: OpenMode,
         unused: bool,
@@ -234,7 +234,7 @@ impl Core {
     }
 
     /// The first open: gives the body to the kernel, if everything for it holds.
-    fn pass(&self, request: &Request<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
+    fn pass(&self, request: &RequestContext<'_>, file: &File, mode: OpenMode) -> Option<Passed> {
         if !file.is_clean() || !file.is_landed() || self.passes().is_err() {
             return None;
         }
@@ -264,7 +264,7 @@ impl Core {
     }
 
     /// The body in the version of `status`, compared with its sums unless it is known.
-    fn borrow(&self, request: &Request<'_>, fid: Fid, how: Lending, status: &Status, known: bool) -> Option<OwnedFd> {
+    fn borrow(&self, request: &RequestContext<'_>, fid: Fid, how: Lending, status: &Status, known: bool) -> Option<OwnedFd> {
         // The sums first: once it is lent for writing it has none.
         let sums = match known {
             true => Vec::new(),
@@ -307,7 +307,7 @@ impl Core {
     }
 
     /// One more handle of a body that is passed.
-    fn join_for(&self, request: &Request<'_>, file: &File, passed: Passed, mode: OpenMode) -> Result<Passed, Error> {
+    fn join_for(&self, request: &RequestContext<'_>, file: &File, passed: Passed, mode: OpenMode) -> Result<Passed, Error> {
         let maps = mode.read && mode.write && !passed.mappable;
         if passed.blank.is_none() && mode.write && (maps || !self.is_lent(&passed)) {
             return self.join(request, file, passed);
@@ -316,7 +316,7 @@ impl Core {
     }
 
     /// A writer joins readers, or those who cannot map it, or the lend was lost with the session.
-    fn join(&self, request: &Request<'_>, file: &File, passed: Passed) -> Result<Passed, Error> {
+    fn join(&self, request: &RequestContext<'_>, file: &File, passed: Passed) -> Result<Passed, Error> {
         let life = self.life.load(Ordering::Acquire);
         self.call(request, Call::LendBody { fid: file.fid, how: Lending::Join })?;
         self.invalidator().inode_data(file.fid);
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// The last writer is gone: the server may sum the body.
-    pub fn return_body(&self, request: &Request<'_>, file: &File) {
+    pub fn return_body(&self, request: &RequestContext<'_>, file: &File) {
         let status = self.settle_call(request, file.fid, true);
         file.lent.store(false, Ordering::Release);
         if let Some(passed) = &mut file.data.lock().passed {
@@ -344,7 +344,7 @@ impl Core {
         }
     }
 
-    fn settle_call(&self, request: &Request<'_>, fid: Fid, back: bool) -> Option<Status> {
+    fn settle_call(&self, request: &RequestContext<'_>, fid: Fid, back: bool) -> Option<Status> {
         let snapshot = self.begin();
         let answer = self.call(&as_caller(request.caller, None), Call::SettleBody { fid, back });
         match answer {
@@ -391,7 +391,7 @@ impl Core {
 
     /// The kernel knows no quota: what passes it is told at the next sync or close.
     fn is_over_quota(&self, fid: Fid) -> bool {
-        match self.call(&Request::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
+        match self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
             Ok(Answer::Volume(volume)) => volume.quota_bytes > 0 && volume.used_bytes > volume.quota_bytes,
             Ok(_) | Err(_) => false,
         }

@@ -110,7 +110,7 @@ impl Plain {
 
 /// Where one lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u32);
+pub(crate) struct NodeIndex(u32);
 
 /// Files to a chunk: 64 KiB.
 const CHUNK: usize = 512;
@@ -188,11 +188,11 @@ impl Plains {
     /// Takes one out.
     pub fn take(&mut self, fid: Fid) -> Option<Plain> {
         let place = self.place(fid)?;
-        self.remove(Place(place))
+        self.remove(NodeIndex(place))
     }
 
     /// Takes out what lies at `place`.
-    pub fn remove(&mut self, place: Place) -> Option<Plain> {
+    pub fn remove(&mut self, place: NodeIndex) -> Option<Plain> {
         let at = place.0 as usize;
         let plain = self.chunks[at / CHUNK][at % CHUNK].take()?;
         let hash = self.hasher.hash_one(plain.fid);
@@ -203,9 +203,9 @@ impl Plains {
         Some(plain)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Place, &Plain)> {
+    pub fn iter(&self) -> impl Iterator<Item = (NodeIndex, &Plain)> {
         let all = self.chunks.iter().flatten().enumerate();
-        all.filter_map(|(at, plain)| Some((Place(at as u32), plain.as_ref()?)))
+        all.filter_map(|(at, plain)| Some((NodeIndex(at as u32), plain.as_ref()?)))
     }
 
     pub fn len(&self) -> usize {

@@ -12,7 +12,7 @@ use crate::disk::PIECE;
 use crate::extents::{CHUNK, overlay};
 use crate::open::Open;
 use crate::shared::Core;
-use crate::{Error, Handle, Request, Venus};
+use crate::{Error, Handle, RequestContext, Venus};
 
 /// From this size on a body is read through its descriptor; below, one answer with the bytes is cheaper than one with it.
 const BODY_MIN: u64 = 128 << 10;
@@ -44,7 +44,7 @@ impl Core {
     /// Bytes as the server has them: fewer than asked for only at the end of the file there.
     fn read_base(
         self: &Arc<Self>,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Open,
         start: u64,
         length: u32,
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// The same from the server in whole pieces of the disk cache, which keeps no others: who reads a file from front to back leaves none out.
-    fn read_pieces(self: &Arc<Self>, request: &Request<'_>, open: &Open, start: u64, end: u64) -> Result<Bytes, Error> {
+    fn read_pieces(self: &Arc<Self>, request: &RequestContext<'_>, open: &Open, start: u64, end: u64) -> Result<Bytes, Error> {
         let from = start / PIECE * PIECE;
         let to = end.next_multiple_of(PIECE);
         if to - from > CHUNK as u64 {
@@ -101,7 +101,7 @@ impl Core {
 
     fn read_server(
         self: &Arc<Self>,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Open,
         offset: u64,
         length: u32,
@@ -123,7 +123,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn read(&self, request: &Request<'_>, handle: Handle, offset: u64, length: u32) -> Result<Bytes, Error> {
+    pub fn read(&self, request: &RequestContext<'_>, handle: Handle, offset: u64, length: u32) -> Result<Bytes, Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         open.file.note_read();
@@ -141,7 +141,7 @@ impl Venus {
         }
     }
 
-    fn read_over_base(&self, request: &Request<'_>, open: &Open, offset: u64, length: u32) -> Result<Bytes, Error> {
+    fn read_over_base(&self, request: &RequestContext<'_>, open: &Open, offset: u64, length: u32) -> Result<Bytes, Error> {
         let end = offset.saturating_add(u64::from(length));
         // Before the rest is fetched: what lands meanwhile is then in what is fetched.
         let (layers, floor) = open.file.layers(offset, end);

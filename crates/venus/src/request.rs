@@ -5,7 +5,7 @@ use types::Caller;
 
 /// What comes with every operation.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct RequestContext<'a> {
     /// Whose rights count.
     pub caller: &'a Caller,
     /// Takes the operation back.
@@ -14,9 +14,9 @@ pub struct Request<'a> {
     pub groups: Option<&'a (dyn Fn() -> Box<[u32]> + Sync)>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> RequestContext<'a> {
     /// An operation of `caller` that is never taken back.
     pub fn of(caller: &'a Caller) -> Self {
-        Request { caller, cancel: None, groups: None }
+        RequestContext { caller, cancel: None, groups: None }
     }
 }

@@ -22,7 +22,7 @@ pub struct Attributes {
 
 /// A name that was found or made. It counts as one reference of the kernel, until [`crate::Venus::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryReply {
     /// What it names.
     pub status: Status,
     /// The kernel may keep the status until told otherwise.
@@ -35,9 +35,9 @@ pub struct Entry {
 
 /// What a lookup found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupReply {
     /// A file.
-    Entry(Entry),
+    Entry(EntryReply),
     /// Nothing.
     Absent {
         /// The kernel may keep that until told otherwise.
@@ -112,7 +112,7 @@ pub struct ListEntry {
 
 /// A part of a directory, without `.` and `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct DirListing {
     /// In cookie order.
     pub entries: Vec<ListEntry>,
     /// No more behind the last.

@@ -11,7 +11,7 @@ use guard::{Acl, Rights};
 use types::{Answer, AuthCall, BreakItem, Call, Caller, Fid, Kind, PrincipalId, PtsCall, Status};
 
 use crate::shared::Core;
-use crate::{Error, Request, Stamp, Venus};
+use crate::{Error, RequestContext, Stamp, Venus};
 
 /// Entries of each table, which are small; beyond that everything is asked for anew.
 const KNOWN_MAX: usize = 1 << 16;
@@ -90,7 +90,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+    pub fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         self.core.rights(request, fid)
     }
 
@@ -107,7 +107,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn auth(&self, request: &Request<'_>, call: AuthCall) -> Result<Answer, Error> {
+    pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.core.call(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
 
@@ -129,7 +129,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn who(&self, request: &Request<'_>, who: &str) -> Result<Option<String>, Error> {
+    pub fn who(&self, request: &RequestContext<'_>, who: &str) -> Result<Option<String>, Error> {
         let number = who.parse().ok().map(PrincipalId);
         let call = match number {
             Some(id) => PtsCall::Names { ids: vec![id] },
@@ -145,7 +145,7 @@ impl Venus {
     ///
     /// # Errors
     /// `Unsupported` where mode bits decide; as the service says.
-    pub fn acl(&self, request: &Request<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
+    pub fn acl(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
         match self.core.call(request, Call::GetAcl { fid })? {
             Answer::Acl { of, list } => Ok((of, Acl::decode(&list).map_err(|_| Error::Protocol)?)),
             _ => Err(Error::Protocol),
@@ -158,7 +158,7 @@ impl Venus {
     /// `Conflict`: another one does; as the service says.
     pub fn set_acl(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         fid: Fid,
         list: Option<&Acl>,
         instead_of: Option<[u8; 32]>,
@@ -174,7 +174,7 @@ impl Venus {
 }
 
 impl Core {
-    pub(crate) fn rights(&self, request: &Request<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
+    pub(crate) fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
         let uid = request.caller.uid;
         let (snapshot, stamp, logins) = {
             let tables = self.tables.lock();
@@ -204,5 +204,5 @@ impl Core {
 
 /// Somebody of this machine, for whom something is asked though it is another that asks now.
 pub fn somebody(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Some(Box::default()), who: types::Who::NAMED }
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: types::RequestIdentity::NAMED }
 }

@@ -6,16 +6,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use client::{Cancel, Remote, Reply};
-use lease::Snapshot;
+use lease::CallStart;
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
 
 use crate::blank::Blanks;
 use crate::budget::Share;
-use crate::common::Common;
+use crate::common::MountShared;
 use crate::disk::DiskCache;
 use crate::file::File;
-use crate::journal::{Entry, Journal};
+use crate::journal::{JournalEntry, Journal};
 use crate::leftout::LeftOut;
 use crate::list::{EarlyDirs, OpenDir};
 use crate::lives::Lives;
@@ -26,7 +26,7 @@ use crate::snapshots::is_made_up;
 use crate::space::Space;
 use crate::tables::Tables;
 use crate::unsaved::{Subject, Unsaved};
-use crate::{DirHandle, Error, Handle, Invalidate, Nobody, Request, Stamp, VenusConfig};
+use crate::{DirHandle, Error, Handle, Invalidate, NoKernel, RequestContext, Stamp, VenusConfig};
 
 /// Files that are followed at the same time.
 const FOLLOWERS: usize = 4;
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// Nobody can change the volume: there is nothing to lock but what this client's applications agree upon, and its locks are its own.
     pub own_locks: bool,
     /// With the other volumes of the mount.
-    pub common: Arc<Common>,
+    pub common: Arc<MountShared>,
     pub tables: Mutex<Tables>,
     /// A removal ended.
     pub removed: Condvar,
@@ -100,7 +100,7 @@ pub(crate) struct Core {
     /// Bodies for new files.
     pub blanks: Mutex<Blanks>,
     /// Entries that were taken out of the journal, whose bytes are to be let go.
-    pub cuts: Mutex<Vec<Entry>>,
+    pub cuts: Mutex<Vec<JournalEntry>>,
     /// Answers of the server that were not those given here (DE-5), other than behind a change that was lost.
     pub differences: AtomicU64,
     /// Entries up to here may rest on one that was lost.
@@ -111,7 +111,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn new(
-        common: &Arc<Common>,
+        common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
         config: VenusConfig,
         own_locks: bool,
@@ -129,7 +129,7 @@ impl Core {
             life: AtomicU64::new(1),
             trusted_until: AtomicU64::new(0),
             passed: AtomicU64::new(0),
-            invalidate: RwLock::new(Arc::new(Nobody)),
+            invalidate: RwLock::new(Arc::new(NoKernel)),
             opens: Mutex::default(),
             dirs: Mutex::default(),
             next: AtomicU64::new(1),
@@ -176,11 +176,11 @@ impl Core {
 
     /// Calls, after what was answered here about the files concerned has been sent; looks the groups up and calls again if the
     /// server says that they decide.
-    pub fn call(&self, request: &Request<'_>, call: Call) -> Result<Answer, Error> {
+    pub fn call(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
-    pub fn call_with_body(&self, request: &Request<'_>, mut call: Call) -> Result<Reply, Error> {
+    pub fn call_with_body(&self, request: &RequestContext<'_>, mut call: Call) -> Result<Reply, Error> {
         if call.changes() && call.fids_mut().into_iter().any(|fid| is_made_up(*fid)) {
             return Err(Fault::ReadOnly.into());
         }
@@ -194,7 +194,7 @@ impl Core {
         Ok(reply)
     }
 
-    fn ask_with_groups(&self, request: &Request<'_>, call: Call) -> Result<Reply, Error> {
+    fn ask_with_groups(&self, request: &RequestContext<'_>, call: Call) -> Result<Reply, Error> {
         let Some(groups) = request.groups.filter(|_| request.caller.groups.is_none()) else {
             return Ok(self.remote.call(request.caller, call, request.cancel)?);
         };
@@ -207,7 +207,7 @@ impl Core {
         }
     }
 
-    pub fn begin(&self) -> Snapshot {
+    pub fn begin(&self) -> CallStart {
         self.tables.lock().holder.begin()
     }
 
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// A call that answers with a status, which is entered; as the server sees the file.
-    pub fn fetch_status(&self, request: &Request<'_>, call: Call) -> Result<Status, Error> {
+    pub fn fetch_status(&self, request: &RequestContext<'_>, call: Call) -> Result<Status, Error> {
         let snapshot = self.begin();
         match self.call(request, call)? {
             Answer::Status(status) => {
@@ -291,6 +291,6 @@ impl Core {
 }
 
 /// Whoever acts in the background for a caller.
-pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> Request<'a> {
-    Request { caller, cancel, groups: None }
+pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> RequestContext<'a> {
+    RequestContext { caller, cancel, groups: None }
 }

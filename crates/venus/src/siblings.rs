@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{Cancel, Reply};
-use lease::Snapshot;
+use lease::CallStart;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
 
@@ -390,7 +390,7 @@ impl Core {
     }
 
     /// The body that these answers brought, if it is in the version that was `wanted`. Its bytes are on their way from the disk.
-    fn summed(&self, snapshot: Snapshot, wanted: &Status, body: Option<Reply>, sums: Option<Reply>) -> Option<Summed> {
+    fn summed(&self, snapshot: CallStart, wanted: &Status, body: Option<Reply>, sums: Option<Reply>) -> Option<Summed> {
         let (body, Answer::Sums { version, sums }) = (body?, sums?.answer) else { return None };
         let (Answer::Body { status }, fd) = (body.answer, body.body?) else { return None };
         self.tables.lock().put(snapshot, status);

@@ -10,9 +10,9 @@ use types::{
     VolumeKind, WhichVolume,
 };
 
-use crate::result::{Attributes, Entry, Found, ListEntry, Listing};
+use crate::result::{Attributes, EntryReply, LookupReply, ListEntry, DirListing};
 use crate::shared::Core;
-use crate::{Error, Request};
+use crate::{Error, RequestContext};
 
 /// What it is called.
 const NAME: &[u8] = b".snapshots";
@@ -71,7 +71,7 @@ impl Core {
     /// The snapshots of the volume, each with what it is called here, in the order of their numbers; and the volume.
     fn snapshots(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         volume: VolumeId,
     ) -> Result<(VolumeInfo, Vec<(Name, VolumeInfo)>), Error> {
         let call = Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(volume) });
@@ -85,12 +85,12 @@ impl Core {
     }
 
     /// What a name means here, if it is looked up in what is made up or is its name. `None`: neither.
-    pub(crate) fn find_snapshot(&self, request: &Request<'_>, dir: Fid, name: &Name) -> Result<Option<Found>, Error> {
+    pub(crate) fn find_snapshot(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<Option<LookupReply>, Error> {
         let status = match dir {
             dir if dir == directory(dir.volume) => {
                 let (_, shown) = self.snapshots(request, dir.volume)?;
                 let Some((_, info)) = shown.into_iter().find(|(label, _)| label == name) else {
-                    return Ok(Some(Found::Absent { cacheable: false, stamp: self.stamp() }));
+                    return Ok(Some(LookupReply::Absent { cacheable: false, stamp: self.stamp() }));
                 };
                 status(point(dir.volume, info.id), Kind::MountPoint, info.created)
             }
@@ -105,11 +105,11 @@ impl Core {
         };
         let mut tables = self.tables.lock();
         tables.nodes.refer(status.fid);
-        Ok(Some(Found::Entry(Entry { status, cacheable: false, name_cacheable: false, stamp: self.stamp() })))
+        Ok(Some(LookupReply::Entry(EntryReply { status, cacheable: false, name_cacheable: false, stamp: self.stamp() })))
     }
 
     /// The status of what is made up.
-    pub(crate) fn snapshot_status(&self, request: &Request<'_>, fid: Fid) -> Result<Attributes, Error> {
+    pub(crate) fn snapshot_status(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
         let (own, shown) = self.snapshots(request, fid.volume)?;
         let status = if fid == directory(fid.volume) {
             status(fid, Kind::Directory, own.created)
@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Where a mount point that is made up leads.
-    pub(crate) fn snapshot_target(&self, request: &Request<'_>, fid: Fid) -> Result<Bytes, Error> {
+    pub(crate) fn snapshot_target(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
         let (_, shown) = self.snapshots(request, fid.volume)?;
         let info = of(fid, &shown).ok_or(Fault::Stale)?;
         Ok([b"#", info.name.as_bytes()].concat().into())
@@ -130,11 +130,11 @@ impl Core {
     /// The entries behind `cookie`.
     pub(crate) fn list_snapshots(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         dir: Fid,
         cookie: u64,
         plus: bool,
-    ) -> Result<Listing, Error> {
+    ) -> Result<DirListing, Error> {
         let (_, shown) = self.snapshots(request, dir.volume)?;
         let entry = |(name, info): (Name, VolumeInfo)| {
             let fid = point(dir.volume, info.id);
@@ -142,7 +142,7 @@ impl Core {
             ListEntry { name, fid, kind: Kind::MountPoint, cookie: info.id.0, status, cacheable: false, target: None }
         };
         let entries = shown.into_iter().filter(|(_, info)| info.id.0 > cookie).map(entry).collect();
-        Ok(Listing { entries, end: true, names_cacheable: false, stamp: self.stamp() })
+        Ok(DirListing { entries, end: true, names_cacheable: false, stamp: self.stamp() })
     }
 }
 

@@ -5,15 +5,15 @@
 
 use std::borrow::Cow;
 
-use client::{Ids, Standing, Tokens};
+use client::{Ids, EffectiveIdentity, TokenWallet};
 use types::{Caller, Status};
 
 use crate::delegate::Asker;
 use crate::shared::Core;
-use crate::{Error, Request, Venus};
+use crate::{Error, RequestContext, Venus};
 
 /// Who he is to mode bits.
-fn known<'c>(tokens: Option<&Tokens>, caller: &'c Caller) -> Cow<'c, Caller> {
+fn known<'c>(tokens: Option<&TokenWallet>, caller: &'c Caller) -> Cow<'c, Caller> {
     match tokens.and_then(|tokens| tokens.ids(caller.uid)) {
         None => Cow::Borrowed(caller),
         Some(Ids { uid, gid, groups }) => {
@@ -26,7 +26,7 @@ impl Core {
     /// Who the caller is to the cell's mode bits, and to what is known of rights.
     pub(crate) fn asker<'c>(&self, caller: &'c Caller) -> Asker<'c> {
         let tokens = self.config.tokens.as_deref();
-        Asker { caller: known(tokens, caller), uid: caller.uid, is_doubted: tokens.is_some_and(Tokens::is_doubted) }
+        Asker { caller: known(tokens, caller), uid: caller.uid, is_doubted: tokens.is_some_and(TokenWallet::is_doubted) }
     }
 }
 
@@ -35,9 +35,9 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says.
-    pub fn learn_ids(&self, request: &Request<'_>) -> Result<bool, Error> {
+    pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
-        let tokens = self.core.config.tokens.as_ref().zip(Standing::of(&report));
+        let tokens = self.core.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));
         Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 

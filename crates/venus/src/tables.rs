@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
-use lease::{Holder, Snapshot};
+use lease::{Holder, CallStart};
 use types::{BreakItem, DirEntry, Fid, Name, Status, VnodeSlots, VolumeId};
 
 use crate::VenusConfig;
 use crate::budget::Share;
-use crate::common::Common;
+use crate::common::MountShared;
 use crate::file::File;
 use crate::names::{Known, Names, Wanted};
 use crate::nodes::{Node, Nodes};
@@ -35,7 +35,7 @@ pub(crate) enum Cached {
 
 /// The moment before a lookup was sent, as its directory was.
 pub(crate) struct Before {
-    pub snapshot: Snapshot,
+    pub snapshot: CallStart,
     changes: u64,
     quiet: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub fn new(config: &VenusConfig, common: &Common) -> Self {
+    pub fn new(config: &VenusConfig, common: &MountShared) -> Self {
         Tables {
             holder: Holder::new(config.lease),
             nodes_max: config.memory_bytes_max / 3 * 2,
@@ -93,7 +93,7 @@ impl Tables {
     }
 
     /// Enters a status from an answer; returns it as it is to be shown, and whether the kernel may keep it.
-    pub fn put(&mut self, snapshot: Snapshot, status: Status) -> (Status, bool) {
+    pub fn put(&mut self, snapshot: CallStart, status: Status) -> (Status, bool) {
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
         self.trim();
@@ -230,7 +230,7 @@ impl Tables {
     }
 
     /// A directory that we made is known to be empty.
-    pub fn made_directory(&mut self, snapshot: Snapshot, status: &Status) {
+    pub fn made_directory(&mut self, snapshot: CallStart, status: &Status) {
         let promised = self.holder.promised(status.fid, snapshot);
         let node = self.nodes.node(status.fid);
         if node.names.is_none() {
@@ -256,7 +256,7 @@ impl Tables {
     }
 
     /// A change of ours was answered with the directory's new status: `edit` does to the names what the change did.
-    pub fn changed(&mut self, snapshot: Snapshot, dir: &Status, edit: impl FnOnce(&mut Names)) {
+    pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut Names)) {
         let promised = self.holder.promised(dir.fid, snapshot);
         self.put(snapshot, *dir);
         self.edit(dir.fid, |names| {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     fn tables(memory_bytes_max: usize) -> Tables {
-        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &Common::default());
+        let mut tables = Tables::new(&VenusConfig { memory_bytes_max, ..VenusConfig::default() }, &MountShared::default());
         tables.holder.on_renewed(clock::now());
         tables
     }

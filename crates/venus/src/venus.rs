@@ -9,10 +9,10 @@ use client::{Remote, clock};
 use parking_lot::Mutex;
 use types::{Caller, Fid, Time};
 
-use crate::common::Common;
-use crate::events::Listener;
+use crate::common::MountShared;
+use crate::events::EventListener;
 use crate::shared::Core;
-use crate::{Error, Invalidate, Request, Stamp, VenusConfig};
+use crate::{Error, Invalidate, RequestContext, Stamp, VenusConfig};
 
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
@@ -31,7 +31,7 @@ impl Venus {
 
     /// One of several that share what they may take. `own_locks`: nobody can change the volume.
     pub(crate) fn beside(
-        common: &Arc<Common>,
+        common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
         config: VenusConfig,
         own_locks: bool,
@@ -45,7 +45,7 @@ impl Venus {
             std::thread::Builder::new().name("venus-journal".into()).spawn(move || sending.flush_journal())?;
         let asleep = Arc::downgrade(&core);
         clock::when_it_jumps(Box::new(move || asleep.upgrade().is_some_and(|core| core.wake_janitor())));
-        core.remote.set_events(Arc::new(Listener(Arc::downgrade(&core))));
+        core.remote.set_events(Arc::new(EventListener(Arc::downgrade(&core))));
         Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
 
@@ -86,7 +86,7 @@ impl Venus {
     ///
     /// # Errors
     /// As the service says, or that a file could not be sent.
-    pub fn syncfs(&self, request: &Request<'_>, fid: Fid) -> Result<(), Error> {
+    pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
         let files: Vec<_> = core.files().into_iter().filter(|file| file.fid.volume == fid.volume).collect();
         for file in &files {
@@ -105,7 +105,7 @@ impl Venus {
     ///
     /// # Errors
     /// `Interrupted`.
-    pub fn send_written(&self, request: &Request<'_>) -> Result<(), Error> {
+    pub fn send_written(&self, request: &RequestContext<'_>) -> Result<(), Error> {
         let core = &self.core;
         for file in core.files() {
             if core.send_all(&file, request.cancel) == Err(Error::Interrupted) {
@@ -122,7 +122,7 @@ impl Venus {
     /// The first error of a write that came to light here.
     pub fn hand_over(&self) -> Result<(), Error> {
         let core = &self.core;
-        let request = Request::of(&Caller::ROOT);
+        let request = RequestContext::of(&Caller::ROOT);
         let mut result = Ok(());
         let files = core.files();
         let errors: Vec<u64> = files.iter().map(|file| file.data.lock().errors).collect();

@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use client::{Cell, Remote, Reply, Standing, Tokens, Volume};
+use client::{Cell, Remote, Reply, EffectiveIdentity, TokenWallet, RemoteVolume};
 use parking_lot::Mutex;
-use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId, Who};
+use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, VolumeId, RequestIdentity};
 
-use crate::common::Common;
+use crate::common::MountShared;
 use crate::neighbours::Neighbours;
-use crate::{Error, Reach, Request, Venus, VenusConfig};
+use crate::{Error, CellOpener, RequestContext, Venus, VenusConfig};
 
 /// What released volumes' names end with. Source: AFS.
 /// A user who is nobody special on any machine.
@@ -23,7 +23,7 @@ const READ_ONLY: &[u8] = b".readonly";
 pub struct Volumes {
     cell: Arc<Cell>,
     config: VenusConfig,
-    common: Arc<Common>,
+    common: Arc<MountShared>,
     open: Mutex<HashMap<VolumeId, Opened>>,
     /// Other cells, if these are the volumes of the first.
     neighbours: OnceLock<Arc<Neighbours>>,
@@ -34,7 +34,7 @@ pub struct Volumes {
 }
 
 struct Opened {
-    volume: Arc<Volume>,
+    volume: Arc<RemoteVolume>,
     venus: Arc<Venus>,
 }
 
@@ -46,7 +46,7 @@ impl Volumes {
     }
 
     /// Says how other cells are reached, and what this one is called. Once, before anybody asks.
-    pub fn has_neighbours(self: &Arc<Self>, own: Option<String>, reach: Box<Reach>) {
+    pub fn has_neighbours(self: &Arc<Self>, own: Option<String>, reach: Box<CellOpener>) {
         if self.neighbours.set(Neighbours::new(self, own, reach)).is_err() {
             tracing::error!("a second way to other cells is not used");
         }
@@ -74,7 +74,7 @@ impl Volumes {
     }
 
     /// Tokens of this machine's users in the cell.
-    pub fn tokens(&self) -> Option<&Arc<Tokens>> {
+    pub fn tokens(&self) -> Option<&Arc<TokenWallet>> {
         self.config.tokens.as_ref()
     }
 
@@ -82,11 +82,11 @@ impl Volumes {
     fn learn_standing(&self) {
         let Some(tokens) = self.tokens().filter(|_| self.counts.get().is_none()) else { return };
         let counts_of = |caller: &Caller| match self.cell.home().call(caller, Call::ServerReport, None) {
-            Ok(Reply { answer: Answer::Report(report), .. }) => Standing::of(&report).map(|you| you.counts()),
+            Ok(Reply { answer: Answer::Report(report), .. }) => EffectiveIdentity::of(&report).map(|you| you.counts()),
             _ => None,
         };
         // A server that believes this machine may take its superuser for nobody all the same.
-        let counts = counts_of(&Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: None, who: Who::NAMED });
+        let counts = counts_of(&Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: None, who: RequestIdentity::NAMED });
         tokens.set_doubted(!counts.unwrap_or(false));
         tokens.set_squashed(counts == Some(true) && counts_of(&Caller::ROOT) != Some(true));
         if let Some(counts) = counts {
@@ -104,13 +104,13 @@ impl Volumes {
     ///
     /// # Errors
     /// `Interrupted`.
-    pub fn send_written(&self, request: &Request<'_>) -> Result<(), Error> {
+    pub fn send_written(&self, request: &RequestContext<'_>) -> Result<(), Error> {
         let open: Vec<Arc<Venus>> = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
         open.iter().try_for_each(|venus| venus.send_written(request))
     }
 
     /// Asks a server of the cell that is in use, if any is, or else the one that the cell was reached by.
-    fn ask(&self, request: &Request<'_>, call: Call) -> Result<Answer, Error> {
+    fn ask(&self, request: &RequestContext<'_>, call: Call) -> Result<Answer, Error> {
         let used = self.open.lock().values().next().map(|opened| Arc::clone(&opened.volume));
         let remote = used.map_or_else(|| Arc::clone(self.cell.home()), |volume| volume as Arc<dyn Remote>);
         Ok(remote.call(request.caller, call, request.cancel)?.answer)
@@ -120,7 +120,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As the service says.
-    pub fn auth(&self, request: &Request<'_>, call: AuthCall) -> Result<Answer, Error> {
+    pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
         self.ask(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
 
@@ -128,9 +128,9 @@ impl Volumes {
     ///
     /// # Errors
     /// As the service says.
-    pub fn learn_ids(&self, request: &Request<'_>) -> Result<bool, Error> {
+    pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let Answer::Report(report) = self.ask(request, Call::ServerReport)? else { return Err(Error::Protocol) };
-        let tokens = self.tokens().zip(Standing::of(&report));
+        let tokens = self.tokens().zip(EffectiveIdentity::of(&report));
         Ok(tokens.is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
 
@@ -143,7 +143,7 @@ impl Volumes {
     ///
     /// # Errors
     /// `NoVolume` if there is none; as the service says.
-    pub fn find(&self, request: &Request<'_>, name: &Name) -> Result<Arc<Volume>, Error> {
+    pub fn find(&self, request: &RequestContext<'_>, name: &Name) -> Result<Arc<RemoteVolume>, Error> {
         Ok(self.cell.find(name, request.cancel)?)
     }
 
@@ -151,7 +151,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub fn follow(&self, request: &Request<'_>, point: &MountPoint, read_only: bool) -> Result<Arc<Volume>, Error> {
+    pub fn follow(&self, request: &RequestContext<'_>, point: &MountPoint, read_only: bool) -> Result<Arc<RemoteVolume>, Error> {
         if !point.read_write
             && read_only
             && let Ok(released) = Name::new(&[point.volume.as_bytes(), READ_ONLY].concat())
@@ -168,7 +168,7 @@ impl Volumes {
     ///
     /// # Errors
     /// `Busy` if it has one; what keeps its threads from starting, or the disk cache from being opened.
-    pub fn open(&self, volume: &Arc<Volume>) -> Result<Arc<Venus>, Error> {
+    pub fn open(&self, volume: &Arc<RemoteVolume>) -> Result<Arc<Venus>, Error> {
         self.learn_standing();
         let mut open = self.open.lock();
         if open.contains_key(&volume.id()) {
@@ -202,7 +202,7 @@ impl Volumes {
     }
 
     /// An open volume.
-    pub fn volume(&self, volume: VolumeId) -> Option<Arc<Volume>> {
+    pub fn volume(&self, volume: VolumeId) -> Option<Arc<RemoteVolume>> {
         Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 

@@ -21,7 +21,7 @@ use crate::file::File;
 use crate::kept::Cut;
 use crate::open::Open;
 use crate::shared::{Core, as_caller};
-use crate::{Error, Handle, Request, Venus, Wrote};
+use crate::{Error, Handle, RequestContext, Venus, Wrote};
 
 /// How long one wait is at most before everything is looked at again; waits are woken, this is for cancellation.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
@@ -107,7 +107,7 @@ impl Core {
     }
 
     fn ask_space(&self, fid: Fid) {
-        if let Ok(Answer::Volume(volume)) = self.call(&Request::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
+        if let Ok(Answer::Volume(volume)) = self.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid }) {
             self.space.learn(&volume, self.config.dirty_bytes_max as u64);
         }
     }
@@ -309,7 +309,7 @@ impl Core {
     /// Appends: the server alone knows where the end is.
     fn append(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         open: &Open,
         expected: u64,
         bytes: &Bytes,
@@ -362,7 +362,7 @@ impl Venus {
     /// Its own, or that of an earlier write in the background, once for each handle.
     pub fn write(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: Handle,
         offset: u64,
         data: Bytes,
@@ -389,7 +389,7 @@ impl Venus {
     ///
     /// # Errors
     /// Its own, or that of an earlier write in the background, once for each handle.
-    pub fn fsync(&self, request: &Request<'_>, handle: Handle) -> Result<(), Error> {
+    pub fn fsync(&self, request: &RequestContext<'_>, handle: Handle) -> Result<(), Error> {
         let open = self.core.open_of(handle)?;
         open.check_locks()?;
         let committed = self.core.commit(request, &open.file);
@@ -403,7 +403,7 @@ impl Venus {
     /// As the service says.
     pub fn fallocate(
         &self,
-        request: &Request<'_>,
+        request: &RequestContext<'_>,
         handle: Handle,
         offset: u64,
         length: u64,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{House, RO, RW, me, name};
 use types::{Fault, NewKind, SeekWhat};
-use venus::Found;
+use venus::LookupReply;
 
 fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'static str, usize> {
     BTreeMap::from(expected)
@@ -128,7 +128,7 @@ fn a_directory_that_we_made_is_complete() {
         let file = name(&format!("f{i}"));
         assert!(matches!(
             client.venus.lookup(&me(), dir.status.fid, &file).unwrap(),
-            Found::Absent { cacheable: true, .. }
+            LookupReply::Absent { cacheable: true, .. }
         ));
         let (_, opened) = client.venus.create(&me(), dir.status.fid, &file, 0o644, false, RW).unwrap();
         client.close(opened.handle);

@@ -15,7 +15,7 @@ use common::{APPEND, Client, House, RO, RW, Told, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{ByteRange, Call, Fault, LockFamily, LockMode, LockOwner, NewKind, RenameMode, StatusChange};
-use venus::{Error, Handle, Request};
+use venus::{Error, Handle, RequestContext};
 
 const MINE: LockOwner = LockOwner(11);
 
@@ -249,7 +249,7 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
     let cancel = Cancel::new();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            let request = Request { cancel: Some(&cancel), ..me() };
+            let request = RequestContext { cancel: Some(&cancel), ..me() };
             b.venus.setlk(&request, second, MINE, 1, LockFamily::Posix, ByteRange::ALL, LockMode::Exclusive, true)
         });
         std::thread::sleep(Duration::from_millis(50));
@@ -410,8 +410,8 @@ fn directories_on_both_sides_stay_in_step() {
         let (entry, opened) = maker.venus.create(&me(), dir, &file, 0o644, true, RW).unwrap();
         maker.close(opened.handle);
         match looker.venus.lookup(&me(), dir, &file).unwrap() {
-            venus::Found::Entry(found) => assert_eq!(found.status.fid, entry.status.fid),
-            venus::Found::Absent { .. } => panic!("f{i} is there"),
+            venus::LookupReply::Entry(found) => assert_eq!(found.status.fid, entry.status.fid),
+            venus::LookupReply::Absent { .. } => panic!("f{i} is there"),
         }
         assert_eq!(looker.list(dir, i % 3 == 0).len() as u32, i + 1);
         assert_eq!(

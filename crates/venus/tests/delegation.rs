@@ -13,9 +13,9 @@ use common::{Client, House, RW, me, name};
 use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use store::Quota;
+use store::VolumeQuota;
 use types::{Call, Caller, Fault, Fid, NewKind, PrincipalId, RenameMode, StatusChange};
-use venus::{Error, Found, OpenMode, Request, VenusConfig};
+use venus::{Error, LookupReply, OpenMode, RequestContext, VenusConfig};
 
 const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
 
@@ -56,8 +56,8 @@ fn put(client: &Client, dir: Fid, text: &str, data: &[u8]) -> Fid {
 
 fn find_in(client: &Client, dir: Fid, text: &str) -> Option<Fid> {
     match client.venus.lookup(&me(), dir, &name(text)).unwrap() {
-        Found::Entry(entry) => Some(entry.status.fid),
-        Found::Absent { .. } => None,
+        LookupReply::Entry(entry) => Some(entry.status.fid),
+        LookupReply::Absent { .. } => None,
     }
 }
 
@@ -190,8 +190,8 @@ fn nor_where_access_lists_decide() {
 fn where_lists_decide_a_tree_is_made_without_a_word() {
     let house = listed();
     let client = house.client_with(1, true, eager());
-    let ten = Caller { uid: 10, gid: 20, groups: Some(Box::default()), who: types::Who::NAMED };
-    let request = Request::of(&ten);
+    let ten = Caller { uid: 10, gid: 20, groups: Some(Box::default()), who: types::RequestIdentity::NAMED };
+    let request = RequestContext::of(&ten);
     let make =
         |dir, text: &str| client.venus.make(&request, dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
     let top = make(client.root, "top");
@@ -214,7 +214,7 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
     assert_eq!(client.wire.take(), [].into(), "nothing was asked and nothing told");
     // Who may not is refused by the server, which has been told by then.
     let eleven = Caller { uid: 11, ..ten.clone() };
-    let refused = client.venus.make(&Request::of(&eleven), first, &name("no"), NewKind::Directory, 0o755);
+    let refused = client.venus.make(&RequestContext::of(&eleven), first, &name("no"), NewKind::Directory, 0o755);
     assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
     let other = house.client_with(2, true, plain());
     let dir = find_in(&other, first, "d7").unwrap();
@@ -343,7 +343,7 @@ fn two_machines_at_once_end_up_with_one_tree() {
 
 #[test]
 fn what_fits_no_more_is_refused_at_once_and_what_was_taken_is_there() {
-    let house = House::with_quota(Quota { bytes: 3 << 20, files: 0 });
+    let house = House::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
     let client = house.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     let mut taken = Vec::new();

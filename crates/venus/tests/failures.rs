@@ -11,9 +11,9 @@ use bytes::Bytes;
 use client::{CallError, Cancel, Remote, Reply};
 use common::{House, RO, RW, Told, me, name};
 use parking_lot::Mutex;
-use store::Quota;
+use store::VolumeQuota;
 use types::{Answer, BootVerifier, ByteRange, Call, Caller, Fault, LockFamily, LockMode, LockOwner, StatusChange};
-use venus::{Error, Request, VenusConfig};
+use venus::{Error, RequestContext, VenusConfig};
 
 const FULL: Error = Error::Fault(Fault::NoSpace);
 
@@ -69,7 +69,7 @@ fn once_the_server_is_full_the_error_comes_at_the_write() {
 
 #[test]
 fn quota_is_told_at_close_or_at_the_write_and_never_nowhere() {
-    let house = House::with_quota(Quota { bytes: 3 << 20, files: 0 });
+    let house = House::with_quota(VolumeQuota { bytes: 3 << 20, files: 0 });
     let client = house.client(1);
     let (_, handle) = client.create("f");
     let chunk = Bytes::from(vec![5; 1 << 20]);
@@ -197,7 +197,7 @@ fn an_interrupted_flush_keeps_the_data() {
     client.wire.set_before(|call| matches!(call, Call::Write { .. }).then_some(Err(CallError::Cancelled)));
     let cancel = Cancel::new();
     cancel.cancel();
-    let request = Request { cancel: Some(&cancel), ..me() };
+    let request = RequestContext { cancel: Some(&cancel), ..me() };
     assert_eq!(client.venus.flush(&request, handle, None), Err(Error::Interrupted));
     client.wire.clear();
     client.venus.flush(&me(), handle, None).unwrap();
@@ -360,12 +360,12 @@ fn groups_are_looked_up_only_when_they_decide() {
     let change = StatusChange { gid: Some(42), ..StatusChange::default() };
     client.venus.setattr(&me(), dir, change).unwrap();
     let asked = AtomicUsize::new(0);
-    let caller = Caller { uid: 1000, gid: 1000, groups: None, who: types::Who::NAMED };
+    let caller = Caller { uid: 1000, gid: 1000, groups: None, who: types::RequestIdentity::NAMED };
     let groups = || -> Box<[u32]> {
         asked.fetch_add(1, Ordering::SeqCst);
         Box::new([7, 42])
     };
-    let request = Request { caller: &caller, cancel: None, groups: Some(&groups) };
+    let request = RequestContext { caller: &caller, cancel: None, groups: Some(&groups) };
     let file = name("f");
     client.venus.create(&request, dir, &file, 0o600, true, RW).unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 1);

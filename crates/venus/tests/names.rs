@@ -9,7 +9,7 @@ use common::{Client, House, Over, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Fid, Name, NewKind, RenameMode};
-use venus::Found;
+use venus::LookupReply;
 
 /// Several pages when they are listed ahead, of 64 KiB and then 256 KiB.
 const FILES: u64 = 1500;
@@ -20,11 +20,11 @@ fn file(number: u64) -> Name {
 
 fn is_there(client: &Client, dir: Fid, name: &Name) -> bool {
     match client.venus.lookup(&me(), dir, name).unwrap() {
-        Found::Entry(entry) => {
+        LookupReply::Entry(entry) => {
             client.venus.forget(entry.status.fid, 1);
             true
         }
-        Found::Absent { .. } => false,
+        LookupReply::Absent { .. } => false,
     }
 }
 

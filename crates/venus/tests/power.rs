@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use common::{Far, Over, RW, me, name};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use server::{Server, ServerConfig};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota, Volume};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota, Volume};
 use tempfile::TempDir;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp};
-use venus::{Error, Found, Handle, Venus, VenusConfig};
+use venus::{Error, LookupReply, Handle, Venus, VenusConfig};
 use vice::Partitions;
 
 /// What a server runs on.
@@ -44,7 +44,7 @@ impl Machine {
     fn new(dir: &Path) -> (Machine, Fid) {
         let memory = MemMachine::new();
         let partition = Partition::open_memory(&memory, OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
         let volume = partition.create_volume(&name("root"), &root).unwrap().id();
         partition.sync().unwrap();
         drop(partition);
@@ -87,7 +87,7 @@ fn place(seed: u64) -> (TempDir, Machine, Fid) {
 }
 
 fn connect(dir: &Path) -> Session {
-    Session::connect(SessionConfig::new(Endpoint::Unix(dir.join("socket")), Identity::fleeting())).unwrap()
+    Session::connect(SessionConfig::new(Endpoint::Unix(dir.join("socket")), ClientIdentity::fleeting())).unwrap()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Application<'_> {
         self.belief = Belief::default();
         for number in 0..NAMES {
             let name = name(&format!("n{number}"));
-            let Found::Entry(entry) = self.venus.lookup(&me(), self.dir, &name)? else { continue };
+            let LookupReply::Entry(entry) = self.venus.lookup(&me(), self.dir, &name)? else { continue };
             let fid = entry.status.fid;
             let handle = self.venus.open(&me(), fid, common::RO)?.handle;
             let bytes = self.venus.read(&me(), handle, 0, 2 * FILE as u32).map(|bytes| bytes.to_vec());

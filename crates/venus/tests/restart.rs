@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Endpoint, Identity, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Session, SessionConfig};
 use common::history::{Machine, draw};
 use common::{Far, me, name};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{NewKind, Timestamp};
 use venus::{Error, Venus, VenusConfig};
 
 fn connect(socket: &Path) -> Session {
-    Session::connect(SessionConfig::new(Endpoint::Unix(socket.to_owned()), Identity::fleeting())).unwrap()
+    Session::connect(SessionConfig::new(Endpoint::Unix(socket.to_owned()), ClientIdentity::fleeting())).unwrap()
 }
 
 fn venus(socket: &Path, delegations: bool) -> Venus {
@@ -34,7 +34,7 @@ fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
     let path = dir.join("vicepa");
     let partition =
         Partition::create(&path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
     let socket = dir.join("socket");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::{Client, House, name};
 use guard::{Acl, Cps, Rights};
-use types::{Caller, Fault, Fid, PrincipalId, Who};
-use venus::{Found, Request};
+use types::{Caller, Fault, Fid, PrincipalId, RequestIdentity};
+use venus::{LookupReply, RequestContext};
 
 /// Uid 1000 + n is principal n.
 struct Known;
@@ -26,13 +26,13 @@ fn list(entries: &[(i32, &str)]) -> Acl {
 }
 
 fn caller(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Some(Box::default()), who: Who::NAMED }
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED }
 }
 
 /// As a mount does for each name that it looks up.
 fn look(client: &Client, caller: &Caller, file: &str) -> (Fid, Rights) {
-    let request = Request::of(caller);
-    let Found::Entry(entry) = client.venus.lookup(&request, client.root, &name(file)).unwrap() else {
+    let request = RequestContext::of(caller);
+    let LookupReply::Entry(entry) = client.venus.lookup(&request, client.root, &name(file)).unwrap() else {
         panic!("{file} is not there")
     };
     client.venus.ruled_by(&entry.status, client.root, entry.stamp);
@@ -49,7 +49,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
         maker.close(handle);
     }
     let root = Caller::ROOT;
-    maker.venus.set_acl(&Request::of(&root), house.root, Some(&list(&[(1, "rl"), (2, "l")])), None).unwrap();
+    maker.venus.set_acl(&RequestContext::of(&root), house.root, Some(&list(&[(1, "rl"), (2, "l")])), None).unwrap();
 
     let client = house.client(2);
     let walk = |uid: u32| -> Vec<String> {
@@ -63,7 +63,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     assert_eq!(client.wire.take().get("Rights"), None, "warm");
 
     let (seven, _) = look(&client, &caller(1001), "f7");
-    maker.venus.set_acl(&Request::of(&root), seven, Some(&list(&[(2, "rw")])), None).unwrap();
+    maker.venus.set_acl(&RequestContext::of(&root), seven, Some(&list(&[(2, "rw")])), None).unwrap();
     let mut wanted = vec!["rl"; 30];
     wanted[7] = "l";
     assert_eq!(walk(1001), wanted);
@@ -73,7 +73,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     assert_eq!(walk(1002), wanted);
     assert_eq!(walk(1002), wanted);
     assert_eq!(client.wire.take().get("Rights"), Some(&2));
-    maker.venus.set_acl(&Request::of(&root), seven, None, None).unwrap();
+    maker.venus.set_acl(&RequestContext::of(&root), seven, None, None).unwrap();
     assert_eq!(walk(1002), vec!["l"; 30]);
     assert_eq!(client.wire.take().get("Rights"), Some(&1));
 }
@@ -84,7 +84,7 @@ fn of_two_changes_of_a_list_the_later_is_refused_unless_it_saw_the_first() {
     house.loopback.vice().set_principals(Arc::new(Known));
     let client = house.client(1);
     let root = Caller::ROOT;
-    let request = Request::of(&root);
+    let request = RequestContext::of(&root);
     client.venus.set_acl(&request, house.root, Some(&list(&[(1, "rl")])), None).unwrap();
     // Eight at once, each of which puts one entry in.
     std::thread::scope(|scope| {

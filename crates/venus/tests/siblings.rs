@@ -511,7 +511,7 @@ fn what_one_caller_has_listed_ahead_is_not_shown_to_another() {
         maker.venus.setattr(&me(), dir, change).unwrap();
     }
     let other = types::Caller { uid: 4711, gid: 4711, ..types::Caller::ROOT };
-    let other = venus::Request::of(&other);
+    let other = venus::RequestContext::of(&other);
     walk(&client, client.root, true, &mut |dir| {
         std::thread::sleep(Duration::from_millis(5));
         let handle = client.venus.opendir(&other, dir).unwrap();

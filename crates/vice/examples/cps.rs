@@ -12,10 +12,10 @@ use std::time::Instant;
 use celldb::{CellDb, Embedded};
 use guard::{Acl, Asker, Cps, Rights};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, ClientId, Level, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall, Time,
-    Timestamp, Who,
+    Answer, Call, Caller, ClientId, AuthLevel, Name, NewPrincipal, Origin, PrincipalId, PrincipalKind, PtsCall, Time,
+    Timestamp, RequestIdentity,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -28,7 +28,7 @@ fn main() {
     let numbers: Vec<usize> = std::env::args().skip(1).map(|number| number.parse().unwrap()).collect();
     let (principals, groups) = (numbers.first().copied().unwrap_or(100_000), numbers.get(1).copied().unwrap_or(1000));
     let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
     let vice = Vice::open(
         partition,
@@ -41,7 +41,7 @@ fn main() {
     let (joe, groups) = populate(&db, principals, groups);
     vice.has_cell(db);
 
-    let who = Who { principal: joe, level: Level::Password, ..Who::NOBODY };
+    let who = RequestIdentity { principal: joe, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     let caller = Caller { uid: 1, gid: 1, groups: None, who };
     let begun = Instant::now();
     let cps = vice.cps(&caller).unwrap();
@@ -116,7 +116,7 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
 
 /// Users, and one of them in many groups.
 fn populate(db: &Embedded, principals: usize, groups: usize) -> (PrincipalId, Vec<PrincipalId>) {
-    let cps = Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]);
+    let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]);
     let root = Asker { principal: PrincipalId::ANONYMOUS, cps };
     let pts = |call| db.access().pts(&root, &call).unwrap();
     let make = |kind, name: String| {

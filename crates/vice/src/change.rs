@@ -21,9 +21,9 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId, Timesta
 
 use crate::Vice;
 use crate::access::{self, Right};
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::{Ask, Pending};
-use crate::volumes::{Room, ViceVolume};
+use crate::volumes::{QuotaReservation, ViceVolume};
 
 /// See the head of the file.
 pub(crate) struct Change<'v> {
@@ -32,7 +32,7 @@ pub(crate) struct Change<'v> {
     promised: SmallVec<[Fid; 4]>,
     breaks: Vec<BreakItem>,
     removed: Option<(Vnode, bool)>,
-    room: Room<'v>,
+    room: QuotaReservation<'v>,
     sync: Option<Vnode>,
     made: Option<(Fid, Fid)>,
     spread: Spread,
@@ -73,7 +73,7 @@ impl<'v> Change<'v> {
     }
 
     /// Keeps the room until the commit.
-    pub fn take_room(&mut self, room: Room<'v>) {
+    pub fn take_room(&mut self, room: QuotaReservation<'v>) {
         self.room = room;
     }
 
@@ -134,7 +134,7 @@ impl<'v> Change<'v> {
 
 impl Vice {
     /// Commits, breaks, and answers now or when everybody has acknowledged. The caller holds the stripes.
-    pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<Outcome, Fault> {
+    pub(crate) fn commit(&self, ask: &mut Ask<'_>, mut change: Change<'_>, answer: Answer) -> Result<CallOutcome, Fault> {
         self.adopt(ask, change.made);
         self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;
@@ -281,38 +281,38 @@ impl Vice {
         except: SessionId,
         removed: Option<Fid>,
         answer: Answer,
-    ) -> Outcome {
+    ) -> CallOutcome {
         let mut core = self.core.lock();
         let ticket = core.leases.break_promises(ask.now, breaks, except, &mut ask.events);
-        let Some(ticket) = ticket else { return Outcome::Answer(answer) };
+        let Some(ticket) = ticket else { return CallOutcome::Answer(answer) };
         if let Some(fid) = removed {
             *core.removing.entry(fid).or_insert(0) += 1;
         }
         core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed });
-        Outcome::Waits
+        CallOutcome::Waits
     }
 
     /// Who is in which groups is another from now on, so everybody may do something else wherever lists decide (AC-2). The answer comes when all who were told of
     /// rights know.
-    pub(crate) fn break_rights(&self, ask: &mut Ask<'_>, answer: Answer) -> Outcome {
+    pub(crate) fn break_rights(&self, ask: &mut Ask<'_>, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.break_rights(ask.now, &mut ask.events) {
-            None => Outcome::Answer(answer),
+            None => CallOutcome::Answer(answer),
             Some(ticket) => {
                 core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
-                Outcome::Waits
+                CallOutcome::Waits
             }
         }
     }
 
     /// All that was promised of the volume is not true any more: the answer comes when everybody knows.
-    pub(crate) fn break_volume(&self, ask: &mut Ask<'_>, volume: VolumeId, answer: Answer) -> Outcome {
+    pub(crate) fn break_volume(&self, ask: &mut Ask<'_>, volume: VolumeId, answer: Answer) -> CallOutcome {
         let mut core = self.core.lock();
         match core.leases.break_volume(ask.now, volume, &mut ask.events) {
-            None => Outcome::Answer(answer),
+            None => CallOutcome::Answer(answer),
             Some(ticket) => {
                 core.pending.insert(ticket, Pending { origin: ask.origin, answer, removed: None });
-                Outcome::Waits
+                CallOutcome::Waits
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The one place where it is asked whether somebody may make a call at all (AC-4): before anything of it is looked at, each time that it is executed.
 
-use guard::{Place, Row, Standing, row};
+use guard::{AdminScope, Row, AdminStanding, row};
 use types::{Call, Caller, Fault, SessionId, Timestamp};
 
 use crate::Vice;
@@ -27,11 +27,11 @@ impl Vice {
     }
 
     fn stands_for(&self, caller: &Caller, row: &Row) -> Result<bool, Fault> {
-        let nothing = |_: Option<&Place>| false;
-        let mut standing = Standing {
+        let nothing = |_: Option<&AdminScope>| false;
+        let mut standing = AdminStanding {
             proved: caller.who.level.is_proved(),
-            server: caller.is_superuser() || caller.who.level == types::Level::Server,
-            enrolling: caller.who.level == types::Level::Enrolling,
+            server: caller.is_superuser() || caller.who.level == types::AuthLevel::Server,
+            enrolling: caller.who.level == types::AuthLevel::Enrolling,
             administrator: false,
             covers: &nothing,
         };
@@ -41,7 +41,7 @@ impl Vice {
         }
         // Nor does an address make anybody an administrator of a part of the cell.
         if *row == Row::Server
-            || caller.who.level == types::Level::Host
+            || caller.who.level == types::AuthLevel::Host
                 && matches!(row, Row::Administrator | Row::Enrolment | Row::Delegated(_))
         {
             return Ok(false);
@@ -52,7 +52,7 @@ impl Vice {
             return Ok(row.allows(&standing));
         }
         let realms = self.realms(&cps);
-        let covers = |place: Option<&Place>| self.covers(&realms, place);
-        Ok(row.allows(&Standing { covers: &covers, ..standing }))
+        let covers = |place: Option<&AdminScope>| self.covers(&realms, place);
+        Ok(row.allows(&AdminStanding { covers: &covers, ..standing }))
     }
 }

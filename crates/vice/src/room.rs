@@ -10,12 +10,12 @@
 //! us cannot be held back anyway.
 
 use lease::Output;
-use store::Quota;
+use store::VolumeQuota;
 use types::{Fault, Time, VolumeId};
 
 use crate::Vice;
 use crate::service::Ask;
-use crate::volumes::{Room, ViceVolume};
+use crate::volumes::{QuotaReservation, ViceVolume};
 
 /// Bytes that a session with delegations may have outstanding in a volume.
 pub(crate) const SET_ASIDE_BYTES: u64 = 256 << 20;
@@ -33,7 +33,7 @@ impl Vice {
         volume: &'v ViceVolume,
         bytes: u64,
         files: u64,
-    ) -> Result<Room<'v>, Fault> {
+    ) -> Result<QuotaReservation<'v>, Fault> {
         self.room_for(ask, volume, files, |_| Ok(bytes))
     }
 
@@ -44,8 +44,8 @@ impl Vice {
         volume: &'v ViceVolume,
         files: u64,
         bytes: impl Fn(u64) -> Result<u64, Fault>,
-    ) -> Result<Room<'v>, Fault> {
-        if volume.store.quota() == Quota::default() {
+    ) -> Result<QuotaReservation<'v>, Fault> {
+        if volume.store.quota() == VolumeQuota::default() {
             return Ok(None);
         }
         let room = volume.growth.lock();

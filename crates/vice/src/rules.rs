@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use celldb::Access;
-use guard::{Fences, Place, Rules, Suspect, base_name, realm_has_name, realm_has_room};
+use guard::{Fences, AdminScope, Rules, Suspect, base_name, realm_has_name, realm_has_room};
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use types::{
-    Answer, Call, Caller, Fault, GuardCall, KeyPrint, Level, Name, Origin, PrincipalId, Realm, Revision, Seen,
+    Answer, Call, Caller, Fault, GuardCall, KeyPrint, AuthLevel, Name, Origin, PrincipalId, Realm, Revision, Revised,
     SessionId, Time, Timestamp, VolumeId, WhichPrincipal, Whom,
 };
 
 use crate::Vice;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 
 /// How often somebody who changes rules looks whether they are enforced here, and how many times at most.
@@ -48,7 +48,7 @@ pub(crate) struct Ruled {
 #[derive(Default)]
 struct InUse {
     fences: Fences,
-    rules: Arc<Seen<Rules>>,
+    rules: Arc<Revised<Rules>>,
 }
 
 /// How many calls are in flight: those before the last parting, and those since, told apart by the parity of their number.
@@ -121,12 +121,12 @@ fn may_wait_for_others(call: &Call) -> bool {
 
 /// No fence stops the superuser at the server's own machine, who could take it away, nor a server of the cell.
 fn is_above_fences(caller: &Caller) -> bool {
-    caller.who.level == Level::Server || caller.is_superuser() && caller.who.host.is_none()
+    caller.who.level == AuthLevel::Server || caller.is_superuser() && caller.who.host.is_none()
 }
 
 /// The key that the caller's power rests on; `None`: it rests on none.
 fn key_of(caller: &Caller) -> Option<KeyPrint> {
-    caller.who.server.filter(|_| caller.who.level != Level::Enrolling)
+    caller.who.server.filter(|_| caller.who.level != AuthLevel::Enrolling)
 }
 
 impl Vice {
@@ -265,11 +265,11 @@ impl Vice {
         ask: &mut Ask<'_>,
         behalf: Option<PrincipalId>,
         call: &GuardCall,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let by = match behalf {
             Some(by) => self.need_appointed(db.access(), by)?,
-            None if ask.caller.is_superuser() || ask.caller.who.level == Level::Server => PrincipalId::NONE,
+            None if ask.caller.is_superuser() || ask.caller.who.level == AuthLevel::Server => PrincipalId::NONE,
             None => self.principal_of(ask.caller)?,
         };
         let call = self.with_client(call)?;
@@ -288,7 +288,7 @@ impl Vice {
                 missing.push(me);
             }
         }
-        Ok(Outcome::Answer(answer))
+        Ok(CallOutcome::Answer(answer))
     }
 
     /// A server speaks for an administrator, or for its superuser.
@@ -323,7 +323,7 @@ impl Vice {
     /// # Errors
     /// `CellAway`, `Medium`.
     pub(crate) fn note_puller(&self, caller: &Caller, tree: VolumeId) -> Result<(), Fault> {
-        let superuser = caller.is_superuser() || caller.who.level == Level::Server;
+        let superuser = caller.is_superuser() || caller.who.level == AuthLevel::Server;
         let cps = (!superuser).then(|| self.cps(caller)).transpose()?;
         let mut pullers = self.ruled.pullers.lock();
         match cps.filter(|cps| !cps.is_administrator()) {
@@ -340,24 +340,24 @@ impl Vice {
     }
 
     /// Whether realms have a place; what cannot be found out they have not.
-    pub(crate) fn covers(&self, realms: &[Realm], place: Option<&Place>) -> bool {
+    pub(crate) fn covers(&self, realms: &[Realm], place: Option<&AdminScope>) -> bool {
         let me = self.me().id;
         let has_name = |name: &str| realms.iter().any(|realm| realm_has_name(realm, name));
         let has_room = |partition: Option<&str>| realms.iter().any(|realm| realm_has_room(realm, me, partition));
         match place {
             None => !realms.is_empty(),
-            Some(Place::Server) => has_room(None),
-            Some(Place::Partition(None)) => has_room(None),
-            Some(Place::Partition(Some(no))) => has_room(self.partitions.name_of(*no)),
-            Some(Place::Volume(id)) => {
+            Some(AdminScope::Server) => has_room(None),
+            Some(AdminScope::Partition(None)) => has_room(None),
+            Some(AdminScope::Partition(Some(no))) => has_room(self.partitions.name_of(*no)),
+            Some(AdminScope::Volume(id)) => {
                 let Ok(volume) = self.any_volume(*id) else { return false };
                 has_name(&text(&volume.store.name())) || has_room(self.partitions.name_of(volume.no))
             }
-            Some(Place::Named(name)) => {
+            Some(AdminScope::Named(name)) => {
                 has_name(&text(name)) || self.has_group(realms, Group::Named(name)) == Some(true)
             }
             // Of one that is not there yet the name decides.
-            Some(Place::Group(number)) => self.has_group(realms, Group::Number(*number)).unwrap_or(!realms.is_empty()),
+            Some(AdminScope::Group(number)) => self.has_group(realms, Group::Number(*number)).unwrap_or(!realms.is_empty()),
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use celldb::CellDb;
-use lease::{KnownSession, Leases, Output, Renewal, Restart, Ticket};
+use lease::{KnownSession, Leases, Output, RenewalOutcome, Restart, BreakTicket};
 use parking_lot::Mutex;
 use store::{Partition, Rewrapped, SessionRecord, StoreError};
 use types::{
@@ -23,8 +23,8 @@ use types::{
     ServerInfo, SessionId, Time, Timestamp, VnodeSlots, VolumeId,
 };
 
-use crate::access::{Asker, Principals};
-use crate::calls::auth::Desk;
+use crate::access::{CallerView, Principals};
+use crate::calls::auth::AuthDesk;
 use crate::calls::{Blanks, Counters, Lends};
 use crate::guarded::Guarded;
 use crate::lookups::LookupHook;
@@ -72,7 +72,7 @@ pub struct Vice {
     pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
     pub(crate) expects_cell: AtomicBool,
     pub(crate) me: OnceLock<ServerInfo>,
-    pub(crate) desk: OnceLock<Desk>,
+    pub(crate) desk: OnceLock<AuthDesk>,
     pub(crate) errands: OnceLock<Arc<dyn Errands>>,
     pub(crate) moves: Mutex<Moves>,
     /// Counts holds that ended.
@@ -100,9 +100,9 @@ pub(crate) struct Core {
     /// Volumes of which somebody was told what he may do there.
     pub told_rights: HashSet<VolumeId>,
     /// They are hearing that this is another, because principals changed elsewhere.
-    pub rights_ticket: Option<Ticket>,
+    pub rights_ticket: Option<BreakTicket>,
     /// Changes that are done but not acknowledged.
-    pub pending: HashMap<Ticket, Pending>,
+    pub pending: HashMap<BreakTicket, Pending>,
     /// How many of them took the last name of a file.
     pub removing: HashMap<Fid, u32>,
     /// Whose kernels write into which bodies.
@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Breaks what was told of rights, in all volumes.
-    pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<Ticket> {
+    pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
         self.leases.rights_changed();
         let item = |volume: VolumeId| BreakItem { fid: Fid::rights(volume), reason: BreakReason::Status, name: None };
         let items: Vec<BreakItem> = self.told_rights.drain().map(item).collect();
@@ -162,8 +162,8 @@ pub(crate) struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// Who asks.
-    pub fn asker(&self) -> Asker<'a> {
-        Asker { caller: self.caller, principals: self.principals }
+    pub fn asker(&self) -> CallerView<'a> {
+        CallerView { caller: self.caller, principals: self.principals }
     }
 }
 
@@ -373,7 +373,7 @@ impl Vice {
     /// The session was heard of; its lease runs from here. False: it does not, because the session is over, or has left a
     /// break unacknowledged for too long.
     pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
-        self.core.lock().leases.renew(now, session) == Renewal::Renewed
+        self.core.lock().leases.renew(now, session) == RenewalOutcome::Renewed
     }
 
     /// The client leaves for good: its locks, holds and promises end at once.

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lease::{Output, Ticket};
+use lease::{Output, BreakTicket};
 use store::Update;
 use types::{Answer, Call, Caller, Fault, Fid, Origin, SessionId, Time, Timestamp};
 
 use crate::access::Principals;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::lookups::MemoryOnly;
 use crate::service::{Ask, Core, looks, may_run};
 use crate::waiting::{Parked, Waiting};
@@ -90,9 +90,9 @@ impl Vice {
                 continue;
             }
             break match outcome {
-                Ok(Outcome::Answer(answer)) => (Some(Ok(answer)), None),
-                Ok(Outcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
-                Ok(Outcome::Waits) => (None, None),
+                Ok(CallOutcome::Answer(answer)) => (Some(Ok(answer)), None),
+                Ok(CallOutcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
+                Ok(CallOutcome::Waits) => (None, None),
                 Err(fault) => (Some(Err(fault)), None),
             };
         };
@@ -172,7 +172,7 @@ impl Vice {
         }
     }
 
-    fn ticket_done(&self, now: Time, ticket: Ticket, out: &mut Vec<Effect>) -> Vec<Output> {
+    fn ticket_done(&self, now: Time, ticket: BreakTicket, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         let mut core = self.core.lock();
         core.lends.ticket_done(ticket);

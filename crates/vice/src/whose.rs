@@ -14,7 +14,7 @@ use celldb::{Access, CellError};
 use guard::Cps;
 use parking_lot::RwLock;
 use types::limits::GROUPS_MAX;
-use types::{Caller, Changed, Fault, Level, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
+use types::{Caller, Changed, Fault, AuthLevel, Principal, PrincipalId, Revision, Time, Timestamp, WhichPrincipal};
 
 use crate::lookups::may_ask;
 use crate::{Effect, Vice};
@@ -33,7 +33,7 @@ const UNTOLD: Revision = Revision(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     principal: PrincipalId,
-    level: Level,
+    level: AuthLevel,
     superuser: bool,
     host: Option<IpAddr>,
 }
@@ -270,7 +270,7 @@ impl Vice {
     /// `CellAway`, `Medium`.
     pub fn principal_of(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
         let who = caller.who;
-        if !matches!(who.level, Level::Named | Level::Attested | Level::Host)
+        if !matches!(who.level, AuthLevel::Named | AuthLevel::Attested | AuthLevel::Host)
             || who.principal != PrincipalId::ANONYMOUS
             || caller.uid == 0
         {
@@ -292,7 +292,7 @@ impl Vice {
     /// `CellAway`, `Medium`.
     pub(crate) fn vouched(&self, caller: &Caller) -> Result<PrincipalId, Fault> {
         let principal = self.principal_of(caller)?;
-        let (Level::Host, Some(db)) = (caller.who.level, self.cell()?) else { return Ok(principal) };
+        let (AuthLevel::Host, Some(db)) = (caller.who.level, self.cell()?) else { return Ok(principal) };
         let (_, groups) = db.access().subdomain(principal, None)?;
         let appointed = groups.contains(&PrincipalId::ADMINISTRATORS);
         Ok(if appointed { PrincipalId::ANONYMOUS } else { principal })

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use common::{Ground, Rig};
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
-use types::{Call, Caller, Fault, KeyPrint, Level, PrincipalId, Who};
+use types::{Call, Caller, Fault, KeyPrint, AuthLevel, PrincipalId, RequestIdentity};
 
 const DOC: &str = include_str!("../../../docs/access.md");
 const OWNER: u32 = 10;
@@ -55,18 +55,18 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let level = caller.who.level;
-        let principal = if level == Level::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
+        let principal = if level == AuthLevel::Nobody { PrincipalId::ANONYMOUS } else { PrincipalId(caller.uid as i32) };
         let chief = caller.uid == CHIEF && level.is_proved();
         Ok(Cps::new(principal, level, chief.then_some(PrincipalId::ADMINISTRATORS)))
     }
 }
 
-fn caller(uid: u32, level: Level) -> Caller {
+fn caller(uid: u32, level: AuthLevel) -> Caller {
     let gid = if uid == MEMBER { GROUP } else { uid };
     let who = match level {
-        Level::Nobody => Who::NOBODY,
-        Level::Enrolling => Who { level, server: Some(KeyPrint([1; 32])), ..Who::NOBODY },
-        level => Who { level, principal: PrincipalId(uid as i32), ..Who::NOBODY },
+        AuthLevel::Nobody => RequestIdentity::NOBODY,
+        AuthLevel::Enrolling => RequestIdentity { level, server: Some(KeyPrint([1; 32])), ..RequestIdentity::NOBODY },
+        level => RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY },
     };
     Caller { uid, gid, groups: Some(Box::default()), who }
 }
@@ -82,8 +82,8 @@ fn class(caller: &Caller) -> u32 {
 }
 
 /// An enrolling server is nobody to files.
-fn is_unknown(level: Level) -> bool {
-    matches!(level, Level::Nobody | Level::Enrolling)
+fn is_unknown(level: AuthLevel) -> bool {
+    matches!(level, AuthLevel::Nobody | AuthLevel::Enrolling)
 }
 
 fn has_bit(mode: u16, caller: &Caller, letter: &str) -> bool {
@@ -118,7 +118,7 @@ const MODES: [u16; 16] =
 #[test]
 fn ac4_mode_bits_are_judged_as_the_document_says() {
     let table = table("## Mode bits");
-    let columns = [(Level::Host, 0), (Level::Password, 1), (Level::Nobody, 2), (Level::Enrolling, 2)];
+    let columns = [(AuthLevel::Host, 0), (AuthLevel::Password, 1), (AuthLevel::Nobody, 2), (AuthLevel::Enrolling, 2)];
     let labels: Vec<&str> = file_calls(some_place()).iter().map(|(label, _)| *label).collect();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (at, label) in labels.iter().enumerate() {
@@ -180,7 +180,7 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
         let root = rig.root();
         set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         for (set, (uid, level)) in (0..1 << letters.len()).flat_map(|set| {
-            [(OTHER, Level::Password), (OWNER, Level::Host), (CHIEF, Level::Password), (OTHER, Level::Nobody)]
+            [(OTHER, AuthLevel::Password), (OWNER, AuthLevel::Host), (CHIEF, AuthLevel::Password), (OTHER, AuthLevel::Nobody)]
                 .map(|who| (set, who))
         }) {
             let caller = caller(uid, level);
@@ -200,9 +200,9 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
             let expected = allows(term, &|word| match word {
                 "all" => true,
                 "none" => false,
-                "owner" => uid == OWNER && level != Level::Nobody,
+                "owner" => uid == OWNER && level != AuthLevel::Nobody,
                 "administrator" => administrator,
-                "proof" => level != Level::Nobody,
+                "proof" => level != AuthLevel::Nobody,
                 letter => given.contains(letter),
             });
             let (refused, what) = is_refused(&mut rig, &caller, &file_calls(place).swap_remove(at).1);

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Ground, Rig, VOLUME, name, remove, write};
-use store::Quota;
+use store::VolumeQuota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode, LockOwner, NewKind,
     Origin, RemoveWhat, RenameMode, StatusChange, Timestamp, VnodeSlots,
@@ -454,7 +454,7 @@ fn those_who_never_had_a_delegation_stop_no_readers() {
 
 #[test]
 fn where_room_is_scarce_delegations_come_back_before_a_call_is_refused() {
-    let quota = Quota { bytes: 1 << 30, files: 60_000 };
+    let quota = VolumeQuota { bytes: 1 << 30, files: 60_000 };
     let mut rig = Rig::with_quota(Ground::memory(), 2, quota);
     let root = rig.root();
     let (dir, other) = (rig.directory(root, "dir"), rig.file(root, "other"));

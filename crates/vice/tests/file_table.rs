@@ -17,8 +17,8 @@ use dafs::Procedure;
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, KeyPrint, Level, NewKind, PrincipalId, RemoveWhat, StatusChange,
-    Timestamp, Who,
+    Answer, Call, Caller, CreateHow, Fault, Fid, KeyPrint, AuthLevel, NewKind, PrincipalId, RemoveWhat, StatusChange,
+    Timestamp, RequestIdentity,
 };
 
 const OWNER: u32 = 10;
@@ -37,7 +37,7 @@ enum Kind {
     /// Without proof, whatever number it gives.
     Unknown(u32),
     /// With a token, or as whom the kernel says.
-    User(Level),
+    User(AuthLevel),
     Owner,
     /// In `system:administrators`.
     Administrator,
@@ -47,7 +47,7 @@ enum Kind {
     UserOfBelievedHost,
     OwnerOnBelievedHost,
     /// At the server's own socket, or a server.
-    Superuser(Level),
+    Superuser(AuthLevel),
     Expired,
 }
 
@@ -56,14 +56,14 @@ const KINDS: [Kind; 13] = [
     Kind::Unknown(0),
     Kind::Unknown(OWNER),
     Kind::Enrolling,
-    Kind::User(Level::Password),
-    Kind::User(Level::Attested),
+    Kind::User(AuthLevel::Password),
+    Kind::User(AuthLevel::Attested),
     Kind::Owner,
     Kind::Administrator,
     Kind::UserOfBelievedHost,
     Kind::OwnerOnBelievedHost,
-    Kind::Superuser(Level::Named),
-    Kind::Superuser(Level::Server),
+    Kind::Superuser(AuthLevel::Named),
+    Kind::Superuser(AuthLevel::Server),
     Kind::Expired,
 ];
 
@@ -92,24 +92,24 @@ enum Want {
 
 fn caller(kind: Kind) -> Caller {
     let with = |uid: u32, level| {
-        let who = Who { level, principal: PrincipalId(uid as i32), ..Who::NOBODY };
+        let who = RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY };
         Caller { uid, gid: uid, groups: Some(Box::default()), who }
     };
     match kind {
-        Kind::Unknown(uid) => Caller { who: Who::NOBODY, ..with(uid, Level::Nobody) },
+        Kind::Unknown(uid) => Caller { who: RequestIdentity::NOBODY, ..with(uid, AuthLevel::Nobody) },
         Kind::Enrolling => {
-            let owner = with(OWNER, Level::Enrolling);
-            Caller { who: Who { server: Some(KeyPrint([1; 32])), ..owner.who }, ..owner }
+            let owner = with(OWNER, AuthLevel::Enrolling);
+            Caller { who: RequestIdentity { server: Some(KeyPrint([1; 32])), ..owner.who }, ..owner }
         }
         Kind::User(level) => with(OTHER, level),
-        Kind::Owner => with(OWNER, Level::Kerberos),
-        Kind::Administrator => with(CHIEF, Level::Password),
-        Kind::UserOfBelievedHost => with(OTHER, Level::Host),
-        Kind::OwnerOnBelievedHost => with(OWNER, Level::Host),
-        Kind::Superuser(level) => Caller { who: Who { level, ..Who::NAMED }, ..Caller::ROOT },
+        Kind::Owner => with(OWNER, AuthLevel::Kerberos),
+        Kind::Administrator => with(CHIEF, AuthLevel::Password),
+        Kind::UserOfBelievedHost => with(OTHER, AuthLevel::Host),
+        Kind::OwnerOnBelievedHost => with(OWNER, AuthLevel::Host),
+        Kind::Superuser(level) => Caller { who: RequestIdentity { level, ..RequestIdentity::NAMED }, ..Caller::ROOT },
         Kind::Expired => {
-            let owner = with(OWNER, Level::Password);
-            Caller { who: Who { ends: Some(Timestamp::new(1, 0)), ..owner.who }, ..owner }
+            let owner = with(OWNER, AuthLevel::Password);
+            Caller { who: RequestIdentity { ends: Some(Timestamp::new(1, 0)), ..owner.who }, ..owner }
         }
     }
 }
@@ -277,7 +277,7 @@ fn ac4_every_call_on_files_is_in_the_table() {
 #[test]
 fn ac8_an_open_file_goes_on_after_a_chmod() {
     let World { mut rig, open, .. } = World::new(Model::ModeBits);
-    let (other, fid) = (caller(Kind::User(Level::Password)), open.file);
+    let (other, fid) = (caller(Kind::User(AuthLevel::Password)), open.file);
     let read = Call::Read { fid, offset: 0, length: 10 };
     // Two clients look at the file; one of them has it open.
     let late = rig.attach();
@@ -301,7 +301,7 @@ fn ac8_an_open_file_goes_on_after_a_chmod() {
 fn ac8_an_open_file_goes_on_after_a_chmod_through_the_same_session() {
     for hold in [true, false] {
         let World { mut rig, open, .. } = World::new(Model::ModeBits);
-        let (other, fid) = (caller(Kind::User(Level::Password)), open.file);
+        let (other, fid) = (caller(Kind::User(AuthLevel::Password)), open.file);
         let close = StatusChange { mode: Some(0o600), hold, ..StatusChange::default() };
         rig.call(1, &Caller::ROOT, Call::SetStatus { fid, change: close }).unwrap();
         let result = rig.call(1, &other, Call::Read { fid, offset: 0, length: 10 });
@@ -316,13 +316,13 @@ fn ac9_a_listing_without_search_shows_no_fids() {
     let change = StatusChange { mode: Some(0o744), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
     let list = Call::ReadDir { dir: open.dir, cookie: 0, bytes_max: 9000, plus: true };
-    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(Level::Password)), list.clone()) else {
+    let Ok(Answer::Entries { entries, .. }) = rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone()) else {
         panic!("it may be listed")
     };
     assert_eq!(entries.len(), 2);
     assert!(entries.iter().all(|entry| entry.fid.is_masked() && entry.status.is_none()), "{entries:?}");
     let masked = Call::Read { fid: entries[0].fid, offset: 0, length: 10 };
-    assert_eq!(rig.call(1, &caller(Kind::User(Level::Password)), masked), Err(Fault::Stale));
+    assert_eq!(rig.call(1, &caller(Kind::User(AuthLevel::Password)), masked), Err(Fault::Stale));
     let Ok(Answer::Entries { entries, .. }) = rig.call(1, &Caller::ROOT, list) else { panic!("it may be listed") };
     assert!(entries.iter().all(|entry| !entry.fid.is_masked()));
 }
@@ -332,7 +332,7 @@ fn ac9_a_listing_without_search_shows_no_fids() {
 fn ac9_a_removed_file_is_not_taken_elsewhere() {
     for model in [Model::ModeBits, Model::Lists] {
         let World { mut rig, closed, open } = World::new(model);
-        let other = caller(Kind::User(Level::Password));
+        let other = caller(Kind::User(AuthLevel::Password));
         let hold = Call::Hold { fids: vec![closed.file] };
         assert_eq!(rig.call(1, &other, hold), Ok(Answer::Done));
         let what = RemoveWhat::File;
@@ -354,16 +354,16 @@ fn ac1_breaks_name_entries_only_to_sessions_that_may_list() {
         let change = StatusChange { mode: Some(mode), ..StatusChange::default() };
         rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
         let lookup = Call::Lookup { dir: open.dir, name: name(b"file") };
-        rig.call(1, &caller(Kind::User(Level::Password)), lookup).unwrap();
+        rig.call(1, &caller(Kind::User(AuthLevel::Password)), lookup).unwrap();
         let made = named_in_break(&mut rig, open.dir, "secret");
         assert_eq!(made, Some(shown), "{mode:o}");
     }
     // Where lists decide, a right that went is not asked about again before the break.
     let World { mut rig, open, .. } = World::new(Model::Lists);
     let lookup = Call::Lookup { dir: open.dir, name: name(b"file") };
-    rig.call(1, &caller(Kind::User(Level::Password)), lookup.clone()).unwrap();
+    rig.call(1, &caller(Kind::User(AuthLevel::Password)), lookup.clone()).unwrap();
     assert_eq!(named_in_break(&mut rig, open.dir, "first"), Some(true));
-    rig.call(1, &caller(Kind::User(Level::Password)), lookup).unwrap();
+    rig.call(1, &caller(Kind::User(AuthLevel::Password)), lookup).unwrap();
     set_list(&mut rig, open.dir, &[(PrincipalId(OWNER as i32), Rights::ALL)]);
     assert_ne!(named_in_break(&mut rig, open.dir, "second"), Some(true));
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use celldb::{CellDb, Embedded};
 use guard::{Asker, Cps};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, Level, Name, NewPrincipal, Origin, PartitionNo,
+    Answer, Call, Caller, CellCall, ClientId, Fault, Fid, GuardCall, AuthLevel, Name, NewPrincipal, Origin, PartitionNo,
     PrincipalId, PrincipalKind, PtsCall, Pull, Realm, Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall,
-    VolumeChange, VolumeGroup, VolumeId, VolumeKind, Who,
+    VolumeChange, VolumeGroup, VolumeId, VolumeKind, RequestIdentity,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -32,7 +32,7 @@ fn name(text: &str) -> Name {
 }
 
 fn proved(principal: PrincipalId) -> Caller {
-    let who = Who { principal, level: Level::Password, ..Who::NOBODY };
+    let who = RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     Caller { uid: 4711, gid: 4711, groups: None, who }
 }
 
@@ -40,7 +40,7 @@ impl House {
     fn new() -> House {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
         let home = partition.create_volume(&name("home.joe"), &root).unwrap().id();
         let other = partition.create_volume(&name("secret"), &root).unwrap().id();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
@@ -71,7 +71,7 @@ impl House {
     fn user(&self, name: &str) -> PrincipalId {
         let superuser = Asker {
             principal: PrincipalId::ANONYMOUS,
-            cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+            cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
         let kind = if name.starts_with("group") { PrincipalKind::Group } else { PrincipalKind::User };
         let new = NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None };
@@ -192,7 +192,7 @@ fn a_delegate_may_what_his_realms_have_and_nothing_else() {
         let (joe, staff) = (house.user("joe"), house.user("groupies"));
         let superuser = Asker {
             principal: PrincipalId::ANONYMOUS,
-            cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+            cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
         house.db.access().pts(&superuser, &PtsCall::Join { group: staff, member: joe }).unwrap();
         let mut has = Vec::new();

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Ground, Rig, name, remove, user, write};
-use store::Quota;
+use store::VolumeQuota;
 use types::{AllocateMode, Answer, Call, Caller, CreateHow, Fault, Fid, NewKind, StatusChange};
 
 const ROOT: Caller = Caller::ROOT;
@@ -14,7 +14,7 @@ const BLOCK: u64 = 16 << 10;
 const EMPTY: u64 = 4096;
 
 fn rig(bytes: u64, files: u64) -> (Rig, Fid) {
-    let mut rig = Rig::with_quota(Ground::memory(), 1, Quota { bytes, files });
+    let mut rig = Rig::with_quota(Ground::memory(), 1, VolumeQuota { bytes, files });
     let root = rig.root();
     (rig, root)
 }

@@ -403,7 +403,7 @@ fn mount_points_go_and_move_only_when_they_are_meant() {
 }
 
 fn unknown(uid: u32, gid: u32) -> Caller {
-    Caller { uid, gid, groups: None, who: types::Who::NAMED }
+    Caller { uid, gid, groups: None, who: types::RequestIdentity::NAMED }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use testkit::stranger::{Model, Owner, Places, StrangerCalls, likely_fids};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Level, NewKind, PrincipalId, StatusChange, Timestamp, VnodeNo, Who,
+    Answer, Call, Caller, CreateHow, Fault, Fid, AuthLevel, NewKind, PrincipalId, StatusChange, Timestamp, VnodeNo, RequestIdentity,
 };
 
 const JOE: u32 = 10;
@@ -35,30 +35,30 @@ struct ByUid;
 impl vice::Principals for ByUid {
     fn cps(&self, caller: &Caller) -> Result<Cps, Fault> {
         let principal = match caller.who.level {
-            Level::Nobody => PrincipalId::ANONYMOUS,
+            AuthLevel::Nobody => PrincipalId::ANONYMOUS,
             _ => PrincipalId(caller.uid as i32),
         };
         Ok(Cps::new(principal, caller.who.level, []))
     }
 }
 
-fn with(uid: u32, level: Level) -> Caller {
-    let who = Who { level, principal: PrincipalId(uid as i32), ..Who::NOBODY };
+fn with(uid: u32, level: AuthLevel) -> Caller {
+    let who = RequestIdentity { level, principal: PrincipalId(uid as i32), ..RequestIdentity::NOBODY };
     Caller { uid, gid: 100, groups: Some(Box::default()), who }
 }
 
 fn joe() -> Caller {
-    Caller { gid: 200, ..with(JOE, Level::Password) }
+    Caller { gid: 200, ..with(JOE, AuthLevel::Password) }
 }
 
 fn strangers() -> Vec<Caller> {
-    let ended = Who { ends: Some(Timestamp::new(1, 0)), ..joe().who };
+    let ended = RequestIdentity { ends: Some(Timestamp::new(1, 0)), ..joe().who };
     vec![
-        Caller { who: Who::NOBODY, ..with(65534, Level::Nobody) },
-        Caller { who: Who::NOBODY, ..with(0, Level::Nobody) },
-        Caller { who: Who::NOBODY, gid: 200, ..with(JOE, Level::Nobody) },
-        with(BOB, Level::Password),
-        with(BOB, Level::Attested),
+        Caller { who: RequestIdentity::NOBODY, ..with(65534, AuthLevel::Nobody) },
+        Caller { who: RequestIdentity::NOBODY, ..with(0, AuthLevel::Nobody) },
+        Caller { who: RequestIdentity::NOBODY, gid: 200, ..with(JOE, AuthLevel::Nobody) },
+        with(BOB, AuthLevel::Password),
+        with(BOB, AuthLevel::Attested),
         Caller { who: ended, ..joe() },
     ]
 }

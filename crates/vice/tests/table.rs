@@ -12,10 +12,10 @@ use dafs::Procedure;
 use guard::{Asker, Cps};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Level, Name, NewPrincipal, Origin,
-    PrincipalId, PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, Time, Timestamp, Who, Whom,
+    Answer, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, AuthLevel, Name, NewPrincipal, Origin,
+    PrincipalId, PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, Time, Timestamp, RequestIdentity, Whom,
 };
 use vice::{Effect, Vice, ViceConfig};
 
@@ -129,31 +129,31 @@ fn callers(
     [fenced, delegate]: [PrincipalId; 2],
 ) -> Vec<(&'static str, Caller)> {
     let with = |who| Caller { uid: 4711, gid: 4711, groups: None, who };
-    let proved = |principal| with(Who { principal, level: Level::Password, ..Who::NOBODY });
-    let ended = Who { ends: Some(Timestamp::new(999, 0)), principal: chief, level: Level::Password, ..Who::NOBODY };
+    let proved = |principal| with(RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY });
+    let ended = RequestIdentity { ends: Some(Timestamp::new(999, 0)), principal: chief, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     vec![
-        ("nobody", with(Who::NOBODY)),
+        ("nobody", with(RequestIdentity::NOBODY)),
         ("user", proved(joe)),
         ("member", proved(member)),
         ("user of another cell", proved(foreign)),
         ("administrator", proved(chief)),
         ("administrator whose token has expired", with(ended)),
-        ("user of a trusted host", with(Who::NAMED)),
+        ("user of a trusted host", with(RequestIdentity::NAMED)),
         ("superuser of a trusted host", Caller::ROOT),
-        ("superuser of another host", Caller { uid: 0, ..with(Who::NOBODY) }),
+        ("superuser of another host", Caller { uid: 0, ..with(RequestIdentity::NOBODY) }),
         ("delegate", proved(delegate)),
         ("fenced", proved(fenced)),
-        ("user of a fenced host", with(Who { host: Some([10, 9, 8, 7].into()), ..proved(joe).who })),
-        ("holder of a fenced token", with(Who { token: 77, ..proved(joe).who })),
-        ("server", with(Who { level: Level::Server, server: Some(LISTED), ..Who::NOBODY })),
-        ("user of a server", with(Who { server: Some(LISTED), ..Who::NAMED })),
-        ("server whose key is withdrawn", with(Who { level: Level::Server, server: Some(GONE), ..Who::NOBODY })),
-        ("superuser of that server", Caller { who: Who { server: Some(GONE), ..Who::NAMED }, ..Caller::ROOT }),
-        ("user of that server", with(Who { server: Some(GONE), ..Who::NAMED })),
-        ("enrolling server", with(Who { level: Level::Enrolling, server: Some(NEW), ..Who::NOBODY })),
+        ("user of a fenced host", with(RequestIdentity { host: Some([10, 9, 8, 7].into()), ..proved(joe).who })),
+        ("holder of a fenced token", with(RequestIdentity { token: 77, ..proved(joe).who })),
+        ("server", with(RequestIdentity { level: AuthLevel::Server, server: Some(LISTED), ..RequestIdentity::NOBODY })),
+        ("user of a server", with(RequestIdentity { server: Some(LISTED), ..RequestIdentity::NAMED })),
+        ("server whose key is withdrawn", with(RequestIdentity { level: AuthLevel::Server, server: Some(GONE), ..RequestIdentity::NOBODY })),
+        ("superuser of that server", Caller { who: RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED }, ..Caller::ROOT }),
+        ("user of that server", with(RequestIdentity { server: Some(GONE), ..RequestIdentity::NAMED })),
+        ("enrolling server", with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY })),
         (
             "enrolling superuser",
-            Caller { uid: 0, ..with(Who { level: Level::Enrolling, server: Some(NEW), ..Who::NOBODY }) },
+            Caller { uid: 0, ..with(RequestIdentity { level: AuthLevel::Enrolling, server: Some(NEW), ..RequestIdentity::NOBODY }) },
         ),
     ]
 }
@@ -191,7 +191,7 @@ impl House {
     fn new() -> (House, Vec<(&'static str, Caller)>) {
         let options = OpenOptions { cache_bytes: 8 << 20, seed: Some(7), ..OpenOptions::default() };
         let partition = Partition::open_memory(&MemMachine::new(), options).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
         partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| dafs::decode_answer_record(record).ok());
         let vice = Vice::open(partition, config, Time::ZERO).unwrap();
@@ -199,7 +199,7 @@ impl House {
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
         let superuser = Asker {
             principal: PrincipalId::ANONYMOUS,
-            cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+            cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
         };
         let pts = |call| db.access().pts(&superuser, &call).unwrap();
         let make = |kind, name: &str| {
@@ -351,13 +351,13 @@ fn m1_an_enrolling_server_enters_its_own_key_alone() {
     for (id, expected) in [(8, 0), (9, known(&mut house, 9).revision.0), (2, emptied)] {
         assert_eq!(house.call(enrolling, &put(server(id, NEW), expected)), refused, "{id}");
     }
-    let enrolling = &Caller { who: Who { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
+    let enrolling = &Caller { who: RequestIdentity { server: Some(KeyPrint([4; 32])), ..enrolling.who }, ..enrolling.clone() };
     // The record of a server whose keys were withdrawn takes a new one, and never an old one.
     assert!(matches!(
         house.call(enrolling, &put(server(2, KeyPrint([4; 32])), emptied)),
         Some(Ok(Answer::Revision(_)))
     ));
-    let gone = Caller { who: Who { server: Some(GONE), ..enrolling.who }, ..enrolling.clone() };
+    let gone = Caller { who: RequestIdentity { server: Some(GONE), ..enrolling.who }, ..enrolling.clone() };
     assert_eq!(house.call(&gone, &put(server(10, GONE), 0)), refused);
     let chief = &callers.iter().find(|(who, _)| *who == "administrator").unwrap().1;
     assert_eq!(house.call(chief, &put(server(10, GONE), 0)), refused, "not even an administrator");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use store::Quota;
+use store::VolumeQuota;
 use types::{
     Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, Origin, RemoveWhat, RenameMode, SessionId, Time,
     Timestamp,
@@ -95,7 +95,7 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
 
 #[test]
 fn a_tree_that_many_change_at_once_stays_a_tree() {
-    let mut rig = Rig::with_quota(Ground::memory(), THREADS, Quota { bytes: 1 << 30, files: 0 });
+    let mut rig = Rig::with_quota(Ground::memory(), THREADS, VolumeQuota { bytes: 1 << 30, files: 0 });
     let root = rig.root();
     let mut directories = vec![root];
     for depth in 0..3 {

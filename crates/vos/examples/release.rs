@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Update, Vnode, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Update, Vnode, Volume};
 use types::{
     Answer, Busy, Call, Caller, Fid, Kind, Name, Revision, ServerId, Site, SiteKind, Timestamp, VnodeNo, VolumeGroup,
 };
-use vos::{Error, Job, Reach, Servers, Told, Who};
+use vos::{VosError, Job, ServerConnections, Servers, JobEvent, JobLeader};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -44,8 +44,8 @@ fn main() -> Result<()> {
     }
     let ids: Vec<ServerId> = servers.iter().map(|server| server.vice().me().id).collect();
     let first = servers.first().and_then(|server| server.endpoints().first().cloned()).ok_or("it listens")?;
-    let db = Arc::new(RemoteCell::at(first.clone(), Options::default()));
-    let reach = Reach::new(db, [], Options::default());
+    let db = Arc::new(RemoteCell::at(first.clone(), ClientOptions::default()));
+    let reach = ServerConnections::new(db, [], ClientOptions::default());
     while reach.db().servers()?.len() <= sites {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -53,11 +53,11 @@ fn main() -> Result<()> {
     let begun = Instant::now();
     let bytes = release(&reach)?;
     println!("{count} files to {sites} sites: {:.1?}, {bytes} bytes", begun.elapsed());
-    let session = Session::connect(SessionConfig::new(first, Identity::fleeting()))?;
+    let session = Session::connect(SessionConfig::new(first, ClientIdentity::fleeting()))?;
     measure(&reach, &session, &files, sites)
 }
 
-fn measure(reach: &Reach, session: &Session, files: &[Fid], sites: usize) -> Result<()> {
+fn measure(reach: &ServerConnections, session: &Session, files: &[Fid], sites: usize) -> Result<()> {
     let (mut took, count) = (Vec::new(), files.len() as u64);
     let mut sent = 0;
     for round in 0..ROUNDS {
@@ -102,7 +102,7 @@ fn start(dir: &Path, number: usize, database: Option<Endpoint>) -> Result<Server
 
 /// The files that were made.
 fn fill(partition: &Partition, count: u64) -> Result<Vec<Fid>> {
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     let volume = partition.create_volume(&Name::new(b"home")?, &root)?;
     let mut files = Vec::new();
     for first in (0..count).step_by(FAN as usize) {
@@ -134,7 +134,7 @@ fn fill_directory(volume: &Volume, first: u64, end: u64, now: Timestamp, files: 
 }
 
 /// The group, with all other servers as sites.
-fn enter(reach: &Reach, ids: &[ServerId]) -> Result<()> {
+fn enter(reach: &ServerConnections, ids: &[ServerId]) -> Result<()> {
     let site = |(at, id): (usize, &ServerId)| Site {
         server: *id,
         partition: PARTITION.to_owned(),
@@ -153,13 +153,13 @@ fn enter(reach: &Reach, ids: &[ServerId]) -> Result<()> {
 }
 
 /// Bytes that all sites fetched.
-fn release(reach: &Reach) -> Result<u64> {
+fn release(reach: &ServerConnections) -> Result<u64> {
     let seen = reach.db().group_named(&Name::new(b"home")?)?.ok_or("it was entered")?;
     let is_over = |_: &Busy| false;
-    let who = Who { by: "example".into(), now_secs: &|| 0, is_over: &is_over };
-    let tell = |_: Told<'_>| {};
+    let who = JobLeader { by: "example".into(), now_secs: &|| 0, is_over: &is_over };
+    let tell = |_: JobEvent<'_>| {};
     let released = vos::release(&Job { servers: reach, who, dry_run: false, tell: &tell }, seen)?;
-    let lagging: Option<&Error> = released.lagging.first().map(|(_, error)| error);
+    let lagging: Option<&VosError> = released.lagging.first().map(|(_, error)| error);
     lagging.map_or(Ok(()), |error| Err(error.clone()))?;
     Ok(released.sites.iter().map(|(_, bytes)| bytes).sum())
 }

@@ -6,7 +6,7 @@
 use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
 
 use crate::claim::{Claim, need_free};
-use crate::{Error, Job, Servers, dump_read_only, examine};
+use crate::{VosError, Job, Servers, dump_read_only, examine};
 
 /// Operations that make a volume of what comes in.
 const MAKES: [&str; 3] = ["restore", "copy", dump_read_only::OPERATION];
@@ -17,10 +17,10 @@ const OVER: &str = "restore over ";
 ///
 /// # Errors
 /// The server's.
-pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingTree>, Error> {
+pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingTree>, VosError> {
     match servers.call(server, VolumeCall::Incoming { tree: None })? {
         Answer::Incoming { trees, .. } => Ok(trees),
-        _ => Err(Error::Odd(servers.name(server))),
+        _ => Err(VosError::Odd(servers.name(server))),
     }
 }
 
@@ -28,10 +28,10 @@ pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingT
 ///
 /// # Errors
 /// The server's.
-pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<bool, Error> {
+pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<bool, VosError> {
     match servers.call(server, VolumeCall::Tasks)? {
         Answer::Tasks(tasks) => Ok(tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs)),
-        _ => Err(Error::Odd(servers.name(server))),
+        _ => Err(VosError::Odd(servers.name(server))),
     }
 }
 
@@ -39,15 +39,15 @@ pub fn is_fetched(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Re
 ///
 /// # Errors
 /// `NoVolume` if nothing does; `Busy` while somebody is at it; `Unfit` while the server fetches it; the server's and the database's.
-pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Error> {
-    let begun = incoming(job.servers, server)?.into_iter().find(|one| one.tree == tree).ok_or(Error::NoVolume)?;
+pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
+    let begun = incoming(job.servers, server)?.into_iter().find(|one| one.tree == tree).ok_or(VosError::NoVolume)?;
     let seen = job.servers.db().group_of(tree)?;
     let operation = seen.as_ref().and_then(|seen| Some(seen.record.busy.as_ref()?.operation.clone()));
     if let Some(seen) = &seen {
         need_free(job, &seen.record, operation.as_deref())?;
     }
     if is_fetched(job.servers, server, tree)? {
-        return Err(Error::Unfit("it is being fetched now".to_owned()));
+        return Err(VosError::Unfit("it is being fetched now".to_owned()));
     }
     let finish = Finish::Nothing;
     job.call("what came is given up", server, VolumeCall::Finish { partition: begun.partition, tree, finish })?;

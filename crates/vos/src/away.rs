@@ -3,15 +3,15 @@
 //! Steps: the group is claimed; the new server fetches what the old one shows; the database says that the site is there; the old server's volume goes, unless the read-write
 //! volume is there too, which needs the last release. Readers see the same at both.
 
-use types::{Beside, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind};
+use types::{Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeKind};
 
 use crate::beside;
 use crate::claim::Claim;
-use crate::pulling::{Order, pull};
+use crate::pulling::{PullOrder, pull};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::sites::need_one_partition;
-use crate::{Error, Job, partition_no};
+use crate::{VosError, Job, partition_no};
 
 /// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
 ///
@@ -19,11 +19,11 @@ use crate::{Error, Job, partition_no};
 /// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's. Done again, it goes on.
 pub fn move_site(
     job: &Job<'_>,
-    group: Seen<VolumeGroup>,
+    group: Revised<VolumeGroup>,
     from: ServerId,
     to: ServerId,
     partition: &str,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     let no = partition_no(job.servers, to, partition)?;
     let is_at = |group: &VolumeGroup, server| {
         group.sites.iter().find(|site| site.server == server && site.kind == SiteKind::ReadOnly).cloned()
@@ -32,13 +32,13 @@ pub fn move_site(
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
     let old = is_at(&group.record, from);
     if old.is_none() && !resumed {
-        return Err(Error::Unfit(format!("{} is no read-only site of it", job.servers.name(from))));
+        return Err(VosError::Unfit(format!("{} is no read-only site of it", job.servers.name(from))));
     }
     if from == to {
         return move_beside(job, group, to, partition, no);
     }
     if !resumed && is_at(&group.record, to).is_some() {
-        return Err(Error::Unfit(format!("{} is a read-only site of it already", job.servers.name(to))));
+        return Err(VosError::Unfit(format!("{} is a read-only site of it already", job.servers.name(to))));
     }
     need_one_partition(job.servers, &group.record, to, partition)?;
     let mut claim = Claim::of(job, group, &operation)?;
@@ -65,13 +65,13 @@ pub fn move_site(
 /// To another partition of the server. With the read-write volume beside it, it goes with that alone.
 fn move_beside(
     job: &Job<'_>,
-    group: Seen<VolumeGroup>,
+    group: Revised<VolumeGroup>,
     server: ServerId,
     partition: &str,
     no: PartitionNo,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     if group.record.read_write_site().is_some_and(|site| site.server == server) {
-        return Err(Error::Unfit("its read-write volume is at that server: move that, and it goes along".to_owned()));
+        return Err(VosError::Unfit("its read-write volume is at that server: move that, and it goes along".to_owned()));
     }
     let tree = group.record.read_write;
     let mut claim = Claim::of(job, group, &format!("move site {server} {server}"))?;
@@ -102,7 +102,7 @@ fn move_beside(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId, PartitionNo)) -> Result<(), Error> {
+fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId, PartitionNo)) -> Result<(), VosError> {
     let name = named(&group.name, ".readonly")?;
     let Some(released) = have(job.servers, from, &name)? else { return Ok(()) };
     if have(job.servers, to, &name)?.is_some_and(|there| there.epoch == released.epoch) {
@@ -111,7 +111,7 @@ fn fetch(job: &Job<'_>, group: &VolumeGroup, (from, to, no): (ServerId, ServerId
     let finish = Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
     // Where the tree is already, it stays.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
-    let order = Order { by: to, partition, from, id: released.id, tree: group.read_write, finish };
+    let order = PullOrder { by: to, partition, from, id: released.id, tree: group.read_write, finish };
     let what = format!("{}: fetch what {} shows", job.servers.name(to), job.servers.name(from));
     job.step(what, || pull(job.servers, order, job.tell)).map(drop)
 }

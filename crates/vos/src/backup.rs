@@ -1,22 +1,22 @@
 //! Yesterday's volume.
 
-use types::{Name, Seen, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+use types::{Name, Revised, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
 use crate::find::of_kind;
-use crate::{Error, Job, examine};
+use crate::{VosError, Job, examine};
 
 /// Makes or renews the backup volume; `None` if that was only said.
 ///
 /// # Errors
 /// `Busy`; `Unfit` for a group without a read-write volume; the server's and the database's.
-pub fn backup(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<Option<VolumeInfo>, Error> {
+pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<VolumeInfo>, VosError> {
     let Some(server) = group.record.read_write_site().map(|site| site.server) else {
-        return Err(Error::Unfit("it has no read-write volume".to_owned()));
+        return Err(VosError::Unfit("it has no read-write volume".to_owned()));
     };
     let (id, known) = (group.record.read_write, group.record.backup);
     let name = Name::new(&[group.record.name.as_bytes(), b".backup"].concat())
-        .map_err(|_| Error::Unfit("its name is too long for a backup volume's".to_owned()))?;
+        .map_err(|_| VosError::Unfit("its name is too long for a backup volume's".to_owned()))?;
     let number = match known {
         Some(number) => Some(number),
         None => {

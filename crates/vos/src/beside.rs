@@ -3,7 +3,7 @@
 use types::{Answer, Beside, PartitionNo, ServerId, VolumeCall, VolumeId};
 
 use crate::pulling::finished;
-use crate::{Error, Job, Servers};
+use crate::{VosError, Job, Servers};
 
 /// Volumes of one group that a server may have: one that names more than so many does not let them go.
 const VOLUMES_MAX: usize = 10_000;
@@ -15,7 +15,7 @@ pub(crate) fn copy(
     id: VolumeId,
     partition: PartitionNo,
     what: Beside,
-) -> Result<u64, Error> {
+) -> Result<u64, VosError> {
     let call = VolumeCall::Beside { id, partition, what };
     finished(job.servers, server, &call, job.tell).map(|task| task.bytes)
 }
@@ -26,10 +26,10 @@ pub(crate) fn leave_first(
     server: ServerId,
     tree: VolumeId,
     partition: PartitionNo,
-) -> Result<bool, Error> {
+) -> Result<bool, VosError> {
     match servers.call(server, VolumeCall::Beside { id: tree, partition, what: Beside::Leave })? {
         Answer::Tasks(tasks) => Ok(!tasks.is_empty()),
-        _ => Err(Error::Odd(servers.name(server))),
+        _ => Err(VosError::Odd(servers.name(server))),
     }
 }
 
@@ -39,13 +39,13 @@ pub(crate) fn leave(
     server: ServerId,
     tree: VolumeId,
     partition: PartitionNo,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     for _ in 0..VOLUMES_MAX {
         if !leave_first(servers, server, tree, partition)? {
             return Ok(());
         }
     }
-    Err(Error::Odd(servers.name(server)))
+    Err(VosError::Odd(servers.name(server)))
 }
 
 /// The other partitions of a server.
@@ -53,9 +53,9 @@ pub(crate) fn partitions_but(
     servers: &dyn Servers,
     server: ServerId,
     partition: PartitionNo,
-) -> Result<Vec<PartitionNo>, Error> {
+) -> Result<Vec<PartitionNo>, VosError> {
     match servers.call(server, VolumeCall::Partitions)? {
         Answer::Partitions(all) => Ok(all.into_iter().map(|one| one.no).filter(|no| *no != partition).collect()),
-        _ => Err(Error::Odd(servers.name(server))),
+        _ => Err(VosError::Odd(servers.name(server))),
     }
 }

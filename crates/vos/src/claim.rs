@@ -1,9 +1,9 @@
 //! A group that one operation has to itself.
 
 use celldb::CellError;
-use types::{Busy, Revision, Seen, VolumeGroup};
+use types::{Busy, Revision, Revised, VolumeGroup};
 
-use crate::{Error, Job};
+use crate::{VosError, Job};
 
 /// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the operation was cut off.
 pub(crate) struct Claim<'j, 'a> {
@@ -17,7 +17,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     ///
     /// # Errors
     /// `Busy`; the database's.
-    pub fn of(job: &'j Job<'a>, seen: Seen<VolumeGroup>, operation: &str) -> Result<Self, Error> {
+    pub fn of(job: &'j Job<'a>, seen: Revised<VolumeGroup>, operation: &str) -> Result<Self, VosError> {
         need_free(job, &seen.record, Some(operation))?;
         if seen.record.busy.is_some() {
             job.note("going on with what was begun before");
@@ -32,7 +32,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     ///
     /// # Errors
     /// `Taken`, if there is one with its name; the database's.
-    pub fn of_new(job: &'j Job<'a>, mut group: VolumeGroup, operation: &str) -> Result<Self, Error> {
+    pub fn of_new(job: &'j Job<'a>, mut group: VolumeGroup, operation: &str) -> Result<Self, VosError> {
         group.busy = Some(busy(job, operation));
         let mut claim = Claim { job, group, revision: Revision(0) };
         claim.write(&mut |_| {})?;
@@ -40,7 +40,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// A step in the database.
-    pub fn change(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), Error> {
+    pub fn change(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), VosError> {
         if self.job.step(format_args!("database: {what}"), || Ok(()))?.is_none() {
             change(&mut self.group);
             return Ok(());
@@ -49,7 +49,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// The last step in the database: a change, and the claim goes.
-    pub fn done(mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<VolumeGroup, Error> {
+    pub fn done(mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<VolumeGroup, VosError> {
         self.change(what, |group| {
             change(group);
             group.busy = None;
@@ -58,7 +58,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// The last step: nobody knows the group any more.
-    pub fn forget(self) -> Result<(), Error> {
+    pub fn forget(self) -> Result<(), VosError> {
         let Claim { job, group, revision } = self;
         let db = job.servers.db();
         job.step("database: the group is forgotten", || match db.remove_group(group.read_write, revision) {
@@ -69,7 +69,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// Nothing was done: the claim goes, and `error` says why. What fails now is found as a claim of somebody who is gone.
-    pub fn give_up(self, error: Error) -> Error {
+    pub fn give_up(self, error: VosError) -> VosError {
         if let Err(also) = self.done("nothing was done", |_| {}) {
             tracing::debug!(%also, "a claim stays");
         }
@@ -77,18 +77,18 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// A step in the database that must not be done if anybody wrote the record since it was read, even if it says the same.
-    pub fn switch(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), Error> {
+    pub fn switch(&mut self, what: &str, change: impl Fn(&mut VolumeGroup)) -> Result<(), VosError> {
         self.job.step(format_args!("database: {what}"), || Ok(()))?;
         self.write_from(&mut |group| change(group), false)
     }
 
     /// A change from what was read last. If somebody else was quicker, the claim was taken away.
-    fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), Error> {
+    fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), VosError> {
         self.write_from(change, true)
     }
 
     /// `follows`: the same record at another revision will do: a server wrote it that had to (`docs/volumes.md`, *Move*).
-    fn write_from(&mut self, change: &mut dyn FnMut(&mut VolumeGroup), follows: bool) -> Result<(), Error> {
+    fn write_from(&mut self, change: &mut dyn FnMut(&mut VolumeGroup), follows: bool) -> Result<(), VosError> {
         let before = self.group.clone();
         change(&mut self.group);
         if self.job.dry_run {
@@ -101,7 +101,7 @@ impl<'j, 'a> Claim<'j, 'a> {
         written
     }
 
-    fn put(&mut self, before: &VolumeGroup, follows: bool) -> Result<(), Error> {
+    fn put(&mut self, before: &VolumeGroup, follows: bool) -> Result<(), VosError> {
         let db = self.job.servers.db();
         loop {
             let error = match db.put_group(&self.group, self.revision) {
@@ -119,8 +119,8 @@ impl<'j, 'a> Claim<'j, 'a> {
                     return Ok(());
                 }
                 Some(seen) if follows && seen.record == *before => self.revision = seen.revision,
-                Some(Seen { record: VolumeGroup { name, busy: Some(busy), .. }, .. }) => {
-                    return Err(Error::Busy { name, busy });
+                Some(Revised { record: VolumeGroup { name, busy: Some(busy), .. }, .. }) => {
+                    return Err(VosError::Busy { name, busy });
                 }
                 _ => return Err(error.into()),
             }
@@ -140,10 +140,10 @@ fn busy(job: &Job<'_>, operation: &str) -> Busy {
 ///
 /// # Errors
 /// `Busy`.
-pub(crate) fn need_free(job: &Job<'_>, group: &VolumeGroup, operation: Option<&str>) -> Result<(), Error> {
+pub(crate) fn need_free(job: &Job<'_>, group: &VolumeGroup, operation: Option<&str>) -> Result<(), VosError> {
     match &group.busy {
         None => Ok(()),
         Some(busy) if Some(busy.operation.as_str()) == operation && (job.who.is_over)(busy) => Ok(()),
-        Some(busy) => Err(Error::Busy { name: group.name.clone(), busy: busy.clone() }),
+        Some(busy) => Err(VosError::Busy { name: group.name.clone(), busy: busy.clone() }),
     }
 }

@@ -5,19 +5,19 @@
 use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
 
 use crate::create::{announced, made};
-use crate::{Error, Found, Job, NewVolume};
+use crate::{VosError, FoundVolume, Job, NewVolume};
 
 /// Makes it of what was found; `None` if that was only said.
 ///
 /// # Errors
 /// As [`crate::create`].
-pub fn clone_writable(job: &Job<'_>, of: &Found, name: &Name) -> Result<Option<VolumeInfo>, Error> {
+pub fn clone_writable(job: &Job<'_>, of: &FoundVolume, name: &Name) -> Result<Option<VolumeInfo>, VosError> {
     let (server, volume) = (of.server, of.volume());
     let Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
-        return Err(Error::Odd(job.servers.name(server)));
+        return Err(VosError::Odd(job.servers.name(server)));
     };
     let partition = partitions.into_iter().find(|partition| partition.no == volume.partition);
-    let partition = partition.ok_or_else(|| Error::Odd(job.servers.name(server)))?.name;
+    let partition = partition.ok_or_else(|| VosError::Odd(job.servers.name(server)))?.name;
     let new =
         NewVolume { name: name.clone(), id: None, server, partition, quota_bytes: 0, owner: (0, 0), encrypt: None };
     let claim = announced(job, &new, &format!("clone volume {}", volume.id.0))?;

@@ -3,24 +3,24 @@
 //! Steps: announced and claimed as a new one is; the other is sealed at its server; that is fetched and made a volume; the claim goes.
 
 use types::{
-    Fault, Finish, Name, PartitionNo, Seen, ServerId, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    Fault, Finish, Name, PartitionNo, Revised, ServerId, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
     WhichVolume,
 };
 
 use crate::create::announced;
-use crate::pulling::{Order, pull};
+use crate::pulling::{PullOrder, pull};
 use crate::release::have;
 use crate::remove::remove_at;
 use crate::servers::partition_no;
-use crate::{Error, Job, NewVolume, examine};
+use crate::{VosError, Job, NewVolume, examine};
 
 /// Makes it; `None` if that was only said. A quota of 0 is that of the other.
 ///
 /// # Errors
 /// As `create` and the servers'. `Away` while the other's server does not answer: done again, it goes on.
-pub fn copy(job: &Job<'_>, of: &Seen<VolumeGroup>, new: &NewVolume) -> Result<Option<VolumeInfo>, Error> {
+pub fn copy(job: &Job<'_>, of: &Revised<VolumeGroup>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosError> {
     let from = of.record.read_write_site().map(|site| site.server);
-    let from = from.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let from = from.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     let no = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, "copy")?;
     let tree = claim.group.read_write;
@@ -40,16 +40,16 @@ pub fn copy(job: &Job<'_>, of: &Seen<VolumeGroup>, new: &NewVolume) -> Result<Op
 
 fn seal_and_fetch(
     job: &Job<'_>,
-    of: &Seen<VolumeGroup>,
+    of: &Revised<VolumeGroup>,
     from: ServerId,
     new: &NewVolume,
     (no, tree): (PartitionNo, VolumeId),
-) -> Result<Option<VolumeInfo>, Error> {
-    let there = || -> Result<Option<VolumeInfo>, Error> {
+) -> Result<Option<VolumeInfo>, VosError> {
+    let there = || -> Result<Option<VolumeInfo>, VosError> {
         Ok(examine(job.servers, new.server, WhichVolume::Id(tree))?.and_then(|found| found.into_iter().next()))
     };
     // Named for the copy: several may be made at the same time.
-    let name = Name::new(format!("copying.{}", tree.0).as_bytes()).map_err(|error| Error::Unfit(error.to_string()))?;
+    let name = Name::new(format!("copying.{}", tree.0).as_bytes()).map_err(|error| VosError::Unfit(error.to_string()))?;
     if !job.dry_run
         && let Some(made) = there()?
     {
@@ -69,19 +69,19 @@ fn seal_and_fetch(
         arriving: false,
         updated: None,
     };
-    let order = Order { by: new.server, partition: Some(no), from, id: sealed.id, tree, finish };
+    let order = PullOrder { by: new.server, partition: Some(no), from, id: sealed.id, tree, finish };
     let fetched =
         job.step(format_args!("{}: fetch it", job.servers.name(new.server)), || pull(job.servers, order, job.tell));
     match remove_at(job, from, sealed.id) {
-        Err(Error::Refused { fault: Fault::NoVolume, .. }) | Ok(()) => {}
+        Err(VosError::Refused { fault: Fault::NoVolume, .. }) | Ok(()) => {}
         // Nobody would look for it once the claim is gone: done again, the copy goes on here.
-        Err(error @ Error::Away { .. }) => return Err(error),
+        Err(error @ VosError::Away { .. }) => return Err(error),
         Err(error) => job.note(format_args!("its snapshot stays: {error}")),
     }
     match (fetched, there()?) {
         // Whoever was stopped had begun it, and that came first.
         (_, Some(made)) => Ok(Some(made)),
         (Err(error), None) => Err(error),
-        (Ok(_), None) => Err(Error::Odd(job.servers.name(new.server))),
+        (Ok(_), None) => Err(VosError::Odd(job.servers.name(new.server))),
     }
 }

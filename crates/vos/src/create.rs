@@ -8,7 +8,7 @@ use std::fmt::Display;
 use types::{Name, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume};
 
 use crate::claim::{Claim, need_free};
-use crate::{Error, Job, examine, partition_no};
+use crate::{VosError, Job, examine, partition_no};
 
 const OPERATION: &str = "create";
 
@@ -35,7 +35,7 @@ pub struct NewVolume {
 ///
 /// # Errors
 /// `Busy`; `Taken` of the database if there is one so called; the server's, after which nothing is left of it but where the server cannot be asked.
-pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, Error> {
+pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosError> {
     let no = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
     let id = claim.group.read_write;
@@ -58,8 +58,8 @@ pub(crate) fn made(
     server: ServerId,
     what: impl Display,
     call: VolumeCall,
-) -> Result<Option<VolumeInfo>, Error> {
-    let there = || -> Result<Option<VolumeInfo>, Error> {
+) -> Result<Option<VolumeInfo>, VosError> {
+    let there = || -> Result<Option<VolumeInfo>, VosError> {
         let found = examine(job.servers, server, WhichVolume::Id(claim.group.read_write))?;
         Ok(found.and_then(|volumes| volumes.into_iter().next()))
     };
@@ -84,7 +84,7 @@ pub(crate) fn made(
 }
 
 /// The first step: the number is taken, and the database knows of it. Who finds it done goes on with that.
-pub(crate) fn announced<'j, 'a>(job: &'j Job<'a>, new: &NewVolume, operation: &str) -> Result<Claim<'j, 'a>, Error> {
+pub(crate) fn announced<'j, 'a>(job: &'j Job<'a>, new: &NewVolume, operation: &str) -> Result<Claim<'j, 'a>, VosError> {
     let db = job.servers.db();
     let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadWrite, epoch: 0 };
     if let Some(seen) = db.group_named(&new.name)? {
@@ -94,7 +94,7 @@ pub(crate) fn announced<'j, 'a>(job: &'j Job<'a>, new: &NewVolume, operation: &s
             return Claim::of(job, seen, operation);
         }
         let why = "there is a volume of that name".to_owned();
-        return Err(Error::Unfit(if seen.record.busy.is_some() {
+        return Err(VosError::Unfit(if seen.record.busy.is_some() {
             format!("{why}, which was not finished elsewhere")
         } else {
             why

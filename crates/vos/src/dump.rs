@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use types::{
-    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Seen, ServerId, StreamCursor, Timestamp, VolumeCall,
+    Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Revised, ServerId, StreamCursor, Timestamp, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
 use crate::claim::Claim;
 use crate::create::announced;
-use crate::{Error, Job, NewVolume, examine, partition_no};
+use crate::{VosError, Job, NewVolume, examine, partition_no};
 
 const OPERATION: &str = "restore";
 /// How often, and how long, a volume is asked for that is being swept.
@@ -44,13 +44,13 @@ pub trait Sink {
     ///
     /// # Errors
     /// Whatever stops the dump.
-    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error>;
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError>;
 
     /// The next part; says where it ends.
     ///
     /// # Errors
     /// Whatever stops the dump.
-    fn part(&mut self, part: Bytes) -> Result<StreamCursor, Error>;
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, VosError>;
 }
 
 /// Reads what a volume has and the epoch `since` of its tree had not (0: all of it).
@@ -63,12 +63,12 @@ pub fn dump(
     volume: &VolumeInfo,
     since: u64,
     sink: &mut dyn Sink,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     if volume.kind != VolumeKind::ReadWrite {
         return send(job, server, volume, since, sink);
     }
     let name = Name::new(&[volume.name.as_bytes(), b".dumping"].concat())
-        .map_err(|_| Error::Unfit("the name of its snapshot would be too long".to_owned()))?;
+        .map_err(|_| VosError::Unfit("the name of its snapshot would be too long".to_owned()))?;
     let kind = VolumeKind::Snapshot;
     let clone = VolumeCall::Clone { id: None, of: volume.id, name, kind, replace: true };
     let Some(sealed) = job.call_one("snapshot", server, clone)? else { return Ok(()) };
@@ -77,12 +77,12 @@ pub fn dump(
     sent.and(removed.map(drop))
 }
 
-fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: &mut dyn Sink) -> Result<(), Error> {
+fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: &mut dyn Sink) -> Result<(), VosError> {
     if job.step("read the volume", || Ok(()))?.is_none() {
         return Ok(());
     }
     if since >= volume.epoch {
-        return Err(Error::Unfit("it shows nothing newer than what the dump is to start from".to_owned()));
+        return Err(VosError::Unfit("it shows nothing newer than what the dump is to start from".to_owned()));
     }
     sink.begin(volume)?;
     let name = job.servers.name(server);
@@ -92,7 +92,7 @@ fn send(job: &Job<'_>, server: ServerId, volume: &VolumeInfo, since: u64, sink: 
         let bytes_max = limits::PAYLOAD_BYTES_MAX as u32;
         // In clear form, so that any program restores it.
         let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max, packed: false };
-        let Answer::Part(part) = job.servers.call(server, call)? else { return Err(Error::Odd(name)) };
+        let Answer::Part(part) = job.servers.call(server, call)? else { return Err(VosError::Odd(name)) };
         bytes += part.len() as u64;
         cursor = sink.part(part)?;
         job.progress(&name, bytes, total_bytes);
@@ -120,7 +120,7 @@ pub struct Dumped {
 }
 
 /// Gives the next part of a dump, until there is none.
-pub type Next<'a> = dyn FnMut() -> Result<Option<Part>, Error> + 'a;
+pub type Next<'a> = dyn FnMut() -> Result<Option<Part>, VosError> + 'a;
 
 /// Makes a volume of all parts of a full dump; `None` if that was only said.
 ///
@@ -131,7 +131,7 @@ pub fn restore(
     new: &NewVolume,
     dump: &Dumped,
     next: &mut Next<'_>,
-) -> Result<Option<VolumeInfo>, Error> {
+) -> Result<Option<VolumeInfo>, VosError> {
     let partition = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
     let tree = claim.group.read_write;
@@ -162,7 +162,7 @@ pub fn restore(
             let given_up = VolumeCall::Finish { partition, tree, finish };
             match job.call("what came is given up", new.server, given_up) {
                 // Nothing came.
-                Ok(_) | Err(Error::Refused { .. }) => claim.forget()?,
+                Ok(_) | Err(VosError::Refused { .. }) => claim.forget()?,
                 Err(also) => job.note(also),
             }
             Err(error)
@@ -177,7 +177,7 @@ pub(crate) fn apply(
     (partition, tree): (PartitionNo, VolumeId),
     (total_bytes, over): (u64, bool),
     next: &mut Next<'_>,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     if job.step(format_args!("{}: send the dump", job.servers.name(server)), || Ok(()))?.is_none() {
         return Ok(());
     }
@@ -188,7 +188,7 @@ pub(crate) fn apply(
         // It has those already, from an attempt that was stopped.
         if part.to > cursor {
             let call = VolumeCall::Apply { partition, tree, part: part.bytes, over };
-            let Answer::Cursor(at) = job.servers.call(server, call)? else { return Err(Error::Odd(name)) };
+            let Answer::Cursor(at) = job.servers.call(server, call)? else { return Err(VosError::Odd(name)) };
             cursor = at;
         }
         job.progress(&name, bytes, total_bytes);
@@ -203,12 +203,12 @@ pub(crate) fn apply(
 /// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's; what `next` says. Then it is as it was.
 pub fn restore_over(
     job: &Job<'_>,
-    group: Seen<VolumeGroup>,
+    group: Revised<VolumeGroup>,
     dump: &Dumped,
     next: &mut Next<'_>,
-) -> Result<Option<VolumeInfo>, Error> {
+) -> Result<Option<VolumeInfo>, VosError> {
     let here = group.record.read_write_site().cloned();
-    let site = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let site = here.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     let (server, tree) = (site.server, group.record.read_write);
     let partition = partition_no(job.servers, server, &site.partition)?;
     let operation = format!("restore over {} {}", dump.since, dump.epoch);
@@ -222,7 +222,7 @@ pub fn restore_over(
     }
     if let (Some(other), None) = (begun, same) {
         let what = if other.over { "another dump" } else { "something else" };
-        return Err(Error::Unfit(format!("{what} comes in there, up to epoch {}; give that up first", other.epoch)));
+        return Err(VosError::Unfit(format!("{what} comes in there, up to epoch {}; give that up first", other.epoch)));
     }
     if same.is_none() {
         need_base(dump, base)?;
@@ -246,14 +246,14 @@ pub fn restore_over(
             }
             let error = match error.fault() {
                 Some(Fault::Invalid) => {
-                    Error::Unfit("it is a dump of another volume than the one that is there, which has snapshots, a backup volume, clones or read-only sites on its partition that show what it had; remove these first, or restore it under another name".to_owned())
+                    VosError::Unfit("it is a dump of another volume than the one that is there, which has snapshots, a backup volume, clones or read-only sites on its partition that show what it had; remove these first, or restore it under another name".to_owned())
                 }
                 _ => error,
             };
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
             match job.call("what came is given up", server, given_up) {
                 // Nothing came.
-                Ok(_) | Err(Error::Refused { .. }) => Err(claim.give_up(error)),
+                Ok(_) | Err(VosError::Refused { .. }) => Err(claim.give_up(error)),
                 Err(also) => {
                     job.note(also);
                     Err(error)
@@ -271,8 +271,8 @@ fn begin_swept(
     place: (PartitionNo, VolumeId),
     dump: &Dumped,
     next: &mut Next<'_>,
-) -> Result<(), Error> {
-    let Some(first) = next()? else { return Err(Error::Unfit("it has no parts".to_owned())) };
+) -> Result<(), VosError> {
+    let Some(first) = next()? else { return Err(VosError::Unfit("it has no parts".to_owned())) };
     let begun = Instant::now();
     loop {
         let (mut again, mut went_on) = (Some(first.clone()), false);
@@ -293,28 +293,28 @@ fn begin_swept(
 }
 
 /// How long a volume that is busy is waited for.
-fn wait_for(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<Duration, Error> {
+fn wait_for(job: &Job<'_>, server: ServerId, (_, tree): (PartitionNo, VolumeId)) -> Result<Duration, VosError> {
     let (begun, _) = incoming(job, server, tree)?;
     let volume = the_volume(job, server, tree)?;
     let is_swept = begun.is_none() && volume.is_some_and(|volume| volume.state == types::VolumeState::Restoring);
     Ok(if is_swept { SWEPT_WITHIN } else { FREE_WITHIN })
 }
 
-fn the_volume(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<Option<VolumeInfo>, Error> {
+fn the_volume(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<Option<VolumeInfo>, VosError> {
     Ok(examine(job.servers, server, WhichVolume::Id(tree))?.and_then(|volumes| volumes.into_iter().next()))
 }
 
 /// What comes in for the tree, and the epoch that its read-write volume is a copy of; 0: none.
-fn incoming(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(Option<IncomingTree>, u64), Error> {
+fn incoming(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(Option<IncomingTree>, u64), VosError> {
     match job.servers.call(server, VolumeCall::Incoming { tree: Some(tree) })? {
         Answer::Incoming { trees, base } => Ok((trees.into_iter().next(), base)),
-        _ => Err(Error::Odd(job.servers.name(server))),
+        _ => Err(VosError::Odd(job.servers.name(server))),
     }
 }
 
 /// # Errors
 /// `Unfit`, with what is missing.
-fn need_base(dump: &Dumped, base: u64) -> Result<(), Error> {
+fn need_base(dump: &Dumped, base: u64) -> Result<(), VosError> {
     let (since, name) = (dump.since, &dump.since_name);
     let why = match base {
         _ if since == 0 || base == since => return Ok(()),
@@ -329,5 +329,5 @@ fn need_base(dump: &Dumped, base: u64) -> Result<(), Error> {
             "it has what was changed since epoch {since} ({name}), and the volume is as of epoch {base}: the dump that starts from {base} comes next"
         ),
     };
-    Err(Error::Unfit(why))
+    Err(VosError::Unfit(why))
 }

@@ -8,7 +8,7 @@ use types::{Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId,
 use crate::claim::{Claim, need_free};
 use crate::dump::{Dumped, Next, apply};
 use crate::release::named;
-use crate::{Error, Job, NewVolume, examine, partition_no};
+use crate::{VosError, Job, NewVolume, examine, partition_no};
 
 /// What the claim says.
 pub(crate) const OPERATION: &str = "restore read-only";
@@ -24,7 +24,7 @@ pub fn restore_read_only(
     over: bool,
     dump: &Dumped,
     next: &mut Next<'_>,
-) -> Result<Option<VolumeInfo>, Error> {
+) -> Result<Option<VolumeInfo>, VosError> {
     let partition = partition_no(job.servers, new.server, &new.partition)?;
     let (claim, number, is_new) = claimed(job, new, (over, dump))?;
     let tree = claim.group.read_write;
@@ -58,8 +58,8 @@ pub fn restore_read_only(
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
             match job.call("what came is given up", new.server, given_up) {
                 // Nothing came.
-                Ok(_) | Err(Error::Refused { .. }) if is_new => claim.forget()?,
-                Ok(_) | Err(Error::Refused { .. }) => return Err(claim.give_up(unfit(error))),
+                Ok(_) | Err(VosError::Refused { .. }) if is_new => claim.forget()?,
+                Ok(_) | Err(VosError::Refused { .. }) => return Err(claim.give_up(unfit(error))),
                 Err(also) => job.note(also),
             }
             Err(unfit(error))
@@ -68,16 +68,16 @@ pub fn restore_read_only(
     }
 }
 
-fn unfit(error: Error) -> Error {
+fn unfit(error: VosError) -> VosError {
     match error.fault() {
         Some(types::Fault::Invalid) => {
-            Error::Unfit("it is of another volume than what is there, older, or starts from something else".to_owned())
+            VosError::Unfit("it is of another volume than what is there, older, or starts from something else".to_owned())
         }
         _ => error,
     }
 }
 
-fn shown(job: &Job<'_>, server: ServerId, number: VolumeId) -> Result<Option<VolumeInfo>, Error> {
+fn shown(job: &Job<'_>, server: ServerId, number: VolumeId) -> Result<Option<VolumeInfo>, VosError> {
     Ok(examine(job.servers, server, WhichVolume::Id(number))?.and_then(|found| found.into_iter().next()))
 }
 
@@ -86,10 +86,10 @@ fn claimed<'j, 'a>(
     job: &'j Job<'a>,
     new: &NewVolume,
     (over, dump): (bool, &Dumped),
-) -> Result<(Claim<'j, 'a>, VolumeId, bool), Error> {
+) -> Result<(Claim<'j, 'a>, VolumeId, bool), VosError> {
     let db = job.servers.db();
     let site = Site { server: new.server, partition: new.partition.clone(), kind: SiteKind::ReadOnly, epoch: 0 };
-    let unfit = |why: &str| Err(Error::Unfit(why.to_owned()));
+    let unfit = |why: &str| Err(VosError::Unfit(why.to_owned()));
     let Some(seen) = db.group_named(&new.name)? else {
         if dump.since != 0 {
             return unfit("it has only what was changed since another one, and there is no volume of that name");

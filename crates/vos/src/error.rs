@@ -5,7 +5,7 @@ use types::{Busy, Fault, Name};
 
 /// Why an operation stopped. What it had done by then is told by the database; the same operation goes on with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum VosError {
     /// The database refused, or cannot be asked.
     #[error("{0}")]
     Cell(#[from] CellError),
@@ -44,11 +44,11 @@ pub enum Error {
     Unfit(String),
 }
 
-impl Error {
+impl VosError {
     /// What a server refused for.
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Error::Refused { fault, .. } | Error::Cell(CellError::Away(fault)) => Some(*fault),
+            VosError::Refused { fault, .. } | VosError::Cell(CellError::Away(fault)) => Some(*fault),
             _ => None,
         }
     }
@@ -56,9 +56,9 @@ impl Error {
     /// Whether the step is known not to have been done.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Error::Refused { .. } | Error::NoVolume | Error::Unfit(_) | Error::Busy { .. } => true,
-            Error::Cell(error) => !matches!(error, CellError::Away(_) | CellError::Medium(_)),
-            Error::Away { .. } | Error::Odd(_) => false,
+            VosError::Refused { .. } | VosError::NoVolume | VosError::Unfit(_) | VosError::Busy { .. } => true,
+            VosError::Cell(error) => !matches!(error, CellError::Away(_) | CellError::Medium(_)),
+            VosError::Away { .. } | VosError::Odd(_) => false,
         }
     }
 }

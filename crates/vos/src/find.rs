@@ -1,21 +1,21 @@
 //! Where a volume is that somebody named.
 
-use types::{Name, Seen, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
+use types::{Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
 
-use crate::{Error, Servers, examine};
+use crate::{VosError, Servers, examine};
 
 /// A volume at a server.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundVolume {
     /// The server.
     pub server: ServerId,
     /// The volume, and behind it the others of its group at that server.
     pub volumes: Vec<VolumeInfo>,
     /// What the database knows of its group.
-    pub group: Option<Seen<VolumeGroup>>,
+    pub group: Option<Revised<VolumeGroup>>,
 }
 
-impl Found {
+impl FoundVolume {
     /// The volume itself.
     pub fn volume(&self) -> &VolumeInfo {
         self.volumes.first().expect("what was found has at least itself")
@@ -36,7 +36,7 @@ pub fn base_name(name: &Name) -> Name {
 ///
 /// # Errors
 /// `NoVolume`; the database's and the servers'.
-pub fn find(servers: &dyn Servers, which: &WhichVolume, at: Option<ServerId>) -> Result<Found, Error> {
+pub fn find(servers: &dyn Servers, which: &WhichVolume, at: Option<ServerId>) -> Result<FoundVolume, VosError> {
     let group = group_of(servers, which)?;
     let mut away = None;
     for server in places(servers, group.as_ref().map(|seen| &seen.record), which, at)? {
@@ -44,18 +44,18 @@ pub fn find(servers: &dyn Servers, which: &WhichVolume, at: Option<ServerId>) ->
             Ok(Some(volumes)) => {
                 let tree = volumes.first().map_or(VolumeId(0), |volume| volume.tree);
                 let group = group.filter(|seen| seen.record.read_write == tree);
-                return Ok(Found { server, volumes, group });
+                return Ok(FoundVolume { server, volumes, group });
             }
             Ok(None) => {}
-            Err(error @ (Error::Away { .. } | Error::Refused { .. })) => away = Some(error),
+            Err(error @ (VosError::Away { .. } | VosError::Refused { .. })) => away = Some(error),
             Err(error) => return Err(error),
         }
     }
-    Err(away.unwrap_or(Error::NoVolume))
+    Err(away.unwrap_or(VosError::NoVolume))
 }
 
 /// What the database knows of the volume's group.
-pub(crate) fn group_of(servers: &dyn Servers, which: &WhichVolume) -> Result<Option<Seen<VolumeGroup>>, Error> {
+pub(crate) fn group_of(servers: &dyn Servers, which: &WhichVolume) -> Result<Option<Revised<VolumeGroup>>, VosError> {
     let db = servers.db();
     Ok(match which {
         WhichVolume::Id(number) => db.group_of(*number)?,
@@ -72,7 +72,7 @@ fn places(
     group: Option<&VolumeGroup>,
     which: &WhichVolume,
     at: Option<ServerId>,
-) -> Result<Vec<ServerId>, Error> {
+) -> Result<Vec<ServerId>, VosError> {
     if let Some(server) = at {
         return Ok(vec![server]);
     }

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use types::{Answer, Busy, ServerId, VolumeCall, VolumeInfo};
 
-use crate::{Error, Servers};
+use crate::{VosError, Servers};
 
 /// Who leads operations.
-pub struct Who<'a> {
+pub struct JobLeader<'a> {
     /// For people, and to find out whether the leader of a claim is gone.
     pub by: String,
     /// Seconds since 1970.
@@ -18,7 +18,7 @@ pub struct Who<'a> {
 
 /// What the caller hears while an operation goes on.
 #[derive(Clone, Copy, Debug)]
-pub enum Told<'t> {
+pub enum JobEvent<'t> {
     /// A step comes, or would be done.
     Step(&'t str),
     /// Something to know that is no step.
@@ -39,11 +39,11 @@ pub struct Job<'a> {
     /// Whom it asks.
     pub servers: &'a dyn Servers,
     /// Who leads it.
-    pub who: Who<'a>,
+    pub who: JobLeader<'a>,
     /// Nothing is changed; the steps are told as if they had been done.
     pub dry_run: bool,
     /// Who hears of it.
-    pub tell: &'a (dyn Fn(Told<'_>) + Sync),
+    pub tell: &'a (dyn Fn(JobEvent<'_>) + Sync),
 }
 
 impl Job<'_> {
@@ -51,28 +51,28 @@ impl Job<'_> {
     pub(crate) fn step<T>(
         &self,
         what: impl Display,
-        act: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        (self.tell)(Told::Step(&what.to_string()));
+        act: impl FnOnce() -> Result<T, VosError>,
+    ) -> Result<Option<T>, VosError> {
+        (self.tell)(JobEvent::Step(&what.to_string()));
         if self.dry_run { Ok(None) } else { act().map(Some) }
     }
 
     /// A step that was done beside others.
     pub(crate) fn done(&self, what: impl Display) {
-        (self.tell)(Told::Step(&what.to_string()));
+        (self.tell)(JobEvent::Step(&what.to_string()));
     }
 
     /// How far it is.
     pub(crate) fn progress(&self, server: &str, bytes: u64, total_bytes: u64) {
-        (self.tell)(Told::Progress { server, bytes, total_bytes });
+        (self.tell)(JobEvent::Progress { server, bytes, total_bytes });
     }
 
     pub(crate) fn note(&self, what: impl Display) {
-        (self.tell)(Told::Note(&what.to_string()));
+        (self.tell)(JobEvent::Note(&what.to_string()));
     }
 
     /// A step that one server does.
-    pub(crate) fn call(&self, what: impl Display, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, Error> {
+    pub(crate) fn call(&self, what: impl Display, server: ServerId, call: VolumeCall) -> Result<Option<Answer>, VosError> {
         let name = self.servers.name(server);
         self.step(format_args!("{name}: {what}"), || self.servers.call(server, call))
     }
@@ -83,11 +83,11 @@ impl Job<'_> {
         what: impl Display,
         server: ServerId,
         call: VolumeCall,
-    ) -> Result<Option<VolumeInfo>, Error> {
+    ) -> Result<Option<VolumeInfo>, VosError> {
         match self.call(what, server, call)? {
             None => Ok(None),
             Some(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => Ok(volumes.into_iter().next()),
-            Some(_) => Err(Error::Odd(self.servers.name(server))),
+            Some(_) => Err(VosError::Odd(self.servers.name(server))),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! A group that an administrator keeps others from, and the end of any claim.
 
-use types::{Seen, VolumeGroup};
+use types::{Revised, VolumeGroup};
 
 use crate::claim::Claim;
-use crate::{Error, Job};
+use crate::{VosError, Job};
 
 /// Nobody works on the group until it is unlocked.
 ///
 /// # Errors
 /// `Busy`; the database's.
-pub fn lock(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<(), Error> {
+pub fn lock(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<(), VosError> {
     if let Some(busy) = group.record.busy {
-        return Err(Error::Busy { name: group.record.name, busy });
+        return Err(VosError::Busy { name: group.record.name, busy });
     }
     job.step("database: lock the group", || Ok(()))?;
     Claim::of(job, group, "lock").map(drop)
@@ -21,8 +21,8 @@ pub fn lock(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<(), Error> {
 ///
 /// # Errors
 /// The database's.
-pub fn unlock(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<bool, Error> {
-    let Seen { mut record, revision } = group;
+pub fn unlock(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<bool, VosError> {
+    let Revised { mut record, revision } = group;
     let Some(busy) = record.busy.take() else { return Ok(false) };
     let what = format!("database: unlock the group ({}, by {})", busy.operation, busy.by);
     job.step(what, || Ok(job.servers.db().put_group(&record, revision)?))?;

@@ -15,19 +15,19 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Beside, Fault, Finish, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, VolumeState, WhichVolume,
 };
 
 use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
-use crate::pulling::{Order, pull, wait_idle};
+use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::release::{have, named};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;
-use crate::{Error, Job, examine};
+use crate::{VosError, Job, examine};
 
 /// How long A holds the volume at most; then it asks the database whose it is.
 const HOLD: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub struct Moved {
 ///
 /// # Errors
 /// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and behind it the same move goes on.
-pub fn move_volume(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, Error> {
+pub fn move_volume(job: &Job<'_>, group: Revised<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, VosError> {
     move_with(job, group, to, partition, false)
 }
 
@@ -66,25 +66,25 @@ pub fn move_volume(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partit
 ///
 /// # Errors
 /// As [`move_volume`].
-pub fn move_group(job: &Job<'_>, group: Seen<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, Error> {
+pub fn move_group(job: &Job<'_>, group: Revised<VolumeGroup>, to: ServerId, partition: &str) -> Result<Moved, VosError> {
     move_with(job, group, to, partition, true)
 }
 
 fn move_with(
     job: &Job<'_>,
-    group: Seen<VolumeGroup>,
+    group: Revised<VolumeGroup>,
     to: ServerId,
     partition: &str,
     with_group: bool,
-) -> Result<Moved, Error> {
+) -> Result<Moved, VosError> {
     let no = partition_no(job.servers, to, partition)?;
     let here = group.record.read_write_site().cloned();
-    let from = here.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let from = here.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     let operation = format!("move to {to} {partition}");
     let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
     let is_there = from.server == to && from.partition == partition;
     if is_there && !resumed {
-        return Err(Error::Unfit("it is there".to_owned()));
+        return Err(VosError::Unfit("it is there".to_owned()));
     }
     if from.server != to {
         need_one_partition(job.servers, &group.record, to, partition)?;
@@ -109,7 +109,7 @@ fn move_with(
 }
 
 /// What is removed with a move.
-fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), Error> {
+fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
     let there = examine(job.servers, from, WhichVolume::Id(group.read_write))?.unwrap_or_default();
     for volume in there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot)) {
         let name = String::from_utf8_lossy(volume.name.as_bytes()).into_owned();
@@ -139,7 +139,7 @@ impl Way<'_, '_> {
     }
 
     /// Steps 2 to 5.
-    fn go(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), Error> {
+    fn go(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), VosError> {
         let (job, id) = (self.job, self.group.read_write);
         if !job.dry_run {
             // What arrived at an attempt that was stopped is not what it would be now.
@@ -185,7 +185,7 @@ impl Way<'_, '_> {
 
     /// Step 3; when it began. A is not made to hold a volume while a kernel writes bodies of it, and lends no more of them for some time when it is asked to: those
     /// that a build has open are closed within moments.
-    fn hold(&self) -> Result<Instant, Error> {
+    fn hold(&self) -> Result<Instant, VosError> {
         let (job, id) = (self.job, self.group.read_write);
         let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
         let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
@@ -207,7 +207,7 @@ impl Way<'_, '_> {
     }
 
     /// What was released is the base of the next release, wherever that comes from; and the group, if it comes along. A tree takes its epochs in their order.
-    fn fetch_others(&self) -> Result<u64, Error> {
+    fn fetch_others(&self) -> Result<u64, VosError> {
         let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
         let mut others: Vec<VolumeInfo> = volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
         others.sort_by_key(|volume| volume.epoch);
@@ -223,7 +223,7 @@ impl Way<'_, '_> {
             match self.pull(&format!("fetch {called}"), id, finish) {
                 Ok(more) => bytes += more,
                 // There is something newer at the other server, of a release.
-                Err(Error::Unfit(why)) if kind != VolumeKind::ReadOnly => {
+                Err(VosError::Unfit(why)) if kind != VolumeKind::ReadOnly => {
                     self.job.note(format_args!("{called} does not come along: {why}"));
                 }
                 Err(error) => return Err(error),
@@ -243,18 +243,18 @@ impl Way<'_, '_> {
     }
 
     /// One snapshot.
-    fn fetch(&self, round: u32) -> Result<u64, Error> {
+    fn fetch(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
         let finish = Finish::View { id: None, name: sealed.name, kind: VolumeKind::Snapshot, replace: true };
         self.pull("fetch it", sealed.id, finish)
     }
 
     /// The last snapshot, which becomes the volume.
-    fn fetch_last(&self, round: u32) -> Result<u64, Error> {
+    fn fetch_last(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
         let there = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?.unwrap_or_default();
         let head =
-            of_kind(&there, VolumeKind::ReadWrite).ok_or_else(|| Error::Odd(self.job.servers.name(self.from)))?;
+            of_kind(&there, VolumeKind::ReadWrite).ok_or_else(|| VosError::Odd(self.job.servers.name(self.from)))?;
         let finish = Finish::ReadWrite {
             name: head.name.clone(),
             quota_bytes: head.quota_bytes,
@@ -268,7 +268,7 @@ impl Way<'_, '_> {
 
     /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before anybody can write to it. Otherwise A's last snapshot, if it is
     /// left there, and B's next one would have one number and hold different things.
-    fn seal_arrived(&self, round: u32) -> Result<(), Error> {
+    fn seal_arrived(&self, round: u32) -> Result<(), VosError> {
         if self.is_beside() {
             // The server has done that.
             return Ok(());
@@ -279,7 +279,7 @@ impl Way<'_, '_> {
         self.job.call_one("seal what arrived", self.to, call).map(drop)
     }
 
-    fn seal(&self, round: u32) -> Result<Option<VolumeInfo>, Error> {
+    fn seal(&self, round: u32) -> Result<Option<VolumeInfo>, VosError> {
         let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
         let call = VolumeCall::Clone {
             id: None,
@@ -291,7 +291,7 @@ impl Way<'_, '_> {
         self.job.call_one("seal what it holds now", self.from, call)
     }
 
-    fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, Error> {
+    fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, VosError> {
         let Way { job, from, to, no, .. } = *self;
         if self.is_beside() {
             let arrives = matches!(finish, Finish::ReadWrite { .. });
@@ -299,17 +299,17 @@ impl Way<'_, '_> {
             let what = format!("{}: {what} to {}", job.servers.name(to), self.site.partition);
             return Ok(job.step(what, || beside::copy(job, to, id, no, how))?.unwrap_or(0));
         }
-        let order = Order { by: to, partition: Some(no), from, id, tree: self.group.read_write, finish };
+        let order = PullOrder { by: to, partition: Some(no), from, id, tree: self.group.read_write, finish };
         let task = job.step(format_args!("{}: {what}", job.servers.name(to)), || pull(job.servers, order, job.tell))?;
         Ok(task.map_or(0, |task| task.bytes))
     }
 
     /// Undoes everything: neither server keeps a snapshot of the move. If a server does not answer, the claim stays, and the next attempt of the same move begins with
     /// what the servers have.
-    fn back(&self, claim: Claim<'_, '_>, error: Error) -> Error {
+    fn back(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
-        let is_here = |seen: &Seen<VolumeGroup>| seen.record.read_write_site() == self.group.read_write_site();
+        let is_here = |seen: &Revised<VolumeGroup>| seen.record.read_write_site() == self.group.read_write_site();
         // Who does not know does nothing: the hold ends by itself, and nobody serves what arrived.
         if !matches!(&seen, Ok(Some(seen)) if is_here(seen)) {
             return error;
@@ -328,7 +328,7 @@ impl Way<'_, '_> {
         }
     }
 
-    fn remove_arrived(&self) -> Result<(), Error> {
+    fn remove_arrived(&self) -> Result<(), VosError> {
         let id = self.group.read_write;
         if self.is_beside() {
             return beside::leave(self.job.servers, self.to, id, self.no);
@@ -337,10 +337,10 @@ impl Way<'_, '_> {
     }
 
     /// A volume that is not there, whatever the database says, holds nobody up.
-    fn let_go(&self) -> Result<(), Error> {
+    fn let_go(&self) -> Result<(), VosError> {
         let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
         match self.job.call("hold it no longer", self.from, call) {
-            Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
+            Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
             answer => answer.map(drop),
         }
     }
@@ -353,7 +353,7 @@ fn arrive(
     from: Option<ServerId>,
     (to, no): (ServerId, PartitionNo),
     serves: &dyn Fn(),
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     let (id, group) = (claim.group.read_write, claim.group.clone());
     let beside =
         if from.is_none_or(|from| from == to) { beside::partitions_but(job.servers, to, no)? } else { Vec::new() };
@@ -392,7 +392,7 @@ fn arrive(
 }
 
 /// What a server has of the group, whichever of it is left.
-fn all_of(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<Vec<VolumeInfo>, Error> {
+fn all_of(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<Vec<VolumeInfo>, VosError> {
     let mut which = vec![WhichVolume::Id(group.read_write)];
     for ending in [MOVING[0], MOVING[1], ".backup", ".readonly"] {
         which.push(WhichVolume::Name(named(&group.name, ending)?));
@@ -405,7 +405,7 @@ fn all_of(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<Vec<Vo
     Ok(Vec::new())
 }
 
-fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), Error> {
+fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), VosError> {
     for ending in MOVING {
         if let Some(there) = have(job.servers, server, &named(&group.name, ending)?)? {
             remove_at(job, server, there.id)?;
@@ -414,7 +414,7 @@ fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Res
     Ok(())
 }
 
-fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), Error> {
+fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     let arriving = there.iter().any(|one| one.id == id && one.state == VolumeState::Arriving);
     if arriving { remove_at(job, server, id) } else { Ok(()) }

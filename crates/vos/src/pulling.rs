@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use types::{Answer, Fault, Finish, PartitionNo, Pull, ServerId, TaskInfo, TaskState, VolumeCall, VolumeId};
 
-use crate::{Error, Servers, Told};
+use crate::{VosError, Servers, JobEvent};
 
 /// Between looks at a pull: short at first, for the small ones.
 const LOOK: Duration = Duration::from_millis(2);
@@ -14,7 +14,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 const STALLED: Duration = Duration::from_secs(120);
 
 /// What is to be fetched by whom.
-pub(crate) struct Order {
+pub(crate) struct PullOrder {
     pub by: ServerId,
     pub partition: Option<PartitionNo>,
     pub from: ServerId,
@@ -29,10 +29,10 @@ pub(crate) struct Order {
 ///
 /// # Errors
 /// The servers'; `Unfit` with the reason that the puller gives.
-pub(crate) fn pull(servers: &dyn Servers, order: Order, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<TaskInfo, Error> {
+pub(crate) fn pull(servers: &dyn Servers, order: PullOrder, tell: &(dyn Fn(JobEvent<'_>) + Sync)) -> Result<TaskInfo, VosError> {
     // A server needs nobody to read what it has.
     let from = if order.from == order.by { Vec::new() } else { addresses(servers, order.from)? };
-    let Order { by, partition, id, tree, finish, .. } = order;
+    let PullOrder { by, partition, id, tree, finish, .. } = order;
     finished(servers, by, &VolumeCall::Pull(Box::new(Pull { from, id, partition, tree, finish })), tell)
 }
 
@@ -44,16 +44,16 @@ pub(crate) fn finished(
     servers: &dyn Servers,
     by: ServerId,
     call: &VolumeCall,
-    tell: &(dyn Fn(Told<'_>) + Sync),
-) -> Result<TaskInfo, Error> {
+    tell: &(dyn Fn(JobEvent<'_>) + Sync),
+) -> Result<TaskInfo, VosError> {
     let mut task = one_task(servers, by, begin(servers, by, call)?, None)?;
     let name = servers.name(by);
     let (mut pause, mut silent) = (LOOK, Duration::ZERO);
     loop {
         match task.state {
             TaskState::Done => return Ok(task),
-            TaskState::Failed => return Err(Error::Unfit(format!("{name}: {}", task.text))),
-            TaskState::Runs if silent > STALLED => return Err(Error::Unfit(format!("{name}: nothing comes in"))),
+            TaskState::Failed => return Err(VosError::Unfit(format!("{name}: {}", task.text))),
+            TaskState::Runs if silent > STALLED => return Err(VosError::Unfit(format!("{name}: nothing comes in"))),
             TaskState::Runs => {}
         }
         servers.pause(pause);
@@ -61,23 +61,23 @@ pub(crate) fn finished(
         silent = if next.bytes == task.bytes { silent + pause } else { Duration::ZERO };
         pause = (pause * 3 / 2).min(LOOK_MAX);
         task = next;
-        tell(Told::Progress { server: &name, bytes: task.bytes, total_bytes: task.total_bytes });
+        tell(JobEvent::Progress { server: &name, bytes: task.bytes, total_bytes: task.total_bytes });
     }
 }
 
 /// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends first.
-pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<(), Error> {
+pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
     let (mut pause, mut waited) = (LOOK, Duration::ZERO);
     loop {
         let Answer::Tasks(tasks) = servers.call(server, VolumeCall::Tasks)? else {
-            return Err(Error::Odd(servers.name(server)));
+            return Err(VosError::Odd(servers.name(server)));
         };
         let runs = tasks.iter().any(|task| task.tree == tree && task.state == TaskState::Runs);
         if !runs {
             return Ok(());
         }
         if waited > STALLED {
-            return Err(Error::Unfit(format!("{} fetches it still", servers.name(server))));
+            return Err(VosError::Unfit(format!("{} fetches it still", servers.name(server))));
         }
         servers.pause(pause);
         waited += pause;
@@ -86,11 +86,11 @@ pub(crate) fn wait_idle(servers: &dyn Servers, server: ServerId, tree: VolumeId)
 }
 
 /// What somebody who was stopped began may still run: it ends first.
-fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, Error> {
+fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, VosError> {
     let (mut pause, mut waited) = (LOOK, Duration::ZERO);
     loop {
         match servers.call(by, call.clone()) {
-            Err(Error::Refused { fault: Fault::Busy, .. }) if waited < STALLED => {}
+            Err(VosError::Refused { fault: Fault::Busy, .. }) if waited < STALLED => {}
             answer => return answer,
         }
         servers.pause(pause);
@@ -99,11 +99,11 @@ fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answe
     }
 }
 
-fn one_task(servers: &dyn Servers, server: ServerId, answer: Answer, number: Option<u64>) -> Result<TaskInfo, Error> {
-    let Answer::Tasks(tasks) = answer else { return Err(Error::Odd(servers.name(server))) };
+fn one_task(servers: &dyn Servers, server: ServerId, answer: Answer, number: Option<u64>) -> Result<TaskInfo, VosError> {
+    let Answer::Tasks(tasks) = answer else { return Err(VosError::Odd(servers.name(server))) };
     let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
     let gone =
-        || Error::Away { server: servers.name(server), why: "it has forgotten what it was told to fetch".to_owned() };
+        || VosError::Away { server: servers.name(server), why: "it has forgotten what it was told to fetch".to_owned() };
     found.ok_or_else(gone)
 }
 
@@ -111,12 +111,12 @@ fn one_task(servers: &dyn Servers, server: ServerId, answer: Answer, number: Opt
 ///
 /// # Errors
 /// `Unfit` if they cannot.
-fn addresses(servers: &dyn Servers, server: ServerId) -> Result<Vec<SocketAddr>, Error> {
+fn addresses(servers: &dyn Servers, server: ServerId) -> Result<Vec<SocketAddr>, VosError> {
     let known = servers.db().servers()?.into_iter().find(|seen| seen.record.id == server);
     let addresses = known.map(|seen| seen.record.addresses).unwrap_or_default();
     if addresses.is_empty() {
         let name = servers.name(server);
-        return Err(Error::Unfit(format!(
+        return Err(VosError::Unfit(format!(
             "{name} cannot be reached by other servers: it needs 'listen' in its cell.toml"
         )));
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celldb::CellDb;
-use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, ServerId, ServerInfo, VolumeCall};
 
-use crate::{Error, Servers};
+use crate::{VosError, Servers};
 
 /// How long a session may take to begin.
 const ATTACH_WITHIN: Duration = Duration::from_secs(5);
@@ -17,21 +17,21 @@ const ATTACH_WITHIN: Duration = Duration::from_secs(5);
 const CALL_WITHIN: Duration = Duration::from_secs(20);
 
 /// See the head of the file.
-pub struct Reach {
+pub struct ServerConnections {
     db: Arc<dyn CellDb>,
     /// Where a server is reached that the database has no better address for: on this machine.
     near: HashMap<ServerId, Endpoint>,
     known: Mutex<HashMap<ServerId, ServerInfo>>,
     sessions: Mutex<HashMap<ServerId, Arc<Session>>>,
-    options: Options,
+    options: ClientOptions,
     caller: Caller,
 }
 
-impl Reach {
+impl ServerConnections {
     /// Through the database `db`; `near` are servers whose sockets are known. The others are reached with these options.
-    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>, options: Options) -> Self {
+    pub fn new(db: Arc<dyn CellDb>, near: impl IntoIterator<Item = (ServerId, Endpoint)>, options: ClientOptions) -> Self {
         let near = near.into_iter().collect();
-        Reach { db, near, known: Mutex::default(), sessions: Mutex::default(), options, caller: Caller::ROOT }
+        ServerConnections { db, near, known: Mutex::default(), sessions: Mutex::default(), options, caller: Caller::ROOT }
     }
 
     /// Asks as this one, and not as the superuser.
@@ -51,7 +51,7 @@ impl Reach {
         known.get(&server).cloned()
     }
 
-    fn session(&self, server: ServerId) -> Result<Arc<Session>, Error> {
+    fn session(&self, server: ServerId) -> Result<Arc<Session>, VosError> {
         if let Some(session) = self.sessions.lock().get(&server) {
             return Ok(Arc::clone(session));
         }
@@ -60,7 +60,7 @@ impl Reach {
         let far = addresses.map(|address| Endpoint::Tcp(address.to_string()));
         let mut why = "the database has no address of it".to_owned();
         for endpoint in self.near.get(&server).cloned().into_iter().chain(far) {
-            let mut config = SessionConfig::new(endpoint, Identity::fleeting());
+            let mut config = SessionConfig::new(endpoint, ClientIdentity::fleeting());
             config.options = self.options.clone();
             config.attach_within = Some(ATTACH_WITHIN);
             config.call_within = Some(CALL_WITHIN);
@@ -73,31 +73,31 @@ impl Reach {
                 Err(error) => why = error.to_string(),
             }
         }
-        Err(Error::Away { server: self.name(server), why })
+        Err(VosError::Away { server: self.name(server), why })
     }
 
     /// A call about files.
     ///
     /// # Errors
     /// `Away`, `Refused`.
-    pub fn send(&self, server: ServerId, call: Call) -> Result<Answer, Error> {
+    pub fn send(&self, server: ServerId, call: Call) -> Result<Answer, VosError> {
         match self.session(server)?.call(&self.caller, call, None) {
             Ok(reply) => Ok(reply.answer),
-            Err(CallError::Fault(fault)) => Err(Error::Refused { server: self.name(server), fault }),
+            Err(CallError::Fault(fault)) => Err(VosError::Refused { server: self.name(server), fault }),
             Err(error) => {
                 self.sessions.lock().remove(&server);
-                Err(Error::Away { server: self.name(server), why: error.to_string() })
+                Err(VosError::Away { server: self.name(server), why: error.to_string() })
             }
         }
     }
 }
 
-impl Servers for Reach {
+impl Servers for ServerConnections {
     fn db(&self) -> &dyn CellDb {
         &*self.db
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         self.send(server, Call::Volume(call))
     }
 

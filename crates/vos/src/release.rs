@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use types::{
-    Finish, Name, PartitionNo, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    Finish, Name, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, WhichVolume,
 };
 
 use crate::claim::Claim;
-use crate::pulling::{Order, pull};
+use crate::pulling::{PullOrder, pull};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
-use crate::{Error, Job, Servers, examine};
+use crate::{VosError, Job, Servers, examine};
 
 const OPERATION: &str = "release";
 /// What the name of a release ends with that is kept for sites that lag.
@@ -49,18 +49,18 @@ pub struct Released {
     /// Servers that have it, with the bytes that they fetched.
     pub sites: Vec<(ServerId, u64)>,
     /// Servers that lag, and why.
-    pub lagging: Vec<(ServerId, Error)>,
+    pub lagging: Vec<(ServerId, VosError)>,
 }
 
 /// Releases the group.
 ///
 /// # Errors
 /// `Busy`; `Unfit` if there is nothing to release or no site; the first site's if none could be served, after which everything is as it was.
-pub fn release(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<Released, Error> {
+pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, VosError> {
     let source = group.record.read_write_site().cloned();
-    let source = source.ok_or_else(|| Error::Unfit("it has no read-write volume".to_owned()))?;
+    let source = source.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     if read_only_sites(&group.record).is_empty() {
-        return Err(Error::Unfit("it has no read-only sites: 'vos addsite' adds them".to_owned()));
+        return Err(VosError::Unfit("it has no read-only sites: 'vos addsite' adds them".to_owned()));
     }
     let mut claim = Claim::of(job, group, OPERATION)?;
     let releasing = named(&claim.group.name, RELEASING)?;
@@ -96,7 +96,7 @@ pub fn release(job: &Job<'_>, group: Seen<VolumeGroup>) -> Result<Released, Erro
 }
 
 /// The steps that `--dry-run` says.
-fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, Error> {
+fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, VosError> {
     let sites = read_only_sites(&claim.group);
     for site in sites.iter().filter(|site| site.server != source.server) {
         job.step(
@@ -117,13 +117,13 @@ fn bring_to_end(
     claim: &mut Claim<'_, '_>,
     source: &Site,
     sealed: &VolumeInfo,
-) -> Result<Released, Error> {
+) -> Result<Released, VosError> {
     let sites = read_only_sites(&claim.group);
     let far: Vec<Site> = sites.iter().filter(|site| site.server != source.server).cloned().collect();
     let mut released = fetch_all(job, &claim.group, source, sealed, &far)?;
     if let (Some((_, error)), true) = (released.lagging.first(), released.sites.is_empty() && far.len() == sites.len())
     {
-        return Err(Error::Unfit(format!("no site could be served; the first: {error}")));
+        return Err(VosError::Unfit(format!("no site could be served; the first: {error}")));
     }
     released.epoch = sealed.epoch;
     let has: Vec<ServerId> = released.sites.iter().map(|(server, _)| *server).chain([source.server]).collect();
@@ -149,7 +149,7 @@ fn bring_to_end(
 
 /// The source shows the last release alone, so who missed one would be sent all of the volume by the next. While sites lag, it keeps the release that they have as
 /// `NAME.lagging` too: one, that of those who lag longest; others are sent everything.
-fn keep_for_lagging(job: &Job<'_>, group: &VolumeGroup, source: &Site, epoch: u64) -> Result<(), Error> {
+fn keep_for_lagging(job: &Job<'_>, group: &VolumeGroup, source: &Site, epoch: u64) -> Result<(), VosError> {
     let here = examine(job.servers, source.server, WhichVolume::Id(group.read_write))?.unwrap_or_default();
     let lags = |at: u64| group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch);
     let kept = here.iter().find(|volume| is_kept_for_lagging(volume));
@@ -180,7 +180,7 @@ fn fetch_all(
     source: &Site,
     sealed: &VolumeInfo,
     far: &[Site],
-) -> Result<Released, Error> {
+) -> Result<Released, VosError> {
     let numbers = match u32::try_from(far.len()) {
         Ok(count) if count > 0 => job.servers.db().take_numbers(VolumeId(0), count)?,
         _ => return Ok(Released::default()),
@@ -212,7 +212,7 @@ fn fetch_all(
 /// What all sites of a release have in common while they fetch it.
 struct Round<'r> {
     servers: &'r dyn Servers,
-    tell: &'r (dyn Fn(crate::Told<'_>) + Sync),
+    tell: &'r (dyn Fn(crate::JobEvent<'_>) + Sync),
     group: &'r VolumeGroup,
     sealed: &'r VolumeInfo,
     relay: Relay,
@@ -220,7 +220,7 @@ struct Round<'r> {
 
 impl Round<'_> {
     /// One site fetches it; how many bytes.
-    fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, Error> {
+    fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, VosError> {
         let epoch = self.sealed.epoch;
         let (read_only, releasing) = (named(&self.group.name, ".readonly")?, named(&self.group.name, RELEASING)?);
         let shows = have(self.servers, site.server, &read_only)?.map_or(0, |volume| volume.epoch);
@@ -242,7 +242,7 @@ impl Round<'_> {
         }
         // In this order: while somebody is served, others wait for him to have it.
         self.relay.served(from, true);
-        there?.filter(|there| there.epoch == epoch).ok_or_else(|| Error::Odd(self.servers.name(site.server)))?;
+        there?.filter(|there| there.epoch == epoch).ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
     }
 
@@ -254,7 +254,7 @@ impl Round<'_> {
         site: &Site,
         partition: PartitionNo,
         releasing: &Name,
-    ) -> Result<(u64, ServerId), Error> {
+    ) -> Result<(u64, ServerId), VosError> {
         let mut tried = 1;
         loop {
             let from = self.relay.choose(base, self.servers);
@@ -266,7 +266,7 @@ impl Round<'_> {
             self.relay.served(from.0, false);
             match error {
                 // The site itself does not answer.
-                Error::Away { .. } => return Err(error),
+                VosError::Away { .. } => return Err(error),
                 _ if tried < TRIED_MAX && from.0 != self.relay.source.0 => tried += 1,
                 _ => return Err(error),
             }
@@ -280,11 +280,11 @@ impl Round<'_> {
         site: &Site,
         partition: PartitionNo,
         releasing: &Name,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, VosError> {
         let finish =
             Finish::View { id: Some(number), name: releasing.clone(), kind: VolumeKind::Snapshot, replace: true };
         let tree = self.group.read_write;
-        let order = Order { by: site.server, partition: Some(partition), from, id, tree, finish };
+        let order = PullOrder { by: site.server, partition: Some(partition), from, id, tree, finish };
         pull(self.servers, order, self.tell).map(|task| task.bytes)
     }
 }
@@ -380,7 +380,7 @@ fn show_all(
     source: &Site,
     sealed: &VolumeInfo,
     released: &mut Released,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     let servers = job.servers;
     let at: Vec<ServerId> =
         [source.server].into_iter().chain(released.sites.iter().map(|(server, _)| *server)).collect();
@@ -403,7 +403,7 @@ fn show_all(
 }
 
 /// `NAME.readonly` shows what `NAME.releasing` does, which goes.
-fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64) -> Result<(), Error> {
+fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64) -> Result<(), VosError> {
     let (read_only, releasing) = (named(&group.name, ".readonly")?, named(&group.name, RELEASING)?);
     let sealed = have(servers, server, &releasing)?;
     let shows = have(servers, server, &read_only)?.is_some_and(|shown| shown.epoch == epoch);
@@ -415,7 +415,7 @@ fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64
                 VolumeCall::Clone { id, of, name: read_only, kind: VolumeKind::ReadOnly, replace: true },
             )?;
         }
-        None if !shows => return Err(Error::Unfit(format!("{} has lost what it fetched", servers.name(server)))),
+        None if !shows => return Err(VosError::Unfit(format!("{} has lost what it fetched", servers.name(server)))),
         _ => {}
     }
     if let Some(sealed) = sealed {
@@ -425,15 +425,15 @@ fn show(servers: &dyn Servers, group: &VolumeGroup, server: ServerId, epoch: u64
 }
 
 /// The volume with this name that a server has.
-pub(crate) fn have(servers: &dyn Servers, server: ServerId, name: &Name) -> Result<Option<VolumeInfo>, Error> {
+pub(crate) fn have(servers: &dyn Servers, server: ServerId, name: &Name) -> Result<Option<VolumeInfo>, VosError> {
     let there = examine(servers, server, WhichVolume::Name(name.clone()))?;
     Ok(there.and_then(|volumes| volumes.into_iter().next()))
 }
 
 /// A name of the group.
-pub(crate) fn named(base: &Name, ending: &str) -> Result<Name, Error> {
+pub(crate) fn named(base: &Name, ending: &str) -> Result<Name, VosError> {
     Name::new(&[base.as_bytes(), ending.as_bytes()].concat())
-        .map_err(|_| Error::Unfit(format!("its name is too long for {ending} behind it")))
+        .map_err(|_| VosError::Unfit(format!("its name is too long for {ending} behind it")))
 }
 
 fn is_read_only(site: &Site) -> bool {

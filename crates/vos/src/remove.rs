@@ -10,7 +10,7 @@ use types::{Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, Volume
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
 use crate::release::is_kept_for_lagging;
-use crate::{Error, Found, Job, examine};
+use crate::{VosError, FoundVolume, Job, examine};
 
 const READ_WRITE: &str = "remove";
 const BACKUP: &str = "remove the backup volume";
@@ -23,7 +23,7 @@ fn of_site(server: ServerId) -> String {
 ///
 /// # Errors
 /// `Busy`; the server's and the database's.
-pub fn remove(job: &Job<'_>, found: &Found) -> Result<(), Error> {
+pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
     let (volume, server) = (found.volume(), found.server);
     // While it is renamed the database has it under its other name.
     let seen = match found.group.clone() {
@@ -58,7 +58,7 @@ pub fn remove(job: &Job<'_>, found: &Found) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Busy`; the servers' and the database's.
-pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, Error> {
+pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosError> {
     let Some(seen) = group_of(job.servers, which)? else { return Ok(false) };
     let group = &seen.record;
     let Some(operation) = group.busy.as_ref().map(|busy| busy.operation.clone()) else { return Ok(false) };
@@ -88,7 +88,7 @@ pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, Error>
     Ok(true)
 }
 
-fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> Result<(), Error> {
+fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> Result<(), VosError> {
     let id = claim.group.read_write;
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     let keeps_release = !claim.group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
@@ -106,15 +106,15 @@ fn remove_read_write(job: &Job<'_>, claim: Claim<'_, '_>, server: ServerId) -> R
 }
 
 /// One volume; that it is not there any more is what is wanted.
-pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), Error> {
+pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     match job.call(format_args!("remove the volume {}", id.0), server, VolumeCall::Remove { id }) {
-        Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
+        Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
         done => done.map(drop),
     }
 }
 
 /// The database forgets a site; with the last of them the group.
-fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), Error> {
+fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
     let stays = |group: &VolumeGroup| group.sites.iter().any(|site| (site.server, site.kind) != (server, kind));
     if !stays(&claim.group) {
         return claim.forget();

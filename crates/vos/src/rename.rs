@@ -7,13 +7,13 @@ use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING};
-use crate::{Error, Job, examine};
+use crate::{VosError, Job, examine};
 
 /// Renames the group `from`, or goes on with that.
 ///
 /// # Errors
 /// `Busy`; `Taken` if another has the name, of the database or `Refused` by a server, after which the group has its old name.
-pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
+pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
     let db = job.servers.db();
     let operation = format!("rename from {}", text(from));
     let seen = match db.group_named(from)? {
@@ -21,7 +21,7 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
         None => db
             .group_named(to)?
             .filter(|seen| seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation))
-            .ok_or(Error::NoVolume)?,
+            .ok_or(VosError::NoVolume)?,
     };
     let mut claim = Claim::of(job, seen, &operation)?;
     let named = if claim.group.name == *to {
@@ -42,7 +42,7 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), Error> {
     claim.done("all volumes have it", |_| {}).map(drop)
 }
 
-fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Name)) -> Result<(), Error> {
+fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Name)) -> Result<(), VosError> {
     let mut servers: Vec<ServerId> = claim.group.sites.iter().map(|site| site.server).collect();
     servers.sort_unstable();
     servers.dedup();
@@ -50,7 +50,7 @@ fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Nam
         for volume in all_at(job, claim, server, from)? {
             let Some(ending) = ending_of(&volume, from) else { continue };
             let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice())
-                .map_err(|_| Error::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
+                .map_err(|_| VosError::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
             if volume.name != name {
                 let what = format!("rename {} to {}", text(&volume.name), text(&name));
                 job.call(what, server, VolumeCall::Rename { id: volume.id, name })?;
@@ -61,7 +61,7 @@ fn rename_volumes(job: &Job<'_>, claim: &Claim<'_, '_>, (from, to): (&Name, &Nam
 }
 
 /// What a server has of the group. A site that has shown nothing yet has what was to be released under that name alone.
-fn all_at(job: &Job<'_>, claim: &Claim<'_, '_>, server: ServerId, from: &Name) -> Result<Vec<VolumeInfo>, Error> {
+fn all_at(job: &Job<'_>, claim: &Claim<'_, '_>, server: ServerId, from: &Name) -> Result<Vec<VolumeInfo>, VosError> {
     let releasing = Name::new(&[from.as_bytes(), RELEASING.as_bytes()].concat()).ok();
     let asked = claim.group.numbers().map(WhichVolume::Id).chain(releasing.map(WhichVolume::Name));
     let mut here: Vec<VolumeInfo> = Vec::new();

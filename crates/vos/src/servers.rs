@@ -5,7 +5,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use types::{Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeId, VolumeInfo, WhichVolume};
 
-use crate::Error;
+use crate::VosError;
 
 /// Volumes that one question asks for: about what fits into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
@@ -19,7 +19,7 @@ pub trait Servers: Sync {
     ///
     /// # Errors
     /// `Refused`, `Away`.
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error>;
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError>;
 
     /// What people call it.
     fn name(&self, server: ServerId) -> String;
@@ -39,11 +39,11 @@ pub trait Servers: Sync {
 ///
 /// # Errors
 /// The server's.
-pub fn examine(servers: &dyn Servers, server: ServerId, volume: WhichVolume) -> Result<Option<Vec<VolumeInfo>>, Error> {
+pub fn examine(servers: &dyn Servers, server: ServerId, volume: WhichVolume) -> Result<Option<Vec<VolumeInfo>>, VosError> {
     match servers.call(server, VolumeCall::Examine { volume }) {
         Ok(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => Ok(Some(volumes)),
-        Ok(_) => Err(Error::Odd(servers.name(server))),
-        Err(Error::Refused { fault: Fault::NoVolume, .. }) => Ok(None),
+        Ok(_) => Err(VosError::Odd(servers.name(server))),
+        Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -52,7 +52,7 @@ pub fn examine(servers: &dyn Servers, server: ServerId, volume: WhichVolume) -> 
 ///
 /// # Errors
 /// The server's.
-pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> Result<Vec<VolumeInfo>, Error> {
+pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> Result<Vec<VolumeInfo>, VosError> {
     let mut all: Vec<VolumeInfo> = Vec::new();
     loop {
         let after = all.last().map_or(VolumeId(0), |volume| volume.id);
@@ -64,7 +64,7 @@ pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> 
                     return Ok(all);
                 }
             }
-            _ => return Err(Error::Odd(servers.name(server))),
+            _ => return Err(VosError::Odd(servers.name(server))),
         }
     }
 }
@@ -73,10 +73,10 @@ pub fn list(servers: &dyn Servers, server: ServerId, partition: PartitionNo) -> 
 ///
 /// # Errors
 /// `Unfit` if the server has none so called.
-pub fn partition_no(servers: &dyn Servers, server: ServerId, partition: &str) -> Result<PartitionNo, Error> {
+pub fn partition_no(servers: &dyn Servers, server: ServerId, partition: &str) -> Result<PartitionNo, VosError> {
     let Answer::Partitions(partitions) = servers.call(server, VolumeCall::Partitions)? else {
-        return Err(Error::Odd(servers.name(server)));
+        return Err(VosError::Odd(servers.name(server)));
     };
     let found = partitions.iter().find(|one| one.name == partition).map(|one| one.no);
-    found.ok_or_else(|| Error::Unfit(format!("{} has no partition {partition}", servers.name(server))))
+    found.ok_or_else(|| VosError::Unfit(format!("{} has no partition {partition}", servers.name(server))))
 }

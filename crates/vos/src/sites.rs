@@ -1,22 +1,22 @@
 //! Where a group is to be released to. One change of the database each; the volumes come and go with releases and removals.
 
-use types::{Seen, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
+use types::{Revised, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 
 use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING, have, named};
 use crate::remove::remove_at;
-use crate::{Error, Job, Servers, partition_no};
+use crate::{VosError, Job, Servers, partition_no};
 
 /// Adds a read-only site, which is empty until the next release; whether it was none before.
 ///
 /// # Errors
 /// `Busy`, `Unfit`; the database's.
-pub fn add_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId, partition: &str) -> Result<bool, Error> {
+pub fn add_site(job: &Job<'_>, group: Revised<VolumeGroup>, server: ServerId, partition: &str) -> Result<bool, VosError> {
     partition_no(job.servers, server, partition)?;
     if let Some(known) = read_only_at(&group.record, server) {
         let same = known.partition == partition;
         let why = || format!("{} has it on {} already", job.servers.name(server), known.partition);
-        return if same { Ok(false) } else { Err(Error::Unfit(why())) };
+        return if same { Ok(false) } else { Err(VosError::Unfit(why())) };
     }
     need_one_partition(job.servers, &group.record, server, partition)?;
     let number = match group.record.read_only {
@@ -39,7 +39,7 @@ pub fn add_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId, parti
 ///
 /// # Errors
 /// `Busy`; the database's.
-pub fn remove_site(job: &Job<'_>, group: Seen<VolumeGroup>, server: ServerId) -> Result<bool, Error> {
+pub fn remove_site(job: &Job<'_>, group: Revised<VolumeGroup>, server: ServerId) -> Result<bool, VosError> {
     if read_only_at(&group.record, server).is_none() {
         return Ok(false);
     }
@@ -69,18 +69,18 @@ pub(crate) fn need_one_partition(
     group: &VolumeGroup,
     server: ServerId,
     partition: &str,
-) -> Result<(), Error> {
+) -> Result<(), VosError> {
     match group.sites.iter().find(|site| site.server == server && site.partition != partition) {
         None => Ok(()),
         Some(known) => {
             let (name, known) = (servers.name(server), &known.partition);
-            Err(Error::Unfit(format!("{name} has the group on {known}, and has it on one partition: name that one")))
+            Err(VosError::Unfit(format!("{name} has the group on {known}, and has it on one partition: name that one")))
         }
     }
 }
 
 /// A site that lags keeps what it fetched for the next release, which will not be for it.
-fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), Error> {
+fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), VosError> {
     for ending in [RELEASING, LAGGING] {
         if let Some(left) = have(job.servers, server, &named(&group.name, ending)?)? {
             remove_at(job, server, left.id)?;

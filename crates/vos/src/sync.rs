@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 use celldb::CellError;
 use types::{
-    Name, PartitionInfo, Revision, Seen, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    Name, PartitionInfo, Revision, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
     VolumeKind, WhichVolume,
 };
 
 use crate::find::of_kind;
-use crate::{Error, Job, base_name, examine, list};
+use crate::{VosError, Job, base_name, examine, list};
 
 /// Groups that the database gives at once.
 const GROUPS_AT_ONCE: usize = 500;
@@ -32,9 +32,9 @@ pub struct Mended {
 ///
 /// # Errors
 /// The server's; the database's. What disagrees with another server is only told.
-pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -> Result<Mended, Error> {
+pub fn sync_database(job: &Job<'_>, server: ServerId, partition: Option<&str>) -> Result<Mended, VosError> {
     let types::Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)? else {
-        return Err(Error::Odd(job.servers.name(server)));
+        return Err(VosError::Odd(job.servers.name(server)));
     };
     let mut mended = Mended::default();
     for one in partitions.iter().filter(|one| partition.is_none_or(|name| name == one.name)) {
@@ -63,7 +63,7 @@ fn is_twin(
     group: &VolumeGroup,
     volume: &VolumeInfo,
     (server, partition): (ServerId, &str),
-) -> Result<bool, Error> {
+) -> Result<bool, VosError> {
     if !group.sites.iter().any(|site| site.server == server && site.partition != partition) {
         return Ok(false);
     }
@@ -78,7 +78,7 @@ fn enter(
     partition: &PartitionInfo,
     volume: &VolumeInfo,
     has_head: bool,
-) -> Result<bool, Error> {
+) -> Result<bool, VosError> {
     let db = job.servers.db();
     let before = db.group_of(volume.tree)?;
     let mut group = match &before {
@@ -102,7 +102,7 @@ fn enter(
         VolumeKind::Backup => group.backup = group.backup.or(Some(volume.id)),
         VolumeKind::Snapshot => {}
     }
-    let (was, revision) = before.map_or((None, Revision(0)), |Seen { record, revision }| (Some(record), revision));
+    let (was, revision) = before.map_or((None, Revision(0)), |Revised { record, revision }| (Some(record), revision));
     if was.as_ref() == Some(&group) || group.sites.is_empty() {
         return Ok(false);
     }
@@ -126,11 +126,11 @@ fn site(server: ServerId, partition: &PartitionInfo, volume: &VolumeInfo) -> Sit
 }
 
 /// The volume is written here, unless it is elsewhere too.
-fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &Name) -> Result<(), Error> {
+fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &Name) -> Result<(), VosError> {
     if let Some(known) = group.read_write_site().filter(|known| **known != here).cloned() {
         if known.server != here.server && is_there(job, known.server, group.read_write)? {
             let other = job.servers.name(known.server);
-            return Err(Error::Unfit(format!(
+            return Err(VosError::Unfit(format!(
                 "it is at {other} too, and the database says there: remove one of them with 'vos zap'"
             )));
         }
@@ -144,9 +144,9 @@ fn enter_read_write(job: &Job<'_>, group: &mut VolumeGroup, here: Site, name: &N
 }
 
 /// The server of the read-write volume keeps the last release for the next one, and need not be a site.
-fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: bool) -> Result<(), Error> {
+fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: bool) -> Result<(), VosError> {
     if group.read_only.is_some_and(|known| known != id) {
-        return Err(Error::Unfit("the database has another number for the read-only volume of its group".to_owned()));
+        return Err(VosError::Unfit("the database has another number for the read-only volume of its group".to_owned()));
     }
     let known = group.sites.iter_mut().find(|site| site.server == here.server && site.kind == SiteKind::ReadOnly);
     match known {
@@ -160,7 +160,7 @@ fn enter_read_only(group: &mut VolumeGroup, here: Site, id: VolumeId, has_head: 
     Ok(())
 }
 
-fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, Error> {
+fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, VosError> {
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     Ok(here.iter().any(|volume| volume.id == id))
 }
@@ -169,7 +169,7 @@ fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, Error
 ///
 /// # Errors
 /// The database's. Servers that do not answer are only told of, and what is said of them stays.
-pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&str>) -> Result<Mended, Error> {
+pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&str>) -> Result<Mended, VosError> {
     let db = job.servers.db();
     let mut mended = Mended::default();
     let mut silent: HashSet<ServerId> = HashSet::new();
@@ -197,11 +197,11 @@ pub fn sync_servers(job: &Job<'_>, server: Option<ServerId>, partition: Option<&
 
 fn check(
     job: &Job<'_>,
-    seen: Seen<VolumeGroup>,
+    seen: Revised<VolumeGroup>,
     chosen: &dyn Fn(&Site) -> bool,
     silent: &mut HashSet<ServerId>,
-) -> Result<bool, Error> {
-    let Seen { record: mut group, revision } = seen;
+) -> Result<bool, VosError> {
+    let Revised { record: mut group, revision } = seen;
     if group.busy.is_some() || !group.sites.iter().any(chosen) {
         return Ok(false);
     }
@@ -213,7 +213,7 @@ fn check(
         }
         match look(job, &group, site) {
             Ok(found) => kept.extend(found),
-            Err(error @ Error::Away { .. }) => {
+            Err(error @ VosError::Away { .. }) => {
                 silent.insert(site.server);
                 job.note(error);
                 kept.push(site.clone());
@@ -241,7 +241,7 @@ fn check(
 }
 
 /// The site as it is; `None` if there is nothing.
-fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, Error> {
+fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, VosError> {
     let number = match site.kind {
         SiteKind::ReadWrite => Some(group.read_write),
         SiteKind::ReadOnly => group.read_only,

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use common::{Cell, Files, PARTITION, lead, name, stop_everywhere_in};
 use types::{Beside, Fault, PartitionNo, SiteKind, VolumeCall, VolumeId, VolumeKind, VolumeState};
-use vos::{Error, Moved, Servers};
+use vos::{VosError, Moved, Servers};
 
 mod common;
 
 const OTHER: &str = "/vicepb";
 
-fn move_it(cell: &Cell, servers: &dyn Servers, partition: &str) -> Result<Moved, Error> {
+fn move_it(cell: &Cell, servers: &dyn Servers, partition: &str) -> Result<Moved, VosError> {
     lead(servers, |job| vos::move_volume(job, cell.group("home").unwrap(), cell.ids[0], partition))
 }
 
@@ -63,7 +63,7 @@ fn a_volume_goes_to_another_partition_and_back() {
     move_it(&cell, &cell.reach, PARTITION).unwrap();
     is_on(&cell, 0, &now, "back");
     let refused = move_it(&cell, &cell.reach, PARTITION).unwrap_err();
-    assert_eq!(refused, Error::Unfit("it is there".into()));
+    assert_eq!(refused, VosError::Unfit("it is there".into()));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_move_that_is_stopped_is_finished_by_the_next() {
             match move_it(cell, &cell.reach, OTHER) {
                 Ok(_) => {}
                 // It was through.
-                Err(Error::Unfit(said)) if said == "it is there" => {}
+                Err(VosError::Unfit(said)) if said == "it is there" => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             is_on(cell, 1, &before.lock().unwrap(), why);

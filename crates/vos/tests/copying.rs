@@ -3,7 +3,7 @@
 
 use common::{Cell, PARTITION, lead, name, stop_everywhere};
 use types::WhichVolume;
-use vos::{Error, Servers};
+use vos::{VosError, Servers};
 
 mod common;
 
@@ -13,7 +13,7 @@ fn prepare(cell: &mut Cell) {
     cell.write(0, "home", "two", &[7; 100_000]);
 }
 
-fn copy(cell: &Cell, servers: &dyn Servers) -> Result<(), Error> {
+fn copy(cell: &Cell, servers: &dyn Servers) -> Result<(), VosError> {
     lead(servers, |job| vos::copy(job, &cell.group("home").unwrap(), &cell.new_volume("twin", 1))).map(drop)
 }
 
@@ -37,7 +37,7 @@ fn a_copy_that_is_stopped_is_finished_by_the_next() {
         match copy(cell, &cell.reach) {
             Ok(()) => {}
             // It was through.
-            Err(Error::Unfit(why)) if why.contains("of that name") => {}
+            Err(VosError::Unfit(why)) if why.contains("of that name") => {}
             Err(error) => panic!("{error}: {why}"),
         }
         assert_eq!(cell.files(1, "twin"), cell.files(0, "home"), "{why}");
@@ -46,7 +46,7 @@ fn a_copy_that_is_stopped_is_finished_by_the_next() {
     });
 }
 
-fn clone(servers: &dyn Servers, of: &str) -> Result<(), Error> {
+fn clone(servers: &dyn Servers, of: &str) -> Result<(), VosError> {
     let found = vos::find(servers, &WhichVolume::Name(name(of)), None)?;
     lead(servers, |job| vos::clone_writable(job, &found, &name("twin"))).map(drop)
 }
@@ -63,7 +63,7 @@ fn a_writable_clone_goes_its_own_way_and_outlives_the_other() {
     let twin = cell.files(0, "twin").unwrap();
     assert_eq!((&twin["one"][..], &twin["two"]), (&b"its own"[..], &before["two"]));
     let again = clone(&cell.reach, "home");
-    assert!(matches!(&again, Err(Error::Unfit(why)) if why.contains("of that name")), "{again:?}");
+    assert!(matches!(&again, Err(VosError::Unfit(why)) if why.contains("of that name")), "{again:?}");
     let home = vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
     lead(&cell.reach, |job| vos::remove(job, &home)).unwrap();
     // To another server it goes whole.
@@ -82,7 +82,7 @@ fn a_writable_clone_that_is_stopped_is_finished_by_the_next() {
             match clone(&cell.reach, "home") {
                 Ok(()) => {}
                 // It was through.
-                Err(Error::Unfit(why)) if why.contains("of that name") => {}
+                Err(VosError::Unfit(why)) if why.contains("of that name") => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             assert_eq!(cell.files(0, "twin"), cell.files(0, "home"), "{why}");

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use celldb::CellError;
 use common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
 use types::{VolumeCall, VolumeKind};
-use vos::{Error, Moved, Servers, Told};
+use vos::{VosError, Moved, Servers, JobEvent};
 
 mod common;
 
-fn move_it(cell: &Cell, servers: &dyn Servers, to: usize) -> Result<Moved, Error> {
+fn move_it(cell: &Cell, servers: &dyn Servers, to: usize) -> Result<Moved, VosError> {
     lead(servers, |job| vos::move_volume(job, cell.group("home").unwrap(), cell.ids[to], PARTITION))
 }
 
@@ -60,7 +60,7 @@ fn a_volume_goes_with_all_that_it_holds_and_back() {
     move_it(&cell, &cell.reach, 0).unwrap();
     is_at(&cell, 0, &now, "back");
     let refused = move_it(&cell, &cell.reach, 0).unwrap_err();
-    assert!(matches!(refused, Error::Unfit(_)), "{refused}");
+    assert!(matches!(refused, VosError::Unfit(_)), "{refused}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_move_that_is_stopped_has_moved_all_or_nothing_and_is_finished_by_the_next()
             match move_it(cell, &cell.reach, 1) {
                 // It was through.
                 Ok(_) => {}
-                Err(Error::Unfit(why)) if why == "it is there" => {}
+                Err(VosError::Unfit(why)) if why == "it is there" => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             is_at(cell, 1, &before.lock().unwrap(), why);
@@ -131,8 +131,8 @@ fn what_is_only_said_moves_nothing() {
     let before = written(&cell);
     lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
     let said = Mutex::new(String::new());
-    let tell = |told: Told<'_>| {
-        if let Told::Step(text) | Told::Note(text) = told {
+    let tell = |told: JobEvent<'_>| {
+        if let JobEvent::Step(text) | JobEvent::Note(text) = told {
             said.lock().unwrap().push_str(text);
         }
     };
@@ -234,7 +234,7 @@ fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
             match act(cell, &cell.reach) {
                 Ok(()) => {}
                 // It was through.
-                Err(Error::Unfit(said)) if said.contains("is no read-only site") => {}
+                Err(VosError::Unfit(said)) if said.contains("is no read-only site") => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             assert_eq!(cell.files(2, "home.readonly").as_ref(), Some(&*shown.lock().unwrap()), "{why}");

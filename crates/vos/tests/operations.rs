@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use celldb::CellError;
 use common::{Cell, PARTITION, by_name, lead, lead_as, name, stop_everywhere, text};
 use types::{Fault, SiteKind, VolumeCall, VolumeId, VolumeKind};
-use vos::{Error, Servers, Told};
+use vos::{VosError, Servers, JobEvent};
 
 mod common;
 
@@ -35,7 +35,7 @@ fn create_that_is_stopped_is_finished_by_the_next() {
         |cell, why| {
             match create(cell, &cell.reach) {
                 // It was through.
-                Err(Error::Unfit(_)) | Ok(()) => {}
+                Err(VosError::Unfit(_)) | Ok(()) => {}
                 other => panic!("{other:?}: {why}"),
             }
             is_whole(cell, "home", 1, why);
@@ -44,14 +44,14 @@ fn create_that_is_stopped_is_finished_by_the_next() {
 }
 
 /// A server that dies before it answers is asked again by the session; its next life carries the call out once more.
-struct Twice<'c>(&'c vos::Reach);
+struct Twice<'c>(&'c vos::ServerConnections);
 
 impl Servers for Twice<'_> {
     fn db(&self) -> &dyn celldb::CellDb {
         self.0.db()
     }
 
-    fn call(&self, server: types::ServerId, call: VolumeCall) -> Result<types::Answer, Error> {
+    fn call(&self, server: types::ServerId, call: VolumeCall) -> Result<types::Answer, VosError> {
         if matches!(call, VolumeCall::Create { .. }) {
             self.0.call(server, call.clone())?;
         }
@@ -90,7 +90,7 @@ fn create_that_is_refused_leaves_nothing() {
     assert_eq!(cell.group("hidden"), None);
     cell.make("home", 0);
     let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("home", 1))).unwrap_err();
-    assert!(matches!(refused, Error::Unfit(_)), "{refused}");
+    assert!(matches!(refused, VosError::Unfit(_)), "{refused}");
     let mut nowhere = cell.new_volume("other", 1);
     nowhere.partition = "/vicepz".into();
     let refused = lead(&cell.reach, |job| vos::create(job, &nowhere)).unwrap_err();
@@ -101,9 +101,9 @@ fn create_that_is_refused_leaves_nothing() {
 #[test]
 fn remove_that_is_stopped_is_finished_by_the_next() {
     let remove = |_: &Cell, servers: &dyn Servers| match vos::find(servers, &by_name("home"), None) {
-        Err(Error::NoVolume) => match lead(servers, |job| vos::finish_removal(job, &by_name("home")))? {
+        Err(VosError::NoVolume) => match lead(servers, |job| vos::finish_removal(job, &by_name("home")))? {
             true => Ok(()),
-            false => Err(Error::NoVolume),
+            false => Err(VosError::NoVolume),
         },
         found => lead(servers, |job| vos::remove(job, &found?)),
     };
@@ -116,7 +116,7 @@ fn remove_that_is_stopped_is_finished_by_the_next() {
         },
         remove,
         |cell, why| {
-            assert!(matches!(remove(cell, &cell.reach), Ok(()) | Err(Error::NoVolume)), "{why}");
+            assert!(matches!(remove(cell, &cell.reach), Ok(()) | Err(VosError::NoVolume)), "{why}");
             assert_eq!(cell.group("home"), None, "{why}");
             assert_eq!(cell.names(1), [""; 0], "{why}");
             is_whole(cell, "other", 0, why);
@@ -136,7 +136,7 @@ fn rename_that_is_stopped_is_finished_by_the_next() {
         rename,
         |cell, why| {
             match rename(cell, &cell.reach) {
-                Ok(()) | Err(Error::NoVolume) => {}
+                Ok(()) | Err(VosError::NoVolume) => {}
                 other => panic!("{other:?}: {why}"),
             }
             assert_eq!(cell.group("home"), None, "{why}");
@@ -152,7 +152,7 @@ fn a_name_that_is_taken_changes_nothing() {
     cell.make("home", 0);
     cell.make("work", 1);
     let refused = lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap_err();
-    assert!(matches!(refused, Error::Cell(CellError::Taken { .. })), "{refused}");
+    assert!(matches!(refused, VosError::Cell(CellError::Taken { .. })), "{refused}");
     is_whole(&cell, "home", 0, "refused");
     // A volume of the new name that only its server knows.
     let call = VolumeCall::Create {
@@ -252,16 +252,16 @@ fn of_two_administrators_one_waits() {
     lead(&cell.reach, |job| vos::lock(job, cell.group("home").unwrap())).unwrap();
     let group = || cell.group("home").unwrap();
     let refused = lead(&cell.reach, |job| vos::backup(job, group())).unwrap_err();
-    assert!(matches!(&refused, Error::Busy { busy, .. } if busy.operation == "lock"), "{refused}");
+    assert!(matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "lock"), "{refused}");
     let refused = lead(&cell.reach, |job| vos::lock(job, group())).unwrap_err();
-    assert!(matches!(refused, Error::Busy { .. }));
+    assert!(matches!(refused, VosError::Busy { .. }));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(true));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(false));
     // The same operation, whose leader lives.
     let stopped = common::Stopped::new(&cell.reach, 2, false);
     lead(&stopped, |job| vos::backup(job, group())).unwrap_err();
     let refused = lead_as(&cell.reach, false, false, &|_| {}, |job| vos::backup(job, group())).unwrap_err();
-    assert!(matches!(&refused, Error::Busy { busy, .. } if busy.operation == "backup"), "{refused}");
+    assert!(matches!(&refused, VosError::Busy { busy, .. } if busy.operation == "backup"), "{refused}");
     lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
 }
 
@@ -271,14 +271,14 @@ fn what_is_only_said_changes_nothing() {
     cell.make("home", 0);
     let revision = cell.reach.db().revision().unwrap();
     let said = Mutex::new(Vec::new());
-    let tell = |told: Told<'_>| {
-        if let Told::Step(step) = told {
+    let tell = |told: JobEvent<'_>| {
+        if let JobEvent::Step(step) = told {
             said.lock().unwrap().push(step.to_owned());
         }
     };
     let group = || cell.group("home").unwrap();
     let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
-    let dry = |act: &dyn Fn(&vos::Job<'_>) -> Result<(), Error>| {
+    let dry = |act: &dyn Fn(&vos::Job<'_>) -> Result<(), VosError>| {
         lead_as(&cell.reach, true, true, &tell, act).unwrap();
         let steps = std::mem::take(&mut *said.lock().unwrap());
         assert!(steps.iter().any(|step| step.starts_with("database: ")), "{steps:?}");
@@ -325,8 +325,8 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
     cell.make("home", 1);
     cell.crash(1);
     let notes = Mutex::new(0);
-    let tell = |told: Told<'_>| {
-        if matches!(told, Told::Note(_)) {
+    let tell = |told: JobEvent<'_>| {
+        if matches!(told, JobEvent::Note(_)) {
             *notes.lock().unwrap() += 1;
         }
     };
@@ -334,7 +334,7 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
     assert_eq!((mended.changed, *notes.lock().unwrap()), (0, 1));
     assert!(cell.group("home").is_some());
     let refused = lead(&cell.reach, |job| vos::create(job, &cell.new_volume("new", 1))).unwrap_err();
-    assert!(matches!(refused, Error::Away { .. }), "{refused}");
+    assert!(matches!(refused, VosError::Away { .. }), "{refused}");
     assert_eq!(cell.group("new"), None, "it was asked before anything was announced");
     cell.start(1);
     is_whole(&cell, "home", 1, "the server is back");
@@ -354,6 +354,6 @@ fn a_volume_that_is_renamed_by_somebody_is_not_removed_by_its_old_name() {
     cell.reach.db().put_group(&seen.record, seen.revision).unwrap();
     let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
     let refused = lead(&cell.reach, |job| vos::remove(job, &found)).unwrap_err();
-    assert!(matches!(refused, Error::Busy { .. }), "{refused}");
+    assert!(matches!(refused, VosError::Busy { .. }), "{refused}");
     assert!(cell.files(0, "home").is_some());
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Cell, Files, lead, lead_as, stop_everywhere};
 use types::{Answer, ServerId, SiteKind, VolumeCall};
-use vos::{Error, Released, Servers};
+use vos::{VosError, Released, Servers};
 
 mod common;
 
-fn release(cell: &Cell, servers: &dyn Servers) -> Result<Released, Error> {
+fn release(cell: &Cell, servers: &dyn Servers) -> Result<Released, VosError> {
     lead(servers, |job| vos::release(job, cell.group("home").unwrap()))
 }
 
@@ -140,7 +140,7 @@ impl Servers for Counting<'_> {
         self.cell.reach.db()
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         if let VolumeCall::Pull(pull) = &call {
             let address = self.cell.servers[0].1.tcp_listen.clone().unwrap();
             self.pulls.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use common::{Cell, Files, by_name, lead, name, stop_everywhere};
 use store::StreamPart;
 use types::{StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
-use vos::{Dumped, Error, Part, Servers, Sink};
+use vos::{Dumped, VosError, Part, Servers, Sink};
 
 mod common;
 
@@ -16,12 +16,12 @@ struct Dump {
 }
 
 impl Sink for Dump {
-    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error> {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError> {
         self.what.epoch = volume.epoch;
         Ok(())
     }
 
-    fn part(&mut self, part: Bytes) -> Result<StreamCursor, Error> {
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, VosError> {
         let opened = StreamPart::open(&part).unwrap();
         let (from, to) = (opened.from, opened.to);
         self.parts.push(Part { from, to, bytes: part });
@@ -72,7 +72,7 @@ fn prepare(cell: &mut Cell) -> (Vec<Dump>, Vec<Files>) {
     (dumps, files)
 }
 
-fn over(cell: &Cell, servers: &dyn Servers, dump: &Dump) -> Result<(), Error> {
+fn over(cell: &Cell, servers: &dyn Servers, dump: &Dump) -> Result<(), VosError> {
     let mut parts = dump.parts.clone().into_iter();
     let group = cell.group("twin").unwrap();
     lead(servers, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next()))).map(drop)
@@ -147,7 +147,7 @@ fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
                 match over(cell, &cell.reach, &dumps[which]) {
                     Ok(()) => {}
                     // It was through.
-                    Err(Error::Unfit(said)) if said.contains("has what the dump brings") => {}
+                    Err(VosError::Unfit(said)) if said.contains("has what the dump brings") => {}
                     Err(error) => panic!("{error}: {why}"),
                 }
                 assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[becomes]), "{why}");
@@ -173,11 +173,11 @@ fn what_is_unfinished_is_told_and_given_up() {
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     let abandon = |tree| lead(&cell.reach, |job| vos::abandon(job, cell.ids[1], tree));
     let living = common::lead_as(&cell.reach, false, false, &|_| {}, |job| vos::abandon(job, cell.ids[1], tree));
-    assert!(matches!(living, Err(Error::Busy { .. })), "who leads it lives");
+    assert!(matches!(living, Err(VosError::Busy { .. })), "who leads it lives");
     abandon(tree).unwrap();
     assert_eq!((incoming(), cell.group("twin").unwrap().record.busy), (Vec::new(), None));
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
-    assert!(matches!(abandon(tree), Err(Error::NoVolume)));
+    assert!(matches!(abandon(tree), Err(VosError::NoVolume)));
     // A new one.
     let (mut parts, new) = (dumps[0].parts.clone().into_iter(), cell.new_volume("new", 1));
     let stopped = common::Stopped::new(&cell.reach, 3, false);
@@ -201,7 +201,7 @@ fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
         let made = |job: &vos::Job<'_>| vos::restore_read_only(job, &new, over, &dump.what, &mut || Ok(parts.next()));
         lead(&cell.reach, made).map(drop)
     };
-    let refused = |made: Result<(), Error>, says: &str| {
+    let refused = |made: Result<(), VosError>, says: &str| {
         let error = made.unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     };

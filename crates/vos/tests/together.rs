@@ -7,7 +7,7 @@ use std::time::Duration;
 use celldb::{CellDb, CellError};
 use common::{Cell, Files, PARTITION, by_name, lead};
 use types::{Answer, Busy, ServerId, VolumeCall, VolumeKind, VolumeState};
-use vos::{Error, Job, Reach, Servers, Who};
+use vos::{VosError, Job, ServerConnections, Servers, JobLeader};
 
 mod common;
 
@@ -29,7 +29,7 @@ const WISHES: [Wish; 5] = [Wish::Away, Wish::Beside, Wish::Release, Wish::Backup
 
 /// Calls take their time, which a seed says.
 struct Slow<'c> {
-    inner: &'c Reach,
+    inner: &'c ServerConnections,
     state: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl Servers for Slow<'_> {
         self.inner.db()
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         self.wait();
         self.inner.call(server, call)
     }
@@ -57,13 +57,13 @@ impl Servers for Slow<'_> {
     }
 }
 
-fn act(cell: &Cell, wish: Wish, by: &str, seed: u64) -> Result<(), Error> {
+fn act(cell: &Cell, wish: Wish, by: &str, seed: u64) -> Result<(), VosError> {
     let servers = Slow { inner: &cell.reach, state: AtomicU64::new(seed) };
     let is_over = |_: &Busy| false;
-    let who = Who { by: by.into(), now_secs: &|| 7, is_over: &is_over };
+    let who = JobLeader { by: by.into(), now_secs: &|| 7, is_over: &is_over };
     let job = &Job { servers: &servers, who, dry_run: false, tell: &|_| {} };
     servers.wait();
-    let group = || cell.group("home").ok_or(Error::NoVolume);
+    let group = || cell.group("home").ok_or(VosError::NoVolume);
     match wish {
         Wish::Away => vos::move_volume(job, group()?, cell.ids[1], PARTITION).map(drop),
         Wish::Beside => vos::move_volume(job, group()?, cell.ids[0], OTHER).map(drop),
@@ -113,14 +113,14 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
             let other = (wishes[1 - at], ["bob", "ann"][at]);
             match result {
                 Ok(()) => {}
-                Err(Error::Busy { busy, .. }) => {
+                Err(VosError::Busy { busy, .. }) => {
                     assert_eq!(busy.by, other.1, "{why}");
                     refused += 1;
                 }
                 // The other was through between our question and our claim.
-                Err(Error::Cell(CellError::Conflict { .. })) => {}
-                Err(Error::NoVolume) => assert_eq!(other.0, Wish::Remove, "{why}"),
-                Err(Error::Unfit(said)) => {
+                Err(VosError::Cell(CellError::Conflict { .. })) => {}
+                Err(VosError::NoVolume) => assert_eq!(other.0, Wish::Remove, "{why}"),
+                Err(VosError::Unfit(said)) => {
                     let fits = wishes[at] == other.0 && said == "it is there" || other.0 == Wish::Remove;
                     assert!(fits, "{why}: {said}");
                 }
@@ -133,7 +133,7 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
         for at in [0, 1].into_iter().filter(|at| results[*at].is_err() && !removed) {
             match act(&cell, wishes[at], "again", seed) {
                 Ok(()) => {}
-                Err(Error::Unfit(said)) if said == "it is there" => {}
+                Err(VosError::Unfit(said)) if said == "it is there" => {}
                 Err(error) => panic!("{why}, again: {error}"),
             }
         }

@@ -25,7 +25,7 @@ const NOTE: &str = "SYNCED";
 
 /// Why a database is not open.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum WalOpenError {
     /// As RocksDB says.
     #[error("{0}")]
     Engine(#[from] rocksdb::Error),
@@ -92,12 +92,12 @@ pub fn open(
     options: &mut Options,
     path: &Path,
     families: impl Fn() -> Vec<ColumnFamilyDescriptor>,
-) -> Result<(DB, Synced), OpenError> {
+) -> Result<(DB, Synced), WalOpenError> {
     let note = path.join(NOTE);
-    let of_note = |error| OpenError::Note { path: note.clone(), error };
+    let of_note = |error| WalOpenError::Note { path: note.clone(), error };
     let synced = noted(&note).map_err(of_note)?.unwrap_or(0);
     let check = |db: &DB| match db.latest_sequence_number() {
-        found if found < synced => Err(OpenError::Lost { synced, found, note: note.clone() }),
+        found if found < synced => Err(WalOpenError::Lost { synced, found, note: note.clone() }),
         _ => Ok(()),
     };
     // Any damage is an error at first, since whoever opens with less throws the rest of the log away.
@@ -132,7 +132,7 @@ mod tests {
         vec![ColumnFamilyDescriptor::new(rocksdb::DEFAULT_COLUMN_FAMILY_NAME, Options::default())]
     }
 
-    fn opened(path: &Path) -> Result<(DB, Synced), OpenError> {
+    fn opened(path: &Path) -> Result<(DB, Synced), WalOpenError> {
         let mut options = Options::default();
         options.create_if_missing(true);
         open(&mut options, path, families)
@@ -177,7 +177,7 @@ mod tests {
             flip(&log(dir.path()), (length - 60) * part / 10);
             for attempt in 0..3 {
                 let refused = opened(dir.path()).map(drop);
-                assert!(matches!(refused, Err(OpenError::Lost { .. })), "{part}, attempt {attempt}: {refused:?}");
+                assert!(matches!(refused, Err(WalOpenError::Lost { .. })), "{part}, attempt {attempt}: {refused:?}");
             }
             // What RocksDB does by itself, and the remedy that the message names.
             std::fs::remove_file(dir.path().join(NOTE)).unwrap();
@@ -217,7 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
         std::fs::remove_file(log(dir.path())).unwrap();
-        assert!(matches!(opened(dir.path()).map(drop), Err(OpenError::Lost { .. })));
+        assert!(matches!(opened(dir.path()).map(drop), Err(WalOpenError::Lost { .. })));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use guard::{Asker, Book, Edit, Highest, Link, Rules, Write};
 use rocksdb::WriteBatch;
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Seen,
+    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revision, Revised,
     ServerId, WhichPrincipal,
 };
 
@@ -235,7 +235,7 @@ impl Access for Embedded {
         Revision(self.rules_at.load(std::sync::atomic::Ordering::Acquire))
     }
 
-    fn rules(&self) -> Arc<Seen<Rules>> {
+    fn rules(&self) -> Arc<Revised<Rules>> {
         Arc::clone(&self.rules.read())
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use guard::{Rule, Rules, RulesEdit};
 use rocksdb::WriteBatch;
-use types::{Answer, Changed, Fault, GuardCall, PrincipalId, Revision, Seen, ServerId};
+use types::{Answer, Changed, Fault, GuardCall, PrincipalId, Revision, Revised, ServerId};
 
 use super::{Embedded, Result};
 use crate::{CellDb, key, record};
@@ -21,7 +21,7 @@ impl Embedded {
         self.scan(&fences, &mut |key, value| {
             let ours = key.first() == fences.first();
             if ours {
-                let Seen { record, revision } = record::decode_fence(key, value)?;
+                let Revised { record, revision } = record::decode_fence(key, value)?;
                 last = last.max(revision);
                 rules.fences.push(record);
             }
@@ -30,7 +30,7 @@ impl Embedded {
         self.scan(&mandates, &mut |key, value| {
             let ours = key.first() == mandates.first();
             if ours {
-                let Seen { record, revision } = record::decode_mandate(key, value)?;
+                let Revised { record, revision } = record::decode_mandate(key, value)?;
                 last = last.max(revision);
                 rules.mandates.push(record);
             }
@@ -43,7 +43,7 @@ impl Embedded {
     }
 
     pub(super) fn set_rules(&self, record: Rules, revision: Revision) {
-        *self.rules.write() = Arc::new(Seen { record, revision });
+        *self.rules.write() = Arc::new(Revised { record, revision });
         self.rules_at.store(revision.0, Ordering::Release);
     }
 

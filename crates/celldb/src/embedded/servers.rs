@@ -8,20 +8,20 @@
 use guard::{Rules, ServerKeys};
 use rocksdb::WriteBatch;
 use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
-use types::{Answer, Changed, Fault, KeyPrint, Revision, Seen, ServerId, ServerInfo};
+use types::{Answer, Changed, Fault, KeyPrint, Revision, Revised, ServerId, ServerInfo};
 
 use super::{Embedded, Result, need_seen, revision_of};
 use crate::record::{self, Counters, Past};
 use crate::{CellError, key};
 
 impl Embedded {
-    pub(super) fn server(&self, id: ServerId) -> Result<Option<Seen<ServerInfo>>> {
+    pub(super) fn server(&self, id: ServerId) -> Result<Option<Revised<ServerInfo>>> {
         let key = key::server(id);
         self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
     /// All records, without keys that were withdrawn: two may have listed the same key.
-    pub(super) fn listed_servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+    pub(super) fn listed_servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         let from = key::server(ServerId(0));
         let mut servers = Vec::new();
         self.scan(&from, &mut |key, value| {

@@ -74,8 +74,8 @@ fn op() -> impl Strategy<Value = Op> {
 /// The obvious database.
 #[derive(Default)]
 struct Model {
-    groups: BTreeMap<u64, Seen<VolumeGroup>>,
-    servers: BTreeMap<u128, Seen<ServerInfo>>,
+    groups: BTreeMap<u64, Revised<VolumeGroup>>,
+    servers: BTreeMap<u128, Revised<ServerInfo>>,
     /// Keys that were withdrawn, and those that a server has replaced.
     withdrawn: BTreeSet<KeyPrint>,
     replaced: BTreeSet<KeyPrint>,
@@ -116,7 +116,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                     assert!(sound && !stale && !model.is_taken(&new));
                     assert_eq!(revision, model.next(Changed::Group(new.read_write)));
                     model.highest = model.highest.max(numbers.iter().map(|number| number.0).max().unwrap());
-                    model.groups.insert(number, Seen { record: new, revision });
+                    model.groups.insert(number, Revised { record: new, revision });
                 }
                 Err(CellError::Misuse(_)) => assert!(!sound),
                 Err(CellError::Conflict { .. }) => assert!(stale),
@@ -157,7 +157,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
                     assert!(!stale && !is_withdrawn);
                     assert_eq!(revision, model.next(Changed::Server(server.id)));
                     model.replaced.extend(had.into_iter().filter(|key| !server.keys.contains(key)));
-                    model.servers.insert(server.id.0, Seen { record: server, revision });
+                    model.servers.insert(server.id.0, Revised { record: server, revision });
                 }
                 Err(CellError::Withdrawn { .. }) => assert!(is_withdrawn && !stale),
                 Err(error) => assert!(stale, "{error}"),
@@ -190,7 +190,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
             let revision = model.next(Changed::Server(id));
             model.withdrawn.extend(known.record.keys);
             let record = ServerInfo { keys: Vec::new(), ..known.record };
-            model.servers.insert(id.0, Seen { record, revision });
+            model.servers.insert(id.0, Revised { record, revision });
         }
         Op::Reopen => {}
     }
@@ -290,7 +290,7 @@ fn only_one_process_has_it() {
 fn a_damaged_record_is_not_believed() {
     let key = key::group(VolumeId(7));
     let whole = record::encode_group(&key, Revision(9), &group(7, 1));
-    assert_eq!(record::decode_group(&key, &whole).unwrap(), Seen { record: group(7, 1), revision: Revision(9) });
+    assert_eq!(record::decode_group(&key, &whole).unwrap(), Revised { record: group(7, 1), revision: Revision(9) });
     for at in 0..whole.len() {
         let mut bad = whole.clone();
         bad[at] ^= 0x20;
@@ -304,14 +304,14 @@ fn a_damaged_record_is_not_believed() {
 #[test]
 fn principals_are_kept_as_in_memory() {
     use guard::{Asker, Cps, MemBook, perform};
-    use types::{Level, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
+    use types::{AuthLevel, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
 
     let dir = tempfile::tempdir().unwrap();
     let mut db = Embedded::open(dir.path()).unwrap();
     let mut book = MemBook::new();
     let root = Asker {
         principal: PrincipalId::ANONYMOUS,
-        cps: Cps::new(PrincipalId::ANONYMOUS, Level::Named, [PrincipalId::ADMINISTRATORS]),
+        cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
     };
     let create = |kind, name: &str| PtsCall::Create {
         new: Box::new(NewPrincipal { kind, name: name.into(), id: None, owner: None, uid: None, gid: None }),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{ClientId, Fence, Mandate, PrincipalId, Realm, Revision, Seen, Whom};
+use types::{ClientId, Fence, Mandate, PrincipalId, Realm, Revision, Revised, Whom};
 
 use super::{IdForm, decode, encode};
 use crate::CellError;
@@ -59,8 +59,8 @@ pub(crate) fn encode_fence(key: &[u8], revision: Revision, fence: &Fence) -> Res
     Ok(encode(key, revision, form))
 }
 
-pub(crate) fn decode_fence(key: &[u8], value: &[u8]) -> Result<Seen<Fence>, CellError> {
-    let Seen { record: form, revision } = decode::<FenceForm>("fence", key, value)?;
+pub(crate) fn decode_fence(key: &[u8], value: &[u8]) -> Result<Revised<Fence>, CellError> {
+    let Revised { record: form, revision } = decode::<FenceForm>("fence", key, value)?;
     let hex = |text: &str| {
         let number = u128::from_str_radix(text, 16);
         number.map_err(|error| CellError::Damaged(format!("fence {} ({error})", form.number)))
@@ -72,7 +72,7 @@ pub(crate) fn decode_fence(key: &[u8], value: &[u8]) -> Result<Seen<Fence>, Cell
         WhomForm::Client(text) => Whom::Client(ClientId(hex(text)?)),
     };
     let FenceForm { number, since, until, by, why, .. } = form;
-    Ok(Seen { record: Fence { number, whom, since, until, by: PrincipalId(by), why }, revision })
+    Ok(Revised { record: Fence { number, whom, since, until, by: PrincipalId(by), why }, revision })
 }
 
 pub(crate) fn encode_mandate(key: &[u8], revision: Revision, mandate: &Mandate) -> Vec<u8> {
@@ -85,13 +85,13 @@ pub(crate) fn encode_mandate(key: &[u8], revision: Revision, mandate: &Mandate) 
     encode(key, revision, form)
 }
 
-pub(crate) fn decode_mandate(key: &[u8], value: &[u8]) -> Result<Seen<Mandate>, CellError> {
-    let Seen { record: form, revision } = decode::<MandateForm>("delegation", key, value)?;
+pub(crate) fn decode_mandate(key: &[u8], value: &[u8]) -> Result<Revised<Mandate>, CellError> {
+    let Revised { record: form, revision } = decode::<MandateForm>("delegation", key, value)?;
     let realm = match form.realm {
         RealmForm::Volumes(pattern) => Realm::Volumes(pattern),
         RealmForm::Server(server) => Realm::Server(server.0),
         RealmForm::Partition(server, name) => Realm::Partition(server.0, name),
     };
     let (principal, by) = (PrincipalId(form.principal), PrincipalId(form.by));
-    Ok(Seen { record: Mandate { number: form.number, principal, realm, by }, revision })
+    Ok(Revised { record: Mandate { number: form.number, principal, realm, by }, revision })
 }

@@ -5,7 +5,7 @@ use types::{Answer, Call, Caller, Fault};
 
 use super::credentials::Handle;
 use super::queue::{Ready, Unit};
-use super::session::{Line, check_credits, fail, ids};
+use super::session::{SessionConnection, check_credits, fail, ids};
 use super::{CallFailure, CallId, ClientOutput, ClientSession};
 use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
@@ -85,7 +85,7 @@ impl ClientSession {
         }
     }
 
-    fn pump_delegated(&mut self, line: Line, out: &mut Vec<ClientOutput>) {
+    fn pump_delegated(&mut self, line: SessionConnection, out: &mut Vec<ClientOutput>) {
         while let Some(count) = self.queue.next_delegated() {
             if count <= self.flights.chain_max() && self.flights.has_room(count) {
                 match (self.queue.pop_delegated(), count) {
@@ -117,7 +117,7 @@ impl ClientSession {
         }
     }
 
-    fn launch(&mut self, line: Line, ready: Ready, out: &mut Vec<ClientOutput>) {
+    fn launch(&mut self, line: SessionConnection, ready: Ready, out: &mut Vec<ClientOutput>) {
         if let Err(error) = check_payload(&ready.call, line.terms.payload_bytes_max) {
             return fail(&[ready.id], &CallFailure::Unsendable(error), out);
         }
@@ -125,7 +125,7 @@ impl ClientSession {
         self.send_request(line, slot, Flags::NONE, out);
     }
 
-    fn launch_chain(&mut self, line: Line, members: Vec<Ready>, out: &mut Vec<ClientOutput>) {
+    fn launch_chain(&mut self, line: SessionConnection, members: Vec<Ready>, out: &mut Vec<ClientOutput>) {
         let ids: Vec<CallId> = members.iter().map(|ready| ready.id).collect();
         if members.len() > self.flights.chain_max() {
             return fail(&ids, &CallFailure::BadChain, out);
@@ -140,7 +140,7 @@ impl ClientSession {
     }
 
     /// Sends requests as one chain, or a single one as such.
-    fn send_unit(&mut self, line: Line, slots: &[u32], out: &mut Vec<ClientOutput>) {
+    fn send_unit(&mut self, line: SessionConnection, slots: &[u32], out: &mut Vec<ClientOutput>) {
         for (index, slot) in slots.iter().enumerate() {
             let flags = match index {
                 _ if slots.len() == 1 => Flags::NONE,
@@ -152,7 +152,7 @@ impl ClientSession {
         }
     }
 
-    pub(super) fn resend(&mut self, line: Line, out: &mut Vec<ClientOutput>) {
+    pub(super) fn resend(&mut self, line: SessionConnection, out: &mut Vec<ClientOutput>) {
         for slots in self.flights.unanswered() {
             self.settle_current(&slots);
             self.send_unit(line, &slots, out);
@@ -184,7 +184,7 @@ impl ClientSession {
         }
     }
 
-    fn send_request(&mut self, line: Line, slot: u32, flags: Flags, out: &mut Vec<ClientOutput>) {
+    fn send_request(&mut self, line: SessionConnection, slot: u32, flags: Flags, out: &mut Vec<ClientOutput>) {
         let session = self.id().expect("requests are sent in a session");
         let wanted = self.queue.len() + self.flights.len();
         let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
@@ -243,7 +243,7 @@ impl ClientSession {
         Ok(())
     }
 
-    pub(super) fn on_credits(&mut self, line: Line, credits: u32, grant: u64) -> Result<(), PeerError> {
+    pub(super) fn on_credits(&mut self, line: SessionConnection, credits: u32, grant: u64) -> Result<(), PeerError> {
         check_credits(line, credits)?;
         self.flights.set_credits(credits, grant);
         Ok(())

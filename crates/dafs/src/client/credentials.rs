@@ -7,7 +7,7 @@ use std::sync::Arc;
 use types::Caller;
 
 use crate::limits::CREDENTIALS_MAX;
-use crate::showing::{Line, Shown, Wallet};
+use crate::showing::{ProofContext, TokenProof, Wallet};
 
 /// The handles of one connection.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Credentials {
     wallet: Option<Arc<dyn Wallet>>,
     /// As of when the wallet was asked.
     changes: u64,
-    line: Line,
+    line: ProofContext,
     handles: HashMap<Caller, u32>,
     /// Of handle `index + 1`: its caller, and when it was last used.
     used: Vec<(Caller, u64)>,
@@ -33,17 +33,17 @@ pub(super) enum Handle {
 
 impl Credentials {
     pub fn new(wallet: Option<Arc<dyn Wallet>>) -> Self {
-        let line = Line { certificate: None, challenge: [0; 32] };
+        let line = ProofContext { certificate: None, challenge: [0; 32] };
         Credentials { wallet, changes: 0, line, handles: HashMap::new(), used: Vec::new(), uses: 0 }
     }
 
     /// The connection is another one: the server knows nobody.
-    pub fn clear(&mut self, line: Line) {
+    pub fn clear(&mut self, line: ProofContext) {
         *self = Credentials { line, ..Credentials::new(self.wallet.take()) };
     }
 
     /// What is to be shown for `caller` over this connection; `None`: his name.
-    pub fn show(&self, caller: &Caller) -> Option<Shown> {
+    pub fn show(&self, caller: &Caller) -> Option<TokenProof> {
         self.wallet.as_ref()?.show(caller, &self.line)
     }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn caller(uid: u32) -> Caller {
-        Caller { uid, gid: 0, groups: None, who: types::Who::NAMED }
+        Caller { uid, gid: 0, groups: None, who: types::RequestIdentity::NAMED }
     }
 
     #[test]

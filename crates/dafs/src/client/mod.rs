@@ -55,7 +55,7 @@ pub struct CallId(pub u64);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum ConnectionRole {
     /// Requests and replies.
     Operations,
     /// Breaks, acknowledgements, renewals.
@@ -95,7 +95,7 @@ pub enum ClientInput {
     /// A connection that was asked for stands, and its hello is over.
     Connected {
         /// What it is for.
-        role: Role,
+        role: ConnectionRole,
         /// Which one.
         channel: ChannelId,
         /// What the hello agreed on.
@@ -106,7 +106,7 @@ pub enum ClientInput {
     /// A connection that was asked for could not be made.
     ConnectFailed {
         /// What it was for.
-        role: Role,
+        role: ConnectionRole,
     },
     /// A frame came.
     Arrived {
@@ -162,7 +162,7 @@ pub enum ClientOutput {
     /// Make a connection, say hello, and come back with [`ClientInput::Connected`] or [`ClientInput::ConnectFailed`].
     Connect {
         /// What for.
-        role: Role,
+        role: ConnectionRole,
         /// Not before this time.
         at: Time,
     },

@@ -10,9 +10,9 @@ use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
 use super::keepalive::{Pulse, period};
 use super::queue::{Queue, Ready};
-use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, Role};
+use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::limits::{BREAKS_MAX, CREDITS_MIN, DISPLAY_BYTES_MAX, RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
-use crate::message::{Attach, Attached, Bind, Message, cut};
+use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
 use crate::showing::{self, Hash};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
@@ -23,7 +23,7 @@ const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct SessionConnection {
     pub channel: ChannelId,
     pub terms: Terms,
     pub certificate: Option<Hash>,
@@ -37,20 +37,20 @@ pub(super) enum Link {
     /// The driver was asked for it.
     Wanted,
     /// Attach or bind was sent.
-    Joining { line: Line, sent_at: Time },
+    Joining { line: SessionConnection, sent_at: Time },
     /// In use.
-    Up(Line),
+    Up(SessionConnection),
 }
 
 impl Link {
-    fn line(&self) -> Option<Line> {
+    fn line(&self) -> Option<SessionConnection> {
         match self {
             Link::Joining { line, .. } | Link::Up(line) => Some(*line),
             Link::Off | Link::Wanted => None,
         }
     }
 
-    pub fn up(&self) -> Option<Line> {
+    pub fn up(&self) -> Option<SessionConnection> {
         match self {
             Link::Up(line) => Some(*line),
             _ => None,
@@ -109,7 +109,7 @@ pub struct ClientSession {
 impl ClientSession {
     /// A session that is not connected yet; asks for its first connection.
     pub fn new(now: Time, config: ClientConfig, out: &mut Vec<ClientOutput>) -> ClientSession {
-        out.push(ClientOutput::Connect { role: Role::Operations, at: now });
+        out.push(ClientOutput::Connect { role: ConnectionRole::Operations, at: now });
         let credentials = Credentials::new(config.wallet.clone());
         ClientSession {
             config,
@@ -174,7 +174,7 @@ impl ClientSession {
         }
         match input {
             ClientInput::Connected { role, channel, terms, certificate } => {
-                self.on_connected(now, role, Line { channel, terms, certificate }, out);
+                self.on_connected(now, role, SessionConnection { channel, terms, certificate }, out);
             }
             ClientInput::ConnectFailed { role } => self.on_connect_failed(now, role, out),
             ClientInput::Arrived { channel, frame } => return self.on_arrived(now, channel, frame, out),
@@ -210,9 +210,9 @@ impl ClientSession {
 
     // Connections.
 
-    fn on_connected(&mut self, now: Time, role: Role, line: Line, out: &mut Vec<ClientOutput>) {
+    fn on_connected(&mut self, now: Time, role: ConnectionRole, line: SessionConnection, out: &mut Vec<ClientOutput>) {
         match (role, self.operations, self.back, self.known) {
-            (Role::Operations, Link::Wanted, _, _) => {
+            (ConnectionRole::Operations, Link::Wanted, _, _) => {
                 self.operations = Link::Joining { line, sent_at: now };
                 let attach = Attach {
                     client: self.config.client,
@@ -223,37 +223,37 @@ impl ClientSession {
                 };
                 self.send(line, &Message::Attach(attach), out);
             }
-            (Role::Back, Link::Up(_), Link::Wanted, Some(known)) => {
+            (ConnectionRole::Back, Link::Up(_), Link::Wanted, Some(known)) => {
                 self.back = Link::Joining { line, sent_at: now };
                 self.send(line, &Message::Bind(Bind { session: known.id, key: known.bind_key }), out);
             }
             _ => {
                 out.push(ClientOutput::Close { channel: line.channel });
-                if role == Role::Back && matches!(self.back, Link::Wanted) {
+                if role == ConnectionRole::Back && matches!(self.back, Link::Wanted) {
                     self.back = Link::Off;
                 }
             }
         }
     }
 
-    fn on_connect_failed(&mut self, now: Time, role: Role, out: &mut Vec<ClientOutput>) {
+    fn on_connect_failed(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
-            Role::Operations if matches!(self.operations, Link::Wanted) => self.want(now, role, out),
-            Role::Back if matches!(self.back, Link::Wanted) => self.want(now, role, out),
+            ConnectionRole::Operations if matches!(self.operations, Link::Wanted) => self.want(now, role, out),
+            ConnectionRole::Back if matches!(self.back, Link::Wanted) => self.want(now, role, out),
             _ => {}
         }
     }
 
     /// Asks for a connection after a pause that doubles until something good comes.
-    fn want(&mut self, now: Time, role: Role, out: &mut Vec<ClientOutput>) {
+    fn want(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
-            Role::Operations => self.operations = Link::Wanted,
+            ConnectionRole::Operations => self.operations = Link::Wanted,
             // Without operations there is nothing to join; it is asked for after the attach.
-            Role::Back if self.operations.up().is_none() => {
+            ConnectionRole::Back if self.operations.up().is_none() => {
                 self.back = Link::Off;
                 return;
             }
-            Role::Back => self.back = Link::Wanted,
+            ConnectionRole::Back => self.back = Link::Wanted,
         }
         out.push(ClientOutput::Connect { role, at: now + self.pause });
         self.pause = (self.pause * 2).min(RECONNECT_LAST);
@@ -266,9 +266,9 @@ impl ClientSession {
         self.renewal.on_lost(now, channel);
         self.probe.on_lost(now, channel);
         if self.operations.is(channel) {
-            self.want(now, Role::Operations, out);
+            self.want(now, ConnectionRole::Operations, out);
         } else if self.back.is(channel) {
-            self.want(now, Role::Back, out);
+            self.want(now, ConnectionRole::Back, out);
         }
         self.pulse(now, out);
     }
@@ -288,7 +288,7 @@ impl ClientSession {
         self.on_lost(now, channel, out);
     }
 
-    pub(super) fn send(&self, line: Line, message: &Message, out: &mut Vec<ClientOutput>) {
+    pub(super) fn send(&self, line: SessionConnection, message: &Message, out: &mut Vec<ClientOutput>) {
         let session = self.id().unwrap_or(SessionId(0));
         let frame = message.to_frame(session).expect("our own messages are within the limits");
         out.push(ClientOutput::Send { channel: line.channel, frame: frame.sealed(line.terms.features) });
@@ -303,7 +303,7 @@ impl ClientSession {
         frame: Frame,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
-        let links = [(self.operations, Role::Operations), (self.back, Role::Back)];
+        let links = [(self.operations, ConnectionRole::Operations), (self.back, ConnectionRole::Back)];
         let (link, role) = links.into_iter().find(|(link, _)| link.is(channel)).ok_or(PeerError::UnknownChannel)?;
         let line = link.line().ok_or(PeerError::UnknownChannel)?;
         frame.verify(&line.terms)?;
@@ -312,14 +312,14 @@ impl ClientSession {
         if !speaks_of_ours && !matches!(kind, FrameKind::Attached | FrameKind::Goodbye) {
             return Err(PeerError::WrongSession);
         }
-        if kind == FrameKind::Reply && role == Role::Operations && link.up().is_some() {
+        if kind == FrameKind::Reply && role == ConnectionRole::Operations && link.up().is_some() {
             return self.on_reply(frame, out);
         }
         match (Message::of_frame(&frame)?, role, link) {
-            (Some(Message::Attached(attached)), Role::Operations, Link::Joining { line, sent_at }) => {
+            (Some(Message::Attached(attached)), ConnectionRole::Operations, Link::Joining { line, sent_at }) => {
                 self.on_attached(now, line, sent_at, &attached, out)?;
             }
-            (Some(Message::Bound), Role::Back, Link::Joining { line, .. }) => {
+            (Some(Message::Bound), ConnectionRole::Back, Link::Joining { line, .. }) => {
                 self.back = Link::Up(line);
                 self.probe.set_due(now + self.period());
                 self.pulse(now, out);
@@ -339,7 +339,7 @@ impl ClientSession {
                 let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
                 self.probe.set_due(asked.at + self.period());
             }
-            (Some(Message::Credits { credits, grant }), Role::Operations, Link::Up(line)) => {
+            (Some(Message::Credits { credits, grant }), ConnectionRole::Operations, Link::Up(line)) => {
                 self.on_credits(line, credits, grant)?;
                 self.pump(out);
             }
@@ -354,9 +354,9 @@ impl ClientSession {
     fn on_attached(
         &mut self,
         now: Time,
-        line: Line,
+        line: SessionConnection,
         sent_at: Time,
-        attached: &Attached,
+        attached: &AttachAnswer,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
         check_credits(line, attached.credits)?;
@@ -373,7 +373,7 @@ impl ClientSession {
             bind_key: attached.bind_key,
             lease: attached.lease,
         });
-        self.credentials.clear(showing::Line { certificate: line.certificate, challenge: attached.challenge });
+        self.credentials.clear(showing::ProofContext { certificate: line.certificate, challenge: attached.challenge });
         if !resumed || restarted {
             self.breaks.clear();
             self.drop_back(now, out);
@@ -402,7 +402,7 @@ impl ClientSession {
         self.pump(out);
         if self.config.back_channel && matches!(self.back, Link::Off) {
             self.back = Link::Wanted;
-            out.push(ClientOutput::Connect { role: Role::Back, at: now });
+            out.push(ClientOutput::Connect { role: ConnectionRole::Back, at: now });
         }
         Ok(())
     }
@@ -422,7 +422,7 @@ impl ClientSession {
     fn on_goodbye(
         &mut self,
         now: Time,
-        role: Role,
+        role: ConnectionRole,
         link: Link,
         fault: Option<Fault>,
         reason: String,
@@ -430,11 +430,11 @@ impl ClientSession {
     ) -> Result<(), PeerError> {
         match (role, link, fault) {
             // Told so when attaching: another life of this client has taken over, for good (EO-2).
-            (Role::Operations, Link::Joining { .. }, Some(fault @ Fault::Expired)) => {
+            (ConnectionRole::Operations, Link::Joining { .. }, Some(fault @ Fault::Expired)) => {
                 out.push(ClientOutput::Refused(fault));
                 self.close_all(out);
             }
-            (Role::Operations, Link::Up(_), Some(Fault::Expired)) => {
+            (ConnectionRole::Operations, Link::Up(_), Some(Fault::Expired)) => {
                 self.known = None;
                 self.breaks.clear();
                 self.drop_back(now, out);
@@ -514,7 +514,7 @@ impl ClientSession {
     }
 
     /// Operations are probed when renewals run elsewhere.
-    fn probing(&self) -> Option<Line> {
+    fn probing(&self) -> Option<SessionConnection> {
         self.back.up().and(self.operations.up())
     }
 
@@ -565,7 +565,7 @@ impl ClientSession {
     }
 }
 
-pub(super) fn check_credits(line: Line, credits: u32) -> Result<(), PeerError> {
+pub(super) fn check_credits(line: SessionConnection, credits: u32) -> Result<(), PeerError> {
     match (CREDITS_MIN..=SLOTS_MAX.min(line.terms.slots)).contains(&credits) {
         true => Ok(()),
         false => Err(WireError::BadValue { what: "credits", value: credits.into() }.into()),

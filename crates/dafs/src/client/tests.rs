@@ -9,7 +9,7 @@ use types::{
 
 use super::*;
 use crate::limits::{RECONNECT_FIRST, RECONNECT_LAST, RENEWAL_TIME};
-use crate::message::{Attach, Attached, Bind, Message};
+use crate::message::{Attach, AttachAnswer, Bind, Message};
 use crate::{Features, Flags, FrameKind, Header, PeerError, WireError, decode_call, encode_answer};
 
 const SESSION: SessionId = SessionId(7);
@@ -21,7 +21,7 @@ struct Rig {
     now: Time,
     channel: ChannelId,
     terms: Terms,
-    attached: Attached,
+    attached: AttachAnswer,
     /// The latest time that the machine asked to be woken at.
     wake_at: Time,
 }
@@ -39,7 +39,7 @@ impl Rig {
         };
         let mut out = Vec::new();
         let machine = ClientSession::new(Time::ZERO, config, &mut out);
-        let attached = Attached {
+        let attached = AttachAnswer {
             session: SESSION,
             resumed: false,
             renewed: true,
@@ -78,7 +78,7 @@ impl Rig {
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
-        self.step(ClientInput::Connected { role: Role::Operations, channel, terms, certificate: None }).unwrap()
+        self.step(ClientInput::Connected { role: ConnectionRole::Operations, channel, terms, certificate: None }).unwrap()
     }
 
     fn hear_on(&mut self, channel: ChannelId, message: &Message) -> Result<Vec<ClientOutput>, PeerError> {
@@ -104,7 +104,7 @@ impl Rig {
     }
 
     fn submit(&mut self, id: u64, call: Call) -> Vec<ClientOutput> {
-        let caller = Caller { uid: 5, gid: 5, groups: None, who: types::Who::NAMED };
+        let caller = Caller { uid: 5, gid: 5, groups: None, who: types::RequestIdentity::NAMED };
         self.step(ClientInput::Submit { id: CallId(id), caller, call, region: None, urgent: false }).unwrap()
     }
 
@@ -227,7 +227,7 @@ fn ms(count: u64) -> Duration {
 #[test]
 fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
     let (mut rig, out) = Rig::new(false);
-    assert_eq!(out, [ClientOutput::Connect { role: Role::Operations, at: Time::ZERO }]);
+    assert_eq!(out, [ClientOutput::Connect { role: ConnectionRole::Operations, at: Time::ZERO }]);
     assert_eq!(rig.submit(1, append()), []);
     rig.submit(2, get(FID));
     let out = rig.connect();
@@ -417,7 +417,7 @@ fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(2, append());
     rig.connect();
-    rig.attached = Attached { session: SessionId(8), resumed: false, server: 2, ..rig.attached };
+    rig.attached = AttachAnswer { session: SessionId(8), resumed: false, server: 2, ..rig.attached };
     let frame = Message::Attached(rig.attached).to_frame(SESSION).unwrap().sealed(rig.terms.features);
     let out = rig.step(ClientInput::Arrived { channel: rig.channel, frame }).unwrap();
     let order: Vec<usize> = [
@@ -464,7 +464,7 @@ fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
     let (mut rig, _) = Rig::new(false);
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let out = rig.step(ClientInput::ConnectFailed { role: Role::Operations }).unwrap();
+        let out = rig.step(ClientInput::ConnectFailed { role: ConnectionRole::Operations }).unwrap();
         let [ClientOutput::Connect { at, .. }] = out[..] else { panic!("{out:?}") };
         pauses.push(at.since(rig.now));
     }
@@ -475,7 +475,7 @@ fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
     rig.submit(1, append());
     rig.reply(0, 1, Ok(written(4)));
     let out = rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
-    assert!(out.contains(&ClientOutput::Connect { role: Role::Operations, at: rig.now + RECONNECT_FIRST }));
+    assert!(out.contains(&ClientOutput::Connect { role: ConnectionRole::Operations, at: rig.now + RECONNECT_FIRST }));
 }
 
 #[test]
@@ -683,10 +683,10 @@ fn with_back() -> (Rig, ChannelId) {
     let (mut rig, _) = Rig::new(true);
     rig.connect();
     let out = rig.attach();
-    assert!(out.contains(&ClientOutput::Connect { role: Role::Back, at: Time::ZERO }));
+    assert!(out.contains(&ClientOutput::Connect { role: ConnectionRole::Back, at: Time::ZERO }));
     let back = ChannelId(1000);
     let out = rig
-        .step(ClientInput::Connected { role: Role::Back, channel: back, terms: rig.terms, certificate: None })
+        .step(ClientInput::Connected { role: ConnectionRole::Back, channel: back, terms: rig.terms, certificate: None })
         .unwrap();
     assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
     rig.hear_on(back, &Message::Bound).unwrap();
@@ -719,7 +719,7 @@ fn of_a_session_that_is_over_nothing_more_is_heard() {
     assert!(out.contains(&ClientOutput::Close { channel: back }), "a break that is on its way names another session");
     rig.connect();
     rig.attached.resumed = false;
-    assert!(rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: Role::Back, .. })));
+    assert!(rig.attach().iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. })));
 }
 
 #[test]
@@ -776,7 +776,7 @@ fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert_eq!(out[0], ClientOutput::Close { channel: back });
-    assert!(out.iter().any(|output| matches!(output, ClientOutput::Connect { role: Role::Back, .. })));
+    assert!(out.iter().any(|output| matches!(output, ClientOutput::Connect { role: ConnectionRole::Back, .. })));
     assert_eq!(said(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
     assert!(rig.now.since_start() < LEASE);
 }
@@ -804,7 +804,7 @@ fn a_server_that_does_not_answer_an_attach_is_tried_again() {
     rig.now = Time::ZERO + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert_eq!(out[0], ClientOutput::Close { channel: ChannelId(1) });
-    assert!(matches!(out[1], ClientOutput::Connect { role: Role::Operations, .. }));
+    assert!(matches!(out[1], ClientOutput::Connect { role: ConnectionRole::Operations, .. }));
 }
 
 #[test]
@@ -819,7 +819,7 @@ fn a_short_lease_is_renewed_three_times_as_often_as_needed() {
 #[test]
 fn connections_that_nobody_asked_for_are_closed() {
     let mut rig = Rig::attached();
-    for role in [Role::Operations, Role::Back] {
+    for role in [ConnectionRole::Operations, ConnectionRole::Back] {
         let out = rig
             .step(ClientInput::Connected { role, channel: ChannelId(50), terms: rig.terms, certificate: None })
             .unwrap();
@@ -838,11 +838,11 @@ impl crate::showing::Wallet for Purse {
         self.changes.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn show(&self, caller: &Caller, line: &crate::showing::Line) -> Option<crate::showing::Shown> {
+    fn show(&self, caller: &Caller, line: &crate::showing::ProofContext) -> Option<crate::showing::TokenProof> {
         let token = Bytes::from(format!("{} {}", caller.uid, self.changes()));
         let mut proof = [0; 64];
         proof[..32].copy_from_slice(&line.challenge);
-        (caller.uid == 5 && self.changes() > 0).then_some(crate::showing::Shown { token, proof })
+        (caller.uid == 5 && self.changes() > 0).then_some(crate::showing::TokenProof { token, proof })
     }
 }
 

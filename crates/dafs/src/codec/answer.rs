@@ -22,7 +22,7 @@ use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
 use crate::limits::SUMS_MAX;
-use crate::wire::{Reader, Writer, limit};
+use crate::wire::{FieldReader, Writer, limit};
 
 /// Bytes of a listing's entry without its name and status.
 pub const ENTRY_BYTES: usize = 36;
@@ -227,12 +227,12 @@ pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<A
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
-    let mut from = Reader::new(message);
+    let mut from = FieldReader::new(message);
     let answer = get_answer(&mut from, kind, payload)?;
     from.end().map(|()| answer)
 }
 
-fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result<Answer, WireError> {
+fn get_answer(from: &mut FieldReader<'_>, kind: AnswerKind, payload: Bytes) -> Result<Answer, WireError> {
     Ok(match kind {
         AnswerKind::Done => Answer::Done,
         AnswerKind::Status => Answer::Status(get_status(from)?),
@@ -306,7 +306,7 @@ fn get_answer(from: &mut Reader<'_>, kind: AnswerKind, payload: Bytes) -> Result
     })
 }
 
-fn get_entries(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let dir_version = from.u64()?;
     let count = from.u32()? as usize;
     let end = from.bool("end")?;
@@ -315,7 +315,7 @@ fn get_entries(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Entries { entries, end, dir_version })
 }
 
-fn get_entry(from: &mut Reader<'_>) -> Result<DirEntry, WireError> {
+fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
     let (fid, cookie) = (from.fid()?, from.u64()?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
@@ -331,19 +331,19 @@ fn get_entry(from: &mut Reader<'_>) -> Result<DirEntry, WireError> {
     Ok(DirEntry { name, fid, kind, cookie, status, sole, target })
 }
 
-fn get_listed_target(from: &mut Reader<'_>) -> Result<Bytes, WireError> {
+fn get_listed_target(from: &mut FieldReader<'_>) -> Result<Bytes, WireError> {
     let length = from.length16("target bytes", TARGET_LISTED_BYTES_MAX)?;
     // Not a part of the message: it is kept for longer.
     from.bytes(length).map(Bytes::copy_from_slice)
 }
 
-fn get_renamed(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+fn get_renamed(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (status, from_dir, to_dir) = (get_status(from)?, get_status(from)?, get_status(from)?);
     let other: Option<Status> = from.bool("other")?.then(|| get_status(from)).transpose()?;
     Ok(Answer::Renamed { status, other, from_dir, to_dir })
 }
 
-fn get_xattr_names(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+fn get_xattr_names(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
     from.check_room(count, 2)?;
     let name = |_| {
@@ -353,7 +353,7 @@ fn get_xattr_names(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     (0..count).map(name).collect::<Result<_, _>>().map(Answer::XattrNames)
 }
 
-fn get_volume(from: &mut Reader<'_>) -> Result<VolumeStatus, WireError> {
+fn get_volume(from: &mut FieldReader<'_>) -> Result<VolumeStatus, WireError> {
     Ok(VolumeStatus {
         quota_bytes: from.u64()?,
         quota_files: from.u64()?,
@@ -364,7 +364,7 @@ fn get_volume(from: &mut Reader<'_>) -> Result<VolumeStatus, WireError> {
     })
 }
 
-fn get_data(from: &mut Reader<'_>, data: Bytes) -> Result<Answer, WireError> {
+fn get_data(from: &mut FieldReader<'_>, data: Bytes) -> Result<Answer, WireError> {
     let status = get_status(from)?;
     if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != data.len() {
         return Err(WireError::BadPayload);
@@ -383,7 +383,7 @@ fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {
 }
 
 /// How many frames and sums there are follows from the bytes that they unpack to.
-fn get_packed(from: &mut Reader<'_>, bytes: Bytes) -> Result<Answer, WireError> {
+fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireError> {
     let (status, offset) = (get_status(from)?, from.u64()?);
     let length = from.length32("bytes of a packed run", PackedRun::BYTES_MAX)? as u32;
     if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != bytes.len() {
@@ -397,7 +397,7 @@ fn get_packed(from: &mut Reader<'_>, bytes: Bytes) -> Result<Answer, WireError> 
     if run.is_whole() { Ok(Answer::Packed { run, end, status }) } else { Err(wrong) }
 }
 
-fn get_written(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+fn get_written(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Written {
         status: get_status(from)?,
         offset: from.u64()?,
@@ -407,7 +407,7 @@ fn get_written(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     })
 }
 
-fn get_sums(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+fn get_sums(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let version = from.u64()?;
     let count = from.length32("sums", SUMS_MAX)?;
     from.check_room(count, 4)?;
@@ -415,7 +415,7 @@ fn get_sums(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Sums { version, sums })
 }
 
-fn get_conflict(from: &mut Reader<'_>) -> Result<Option<LockConflict>, WireError> {
+fn get_conflict(from: &mut FieldReader<'_>) -> Result<Option<LockConflict>, WireError> {
     let range = ByteRange { start: from.u64()?, end: from.u64()? };
     let (pid, mode) = (from.u32()?, from.u8()?);
     match (mode, lock_mode(mode)) {

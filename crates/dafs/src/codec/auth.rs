@@ -7,7 +7,7 @@ use super::Procedure;
 use super::cell::{get_text, put_text};
 use super::pts::{get_host, get_id, put_host, put_id};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 const NAME: &str = "bytes of a principal's name";
 const TICKET: &str = "bytes of a Kerberos message";
@@ -17,7 +17,7 @@ fn put_secret<'w>(to: &'w mut Writer, secret: &Secret) -> &'w mut Writer {
     to.length16(PASSWORD, secret.reveal().len(), PASSWORD_BYTES_MAX).raw(secret.reveal())
 }
 
-fn get_secret(from: &mut Reader<'_>) -> Result<Secret, WireError> {
+fn get_secret(from: &mut FieldReader<'_>) -> Result<Secret, WireError> {
     let length = from.length16(PASSWORD, PASSWORD_BYTES_MAX)?;
     Ok(Secret::new(from.bytes(length)?.to_vec()))
 }
@@ -27,7 +27,7 @@ pub(super) fn put_ticket(to: &mut Writer, token: &[u8], reply: &[u8]) {
     to.length16(TICKET, reply.len(), KERBEROS_BYTES_MAX).raw(reply);
 }
 
-pub(super) fn get_ticket(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_ticket(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
     let token = from.bytes(length)?.to_vec().into();
     let length = from.length16(TICKET, KERBEROS_BYTES_MAX)?;
@@ -60,7 +60,7 @@ pub(super) fn put_auth_call(to: &mut Writer, behalf: Option<Behalf>, call: &Auth
     }
 }
 
-pub(super) fn get_auth_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_auth_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
     let behalf = match from.bool("on behalf of")? {
         true => Some(Behalf { principal: get_id(from)?, host: get_host(from)? }),
         false => None,

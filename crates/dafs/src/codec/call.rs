@@ -18,7 +18,7 @@ use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
 use crate::limits::FIDS_MAX;
-use crate::wire::{Reader, Writer, limit};
+use crate::wire::{FieldReader, Writer, limit};
 
 /// The bytes of a call.
 ///
@@ -163,7 +163,7 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
-    let mut from = Reader::new(message);
+    let mut from = FieldReader::new(message);
     let head = delegated.then(|| Ok::<_, WireError>((from.timestamp()?, from.u64()?))).transpose()?;
     let call = get_call(&mut from, procedure, payload)?;
     from.end()?;
@@ -174,7 +174,7 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
     }
 }
 
-fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Result<Call, WireError> {
+fn get_call(from: &mut FieldReader<'_>, procedure: Procedure, payload: Bytes) -> Result<Call, WireError> {
     Ok(match procedure {
         Procedure::Root => Call::Root { volume: get_name(from)? },
         Procedure::Lookup => Call::Lookup { dir: from.fid()?, name: get_name(from)? },
@@ -298,17 +298,17 @@ fn get_call(from: &mut Reader<'_>, procedure: Procedure, payload: Bytes) -> Resu
     })
 }
 
-fn get_name(from: &mut Reader<'_>) -> Result<types::Name, WireError> {
+fn get_name(from: &mut FieldReader<'_>) -> Result<types::Name, WireError> {
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     from.name(length)
 }
 
-fn get_xattr_name(from: &mut Reader<'_>) -> Result<Bytes, WireError> {
+fn get_xattr_name(from: &mut FieldReader<'_>) -> Result<Bytes, WireError> {
     let length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
     from.owned(length)
 }
 
-fn get_fids(from: &mut Reader<'_>) -> Result<Vec<Fid>, WireError> {
+fn get_fids(from: &mut FieldReader<'_>) -> Result<Vec<Fid>, WireError> {
     let count = from.length32("fids", FIDS_MAX)?;
     from.fids(count)
 }
@@ -334,7 +334,7 @@ fn kind_parts(kind: &NewKind) -> (Kind, u64, &[u8]) {
     }
 }
 
-fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_make(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let bad = |what, value| WireError::BadValue { what, value };
     let (dir, verifier, device) = (from.fid()?, from.u64()?, from.u64()?);
     let name_length = from.length16("name bytes", NAME_BYTES_MAX)?;
@@ -369,14 +369,14 @@ fn get_make(from: &mut Reader<'_>) -> Result<Call, WireError> {
     Ok(Call::Make { dir, name, kind, mode, how })
 }
 
-fn get_remove(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_remove(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let dir = from.fid()?;
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let (what, hold) = (from.choice("what to remove", remove_what)?, from.bool("hold")?);
     Ok(Call::Remove { dir, name: from.name(length)?, what, hold })
 }
 
-fn get_rename(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_rename(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let (from_dir, to_dir) = (from.fid()?, from.fid()?);
     let from_length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let to_length = from.length16("name bytes", NAME_BYTES_MAX)?;
@@ -385,7 +385,7 @@ fn get_rename(from: &mut Reader<'_>) -> Result<Call, WireError> {
     Ok(Call::Rename { from_dir, from: from.name(from_length)?, to_dir, to: from.name(to_length)?, mode, hold })
 }
 
-fn get_xattr_set(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_xattr_set(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let fid = from.fid()?;
     let value_length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
     let name_length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
@@ -393,7 +393,7 @@ fn get_xattr_set(from: &mut Reader<'_>) -> Result<Call, WireError> {
     Ok(Call::XattrSet { fid, name: from.owned(name_length)?, value: from.owned(value_length)?, mode })
 }
 
-fn get_write(from: &mut Reader<'_>, data: Bytes) -> Result<Call, WireError> {
+fn get_write(from: &mut FieldReader<'_>, data: Bytes) -> Result<Call, WireError> {
     let (fid, offset) = (from.fid()?, from.u64()?);
     let count = from.length32("bytes to write", PAYLOAD_BYTES_MAX)?;
     if count != data.len() {
@@ -416,11 +416,11 @@ fn put_range(to: &mut Writer, owner: LockOwner, range: ByteRange) -> &mut Writer
     to.u64(owner.0).u64(range.start).u64(range.end)
 }
 
-fn get_range(from: &mut Reader<'_>) -> Result<(LockOwner, ByteRange), WireError> {
+fn get_range(from: &mut FieldReader<'_>) -> Result<(LockOwner, ByteRange), WireError> {
     Ok((LockOwner(from.u64()?), ByteRange { start: from.u64()?, end: from.u64()? }))
 }
 
-fn get_lock(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_lock(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
     Ok(Call::Lock {
         fid,
@@ -480,7 +480,7 @@ fn put_change<'a>(to: &'a mut Writer, what: &StatusChange) -> &'a mut Writer {
         .u16(bits)
 }
 
-fn get_change(from: &mut Reader<'_>) -> Result<StatusChange, WireError> {
+fn get_change(from: &mut FieldReader<'_>) -> Result<StatusChange, WireError> {
     let (size, accessed, modified) = (from.u64()?, from.timestamp()?, from.timestamp()?);
     let (uid, gid, mode, bits) = (from.u32()?, from.u32()?, from.u16()?, from.u16()?);
     let both = |one: u16, other: u16| bits & one != 0 && bits & other != 0;
@@ -523,7 +523,7 @@ mod set_acl {
     pub const INSTEAD: u8 = 2;
 }
 
-fn get_set_acl(from: &mut Reader<'_>) -> Result<Call, WireError> {
+fn get_set_acl(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let (fid, flags) = (from.fid()?, from.u8()?);
     if flags & !(set_acl::GIVEN | set_acl::INSTEAD) != 0 {
         return Err(WireError::BadValue { what: "access list", value: flags.into() });
@@ -593,7 +593,7 @@ fn chained_fids(call: &mut Call) -> [Option<&mut Fid>; 2] {
     }
 }
 
-fn get_read(from: &mut Reader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call) -> Result<Call, WireError> {
+fn get_read(from: &mut FieldReader<'_>, call: impl FnOnce(Fid, u64, u32) -> Call) -> Result<Call, WireError> {
     let (fid, offset) = (from.fid()?, from.u64()?);
     Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
 }

@@ -7,7 +7,7 @@ use types::limits::{
     SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revision, Seen, ServerId, ServerInfo, Site, SiteKind,
+    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revision, Revised, ServerId, ServerInfo, Site, SiteKind,
     VolumeGroup, VolumeId,
 };
 
@@ -15,7 +15,7 @@ use super::Procedure;
 use super::pts::{get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal};
 use super::volume::{get_which, put_which};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 /// Bytes of a group without name, sites and who is at work.
 const GROUP_BYTES: usize = 46;
@@ -38,11 +38,11 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
     match call {
         CellCall::Group { volume } => put_which(to, volume),
         CellCall::Groups { after, max } => to.u64(after.0).u32(*max),
-        CellCall::PutGroup { group, expected } => put_group(to, &Seen { record: &**group, revision: *expected }),
+        CellCall::PutGroup { group, expected } => put_group(to, &Revised { record: &**group, revision: *expected }),
         CellCall::RemoveGroup { read_write, expected } => to.u64(read_write.0).u64(expected.0),
         CellCall::TakeNumbers { above, count } => to.u64(above.0).u32(*count),
         CellCall::Servers | CellCall::Me => to,
-        CellCall::PutServer { server, expected } => put_server(to, &Seen { record: server, revision: *expected }),
+        CellCall::PutServer { server, expected } => put_server(to, &Revised { record: server, revision: *expected }),
         CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
         CellCall::Changes { since, max } => to.u64(since.0).u32(*max),
         CellCall::Principal { which } => put_which_principal(to, which),
@@ -51,12 +51,12 @@ pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut 
     }
 }
 
-pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<CellCall, WireError> {
+pub(super) fn get_cell_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<CellCall, WireError> {
     Ok(match procedure {
         Procedure::CellGroup => CellCall::Group { volume: get_which(from)? },
         Procedure::CellGroups => CellCall::Groups { after: VolumeId(from.u64()?), max: from.u32()? },
         Procedure::CellPutGroup => {
-            let Seen { record, revision } = get_group(from)?;
+            let Revised { record, revision } = get_group(from)?;
             CellCall::PutGroup { group: Box::new(record), expected: revision }
         }
         Procedure::CellRemoveGroup => {
@@ -65,7 +65,7 @@ pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
         Procedure::CellTakeNumbers => CellCall::TakeNumbers { above: VolumeId(from.u64()?), count: from.u32()? },
         Procedure::CellServers => CellCall::Servers,
         Procedure::CellPutServer => {
-            let Seen { record: server, revision: expected } = get_server(from)?;
+            let Revised { record: server, revision: expected } = get_server(from)?;
             CellCall::PutServer { server, expected }
         }
         Procedure::CellRemoveServer => {
@@ -83,19 +83,19 @@ pub(super) fn get_cell_call(from: &mut Reader<'_>, procedure: Procedure) -> Resu
 }
 
 /// Groups that do not fit are cut off, and `end` with them.
-pub(super) fn put_groups(to: &mut Writer, groups: &[Seen<VolumeGroup>], end: bool) {
+pub(super) fn put_groups(to: &mut Writer, groups: &[Revised<VolumeGroup>], end: bool) {
     let fit = fitting(groups, |seen| {
         let sites: usize = seen.record.sites.iter().map(|site| SITE_BYTES + site.partition.len()).sum();
         let busy = seen.record.busy.as_ref().map_or(0, |busy| busy.operation.len() + busy.by.len() + 12);
         GROUP_BYTES + seen.record.name.as_bytes().len() + sites + busy
     });
     to.u32(fit as u32).bool(end && fit == groups.len());
-    for Seen { record, revision } in &groups[..fit] {
-        put_group(to, &Seen { record, revision: *revision });
+    for Revised { record, revision } in &groups[..fit] {
+        put_group(to, &Revised { record, revision: *revision });
     }
 }
 
-pub(super) fn get_groups(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_groups(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, GROUP_BYTES)?;
     let groups = (0..count).map(|_| get_group(from)).collect::<Result<_, _>>()?;
@@ -114,7 +114,7 @@ pub(super) fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
     all.iter().take_while(fits).count()
 }
 
-fn put_group<'w>(to: &'w mut Writer, seen: &Seen<&VolumeGroup>) -> &'w mut Writer {
+fn put_group<'w>(to: &'w mut Writer, seen: &Revised<&VolumeGroup>) -> &'w mut Writer {
     let group = seen.record;
     let number = |number: Option<VolumeId>| number.map_or(0, |number| number.0);
     to.require(group.read_only != Some(VolumeId(0)) && group.backup != Some(VolumeId(0)), "number of a volume", 0)
@@ -139,7 +139,7 @@ fn put_group<'w>(to: &'w mut Writer, seen: &Seen<&VolumeGroup>) -> &'w mut Write
     to
 }
 
-fn get_group(from: &mut Reader<'_>) -> Result<Seen<VolumeGroup>, WireError> {
+fn get_group(from: &mut FieldReader<'_>) -> Result<Revised<VolumeGroup>, WireError> {
     let (revision, read_write) = (Revision(from.u64()?), VolumeId(from.u64()?));
     let (read_only, backup) = (from.u64()?, from.u64()?);
     let number = |number| (number != 0).then_some(VolumeId(number));
@@ -156,17 +156,17 @@ fn get_group(from: &mut Reader<'_>) -> Result<Seen<VolumeGroup>, WireError> {
     let sites = (0..sites).map(|_| get_site(from)).collect::<Result<_, _>>()?;
     let busy = if is_busy { Some(get_busy(from)?) } else { None };
     let (read_only, backup) = (number(read_only), number(backup));
-    Ok(Seen { record: VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy }, revision })
+    Ok(Revised { record: VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy }, revision })
 }
 
-fn get_site(from: &mut Reader<'_>) -> Result<Site, WireError> {
+fn get_site(from: &mut FieldReader<'_>) -> Result<Site, WireError> {
     let (server, epoch) = (ServerId(from.u128()?), from.u64()?);
     let kind = from.choice("kind of site", SiteKind::from_wire)?;
     let partition = get_text(from, "bytes of a partition's name", PARTITION_NAME_BYTES_MAX)?;
     Ok(Site { server, partition, kind, epoch })
 }
 
-fn get_busy(from: &mut Reader<'_>) -> Result<Busy, WireError> {
+fn get_busy(from: &mut FieldReader<'_>) -> Result<Busy, WireError> {
     let since_secs = i64::from_le_bytes(from.array()?);
     let operation = get_text(from, "bytes of an operation", BUSY_BYTES_MAX)?;
     let by = get_text(from, "bytes of who is at work", BUSY_BYTES_MAX)?;
@@ -177,26 +177,26 @@ pub(super) fn put_text<'w>(to: &'w mut Writer, what: &'static str, text: &str, m
     to.length16(what, text.len(), max).raw(text.as_bytes())
 }
 
-pub(super) fn get_text(from: &mut Reader<'_>, what: &'static str, max: usize) -> Result<String, WireError> {
+pub(super) fn get_text(from: &mut FieldReader<'_>, what: &'static str, max: usize) -> Result<String, WireError> {
     let length = from.length16(what, max)?;
     from.text(length)
 }
 
 /// All servers of a cell fit: there are [`types::limits::SERVERS_MAX`] at most.
-pub(super) fn put_servers(to: &mut Writer, servers: &[Seen<ServerInfo>]) {
+pub(super) fn put_servers(to: &mut Writer, servers: &[Revised<ServerInfo>]) {
     to.u32(servers.len() as u32);
-    for Seen { record, revision } in servers {
-        put_server(to, &Seen { record, revision: *revision });
+    for Revised { record, revision } in servers {
+        put_server(to, &Revised { record, revision: *revision });
     }
 }
 
-pub(super) fn get_servers(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_servers(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
     from.check_room(count, SERVER_BYTES)?;
     (0..count).map(|_| get_server(from)).collect::<Result<_, _>>().map(Answer::Servers)
 }
 
-fn put_server<'w>(to: &'w mut Writer, seen: &Seen<&ServerInfo>) -> &'w mut Writer {
+fn put_server<'w>(to: &'w mut Writer, seen: &Revised<&ServerInfo>) -> &'w mut Writer {
     let server = seen.record;
     to.u64(seen.revision.0).u128(server.id.0);
     to.length16("addresses", server.addresses.len(), ADDRESSES_MAX);
@@ -217,7 +217,7 @@ pub(super) fn put_addresses<'w>(to: &'w mut Writer, addresses: &[SocketAddr]) ->
     to
 }
 
-pub(super) fn get_addresses(from: &mut Reader<'_>, count: usize) -> Result<Vec<SocketAddr>, WireError> {
+pub(super) fn get_addresses(from: &mut FieldReader<'_>, count: usize) -> Result<Vec<SocketAddr>, WireError> {
     let address = |_| {
         let ip = Ipv6Addr::from(from.array::<16>()?);
         Ok(SocketAddr::new(ip.to_canonical(), from.u16()?))
@@ -225,14 +225,14 @@ pub(super) fn get_addresses(from: &mut Reader<'_>, count: usize) -> Result<Vec<S
     (0..count).map(address).collect()
 }
 
-fn get_server(from: &mut Reader<'_>) -> Result<Seen<ServerInfo>, WireError> {
+fn get_server(from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireError> {
     let (revision, id) = (Revision(from.u64()?), ServerId(from.u128()?));
     let count = from.length16("addresses", ADDRESSES_MAX)?;
     let keys = from.length16("keys of a server", SERVER_KEYS_MAX)?;
     let name = get_text(from, "bytes of a server's name", SERVER_NAME_BYTES_MAX)?;
     let addresses = get_addresses(from, count)?;
     let keys = (0..keys).map(|_| from.array().map(KeyPrint)).collect::<Result<_, _>>()?;
-    Ok(Seen { record: ServerInfo { id, name, addresses, keys }, revision })
+    Ok(Revised { record: ServerInfo { id, name, addresses, keys }, revision })
 }
 
 /// Changes that do not fit are cut off: the next question begins there.
@@ -251,7 +251,7 @@ pub(super) fn put_changes(to: &mut Writer, at: Revision, changes: Option<&Vec<(R
     }
 }
 
-pub(super) fn get_changes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_changes(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (at, known, count) = (Revision(from.u64()?), from.bool("known")?, from.u32()? as usize);
     if !known && count > 0 {
         return Err(WireError::BadValue { what: "changes", value: count as u64 });
@@ -285,9 +285,9 @@ mod tests {
             ["127.0.0.1:7000", "[::1]:7001", "[fe80::1]:2"].map(|text| text.parse().unwrap()).to_vec();
         let server = ServerInfo { id: ServerId(7), name: "one".into(), addresses, keys: vec![KeyPrint([7; 32])] };
         let mut writer = Writer::new();
-        put_server(&mut writer, &Seen { record: &server, revision: Revision(3) });
+        put_server(&mut writer, &Revised { record: &server, revision: Revision(3) });
         let bytes = writer.end().unwrap();
-        assert_eq!(get_server(&mut Reader::new(&bytes)).unwrap(), Seen { record: server, revision: Revision(3) });
+        assert_eq!(get_server(&mut FieldReader::new(&bytes)).unwrap(), Revised { record: server, revision: Revision(3) });
     }
 
     #[test]
@@ -296,11 +296,11 @@ mod tests {
         let mut group = VolumeGroup::new(types::Name::new(&[b'x'; 255]).unwrap(), VolumeId(1), site.clone());
         group.sites = vec![site; 100];
         group.busy = Some(Busy { operation: "o".repeat(255), by: "b".repeat(255), since_secs: -1 });
-        let groups = vec![Seen { record: group, revision: Revision(1) }; 40];
+        let groups = vec![Revised { record: group, revision: Revision(1) }; 40];
         let mut writer = Writer::new();
         put_groups(&mut writer, &groups, true);
         let bytes = writer.end().unwrap();
-        let Answer::Groups { groups: cut, end } = get_groups(&mut Reader::new(&bytes)).unwrap() else { panic!() };
+        let Answer::Groups { groups: cut, end } = get_groups(&mut FieldReader::new(&bytes)).unwrap() else { panic!() };
         assert!(!end && !cut.is_empty() && cut.len() < 40, "{}", cut.len());
         assert_eq!(cut, groups[..cut.len()]);
     }

@@ -11,7 +11,7 @@ use types::{
 use super::Procedure;
 use super::cell::{fitting, get_text, put_text};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 const NAME: &str = "bytes of a principal's name";
 /// Bytes of a principal without its name.
@@ -27,7 +27,7 @@ pub(super) fn put_id(to: &mut Writer, id: PrincipalId) -> &mut Writer {
     to.u32(id.0.cast_unsigned())
 }
 
-pub(super) fn get_id(from: &mut Reader<'_>) -> Result<PrincipalId, WireError> {
+pub(super) fn get_id(from: &mut FieldReader<'_>) -> Result<PrincipalId, WireError> {
     Ok(PrincipalId(from.u32()?.cast_signed()))
 }
 
@@ -35,12 +35,12 @@ fn put_name<'w>(to: &'w mut Writer, name: &str) -> &'w mut Writer {
     put_text(to, NAME, name, PRINCIPAL_NAME_BYTES_MAX)
 }
 
-fn get_name(from: &mut Reader<'_>) -> Result<String, WireError> {
+fn get_name(from: &mut FieldReader<'_>) -> Result<String, WireError> {
     get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)
 }
 
 /// `None` is a number that none may be: a uid of all ones belongs to nobody.
-fn get_number(from: &mut Reader<'_>) -> Result<Option<u32>, WireError> {
+fn get_number(from: &mut FieldReader<'_>) -> Result<Option<u32>, WireError> {
     Ok(Some(from.u32()?).filter(|number| *number != u32::MAX))
 }
 
@@ -56,7 +56,7 @@ pub(super) fn put_which_principal<'w>(to: &'w mut Writer, which: &WhichPrincipal
     }
 }
 
-pub(super) fn get_which_principal(from: &mut Reader<'_>) -> Result<WhichPrincipal, WireError> {
+pub(super) fn get_which_principal(from: &mut FieldReader<'_>) -> Result<WhichPrincipal, WireError> {
     Ok(match from.u8()? {
         BY_ID => WhichPrincipal::Id(get_id(from)?),
         BY_NAME => WhichPrincipal::Name(get_name(from)?),
@@ -75,7 +75,7 @@ pub(super) fn put_host(to: &mut Writer, host: Option<IpAddr>) -> &mut Writer {
     to.require(host != Some(Ipv6Addr::UNSPECIFIED.into()), "host", 0).raw(&octets)
 }
 
-pub(super) fn get_host(from: &mut Reader<'_>) -> Result<Option<IpAddr>, WireError> {
+pub(super) fn get_host(from: &mut FieldReader<'_>) -> Result<Option<IpAddr>, WireError> {
     let ip = Ipv6Addr::from(from.array::<16>()?);
     Ok((!ip.is_unspecified()).then(|| ip.to_canonical()))
 }
@@ -84,7 +84,7 @@ pub(super) fn put_subdomain_call(to: &mut Writer, principal: PrincipalId, host: 
     put_host(put_id(to, principal), host)
 }
 
-pub(super) fn get_subdomain_call(from: &mut Reader<'_>) -> Result<CellCall, WireError> {
+pub(super) fn get_subdomain_call(from: &mut FieldReader<'_>) -> Result<CellCall, WireError> {
     Ok(CellCall::Subdomain { principal: get_id(from)?, host: get_host(from)? })
 }
 
@@ -114,7 +114,7 @@ pub(super) fn put_pts_call<'w>(to: &'w mut Writer, on_behalf: Option<PrincipalId
     }
 }
 
-pub(super) fn get_pts_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_pts_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
     let on_behalf = Some(get_id(from)?).filter(|id| *id != PrincipalId::NONE);
     let call = match procedure {
         Procedure::PtsNames => {
@@ -162,7 +162,7 @@ fn put_new<'w>(to: &'w mut Writer, new: &NewPrincipal) -> &'w mut Writer {
     }
 }
 
-fn get_new(from: &mut Reader<'_>) -> Result<NewPrincipal, WireError> {
+fn get_new(from: &mut FieldReader<'_>) -> Result<NewPrincipal, WireError> {
     let kind = from.choice("kind of principal", PrincipalKind::from_wire)?;
     let id = Some(get_id(from)?).filter(|id| *id != PrincipalId::NONE);
     let (uid, gid) = (get_number(from)?, get_number(from)?);
@@ -187,7 +187,7 @@ fn put_change<'w>(to: &'w mut Writer, change: &PrincipalChange) -> &'w mut Write
     to.raw(&tokens_after.unwrap_or(0).to_le_bytes())
 }
 
-fn get_change(from: &mut Reader<'_>) -> Result<PrincipalChange, WireError> {
+fn get_change(from: &mut FieldReader<'_>) -> Result<PrincipalChange, WireError> {
     let (bits, privacy, locked) = (from.u8()?, from.u8()?, from.bool("locked")?);
     let numbers = [from.u32()?, from.u32()?, from.u32()?];
     let tokens_after = i64::from_le_bytes(from.array()?);
@@ -224,14 +224,14 @@ pub(super) fn put_principals(to: &mut Writer, principals: &[(Principal, u32)], e
     }
 }
 
-pub(super) fn get_principals(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_principals(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, PRINCIPAL_BYTES)?;
     let principals = (0..count).map(|_| get_principal(from)).collect::<Result<_, _>>()?;
     Ok(Answer::Principals { principals, end })
 }
 
-fn get_principal(from: &mut Reader<'_>) -> Result<(Principal, u32), WireError> {
+fn get_principal(from: &mut FieldReader<'_>) -> Result<(Principal, u32), WireError> {
     let (id, kind) = (get_id(from)?, from.choice("kind of principal", PrincipalKind::from_wire)?);
     let (privacy, locked) = (Privacy(from.u8()?), from.bool("locked")?);
     let (owner, creator) = (get_id(from)?, get_id(from)?);
@@ -251,7 +251,7 @@ pub(super) fn put_names(to: &mut Writer, names: &[(PrincipalId, String)], end: b
     }
 }
 
-pub(super) fn get_names(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_names(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, NAMED_BYTES)?;
     let names = (0..count).map(|_| Ok((get_id(from)?, get_name(from)?))).collect::<Result<_, WireError>>()?;
@@ -266,7 +266,7 @@ pub(super) fn put_subdomain(to: &mut Writer, at: Revision, groups: &[PrincipalId
     }
 }
 
-pub(super) fn get_subdomain(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_subdomain(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (at, count) = (Revision(from.u64()?), from.u32()? as usize);
     from.check_room(count, size_of::<u32>())?;
     let groups = (0..count).map(|_| get_id(from)).collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ use super::Procedure;
 use super::cell::{fitting, get_text, put_text};
 use super::pts::{get_id, put_id};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 const WHY: &str = "bytes of a reason";
 const PATTERN: &str = "bytes of a volume's name";
@@ -43,7 +43,7 @@ pub(super) fn put_guard_call<'w>(to: &'w mut Writer, behalf: Option<PrincipalId>
     }
 }
 
-pub(super) fn get_guard_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<Call, WireError> {
+pub(super) fn get_guard_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<Call, WireError> {
     let (has_behalf, principal) = (from.bool("on behalf of")?, get_id(from)?);
     if !has_behalf && principal != PrincipalId::NONE {
         return Err(WireError::BadValue { what: "on behalf of", value: u64::from(principal.0.cast_unsigned()) });
@@ -85,7 +85,7 @@ fn put_whom<'w>(to: &'w mut Writer, whom: &Whom) -> &'w mut Writer {
     }
 }
 
-fn get_whom(from: &mut Reader<'_>) -> Result<Whom, WireError> {
+fn get_whom(from: &mut FieldReader<'_>) -> Result<Whom, WireError> {
     let (kind, prefix, bytes) = (from.u8()?, from.u8()?, from.array::<16>()?);
     let (number, bad) = (u128::from_le_bytes(bytes), |value: u8| WireError::BadValue {
         what: "who is fenced off",
@@ -118,7 +118,7 @@ fn put_realm<'w>(to: &'w mut Writer, realm: &Realm) -> &'w mut Writer {
     }
 }
 
-fn get_realm(from: &mut Reader<'_>) -> Result<Realm, WireError> {
+fn get_realm(from: &mut FieldReader<'_>) -> Result<Realm, WireError> {
     Ok(match from.u8()? {
         VOLUMES => Realm::Volumes(get_text(from, PATTERN, NAME_BYTES_MAX)?),
         SERVER => Realm::Server(ServerId(from.u128()?)),
@@ -137,7 +137,7 @@ pub(super) fn put_fences(to: &mut Writer, fences: &[Fence], end: bool) {
     }
 }
 
-pub(super) fn get_fences(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_fences(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, FENCE_BYTES)?;
     let fence = |_| {
@@ -166,7 +166,7 @@ pub(super) fn put_mandates(to: &mut Writer, mandates: &[Mandate], end: bool) {
     }
 }
 
-pub(super) fn get_mandates(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_mandates(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (count, end) = (from.u32()? as usize, from.bool("end")?);
     from.check_room(count, size_of::<u64>() + 2 * size_of::<u32>() + REALM_BYTES_MIN)?;
     let mandate = |_| {
@@ -183,7 +183,7 @@ pub(super) fn put_enforced(to: &mut Writer, number: u64, missing: &[ServerId]) {
     }
 }
 
-pub(super) fn get_enforced(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_enforced(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (number, count) = (from.u64()?, from.u32()? as usize);
     from.check_room(count, size_of::<u128>())?;
     let missing = (0..count).map(|_| Ok(ServerId(from.u128()?))).collect::<Result<_, WireError>>()?;

@@ -5,7 +5,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 /// Bytes of a status on the wire.
 pub const STATUS_BYTES: usize = 128;
@@ -80,7 +80,7 @@ pub(super) fn put_status(to: &mut Writer, status: &Status) {
     to.raw(raw.as_bytes());
 }
 
-pub(super) fn get_status(from: &mut Reader<'_>) -> Result<Status, WireError> {
+pub(super) fn get_status(from: &mut FieldReader<'_>) -> Result<Status, WireError> {
     let raw: Raw = zerocopy::transmute!(from.array::<STATUS_BYTES>()?);
     let bad = |what, value| WireError::BadValue { what, value };
     let time = |secs: I64, nanos: U32| match nanos.get() {

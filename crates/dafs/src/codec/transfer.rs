@@ -10,7 +10,7 @@ use types::{
 use super::cell::{get_addresses, get_text, put_addresses, put_text};
 use super::volume::{ANY, get_name, get_number, number};
 use crate::WireError;
-use crate::wire::{Reader, Writer};
+use crate::wire::{FieldReader, Writer};
 
 const NOTHING: u8 = 0;
 const VIEW: u8 = 1;
@@ -28,7 +28,7 @@ pub(super) fn put_cursor(to: &mut Writer, cursor: StreamCursor) -> &mut Writer {
     to.u64(cursor.vnode.0).u64(cursor.position).u8(cursor.stage)
 }
 
-pub(super) fn get_cursor(from: &mut Reader<'_>) -> Result<StreamCursor, WireError> {
+pub(super) fn get_cursor(from: &mut FieldReader<'_>) -> Result<StreamCursor, WireError> {
     let (vnode, position) = (VnodeNo(from.u64()?), from.u64()?);
     Ok(StreamCursor { vnode, stage: from.u8()?, position })
 }
@@ -51,7 +51,7 @@ pub(super) fn put_finish<'w>(to: &'w mut Writer, finish: &Finish) -> &'w mut Wri
     }
 }
 
-pub(super) fn get_finish(from: &mut Reader<'_>) -> Result<Finish, WireError> {
+pub(super) fn get_finish(from: &mut FieldReader<'_>) -> Result<Finish, WireError> {
     Ok(match from.u8()? {
         NOTHING => Finish::Nothing,
         OVER => Finish::Over { updated: None },
@@ -80,7 +80,7 @@ pub(super) fn put_pull<'w>(to: &'w mut Writer, pull: &Pull) -> &'w mut Writer {
     put_finish(put_addresses(to, &pull.from), &pull.finish)
 }
 
-pub(super) fn get_pull(from: &mut Reader<'_>) -> Result<Pull, WireError> {
+pub(super) fn get_pull(from: &mut FieldReader<'_>) -> Result<Pull, WireError> {
     let (id, tree, partition) = (VolumeId(from.u64()?), VolumeId(from.u64()?), from.u32()?);
     let count = from.length16("addresses", ADDRESSES_MAX)?;
     let addresses = get_addresses(from, count)?;
@@ -88,7 +88,7 @@ pub(super) fn get_pull(from: &mut Reader<'_>) -> Result<Pull, WireError> {
     Ok(Pull { from: addresses, id, partition, tree, finish: get_finish(from)? })
 }
 
-pub(super) fn get_apply(from: &mut Reader<'_>, part: Bytes) -> Result<VolumeCall, WireError> {
+pub(super) fn get_apply(from: &mut FieldReader<'_>, part: Bytes) -> Result<VolumeCall, WireError> {
     let (tree, partition, over) = (VolumeId(from.u64()?), PartitionNo(from.u32()?), from.bool("over")?);
     if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? != part.len() {
         return Err(WireError::BadPayload);
@@ -112,7 +112,7 @@ pub(super) fn put_incoming(to: &mut Writer, trees: &[IncomingTree], base: u64) {
     }
 }
 
-pub(super) fn get_incoming(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_incoming(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let (base, count) = (from.u64()?, from.u32()? as usize);
     from.check_room(count, INCOMING_BYTES)?;
     let tree = |_| {
@@ -141,7 +141,7 @@ pub(super) fn put_tasks(to: &mut Writer, tasks: &[TaskInfo]) {
     }
 }
 
-pub(super) fn get_tasks(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_tasks(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
     from.check_room(count, TASK_BYTES)?;
     let task = |_| {

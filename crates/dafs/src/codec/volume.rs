@@ -9,7 +9,7 @@ use types::{
 use super::Procedure;
 use super::transfer::{get_cursor, get_finish, get_pull, put_cursor, put_finish, put_pull};
 use crate::WireError;
-use crate::wire::{Reader, Writer, limit};
+use crate::wire::{FieldReader, Writer, limit};
 
 /// Instead of a partition: the server chooses.
 pub(super) const ANY: u32 = u32::MAX;
@@ -84,12 +84,12 @@ pub(super) fn number(id: Option<VolumeId>) -> u64 {
     id.map_or(0, |id| id.0)
 }
 
-pub(super) fn get_number(from: &mut Reader<'_>) -> Result<Option<VolumeId>, WireError> {
+pub(super) fn get_number(from: &mut FieldReader<'_>) -> Result<Option<VolumeId>, WireError> {
     let number = from.u64()?;
     Ok((number != 0).then_some(VolumeId(number)))
 }
 
-pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Result<VolumeCall, WireError> {
+pub(super) fn get_volume_call(from: &mut FieldReader<'_>, procedure: Procedure) -> Result<VolumeCall, WireError> {
     let id = VolumeId;
     Ok(match procedure {
         Procedure::VolumeCreate => {
@@ -149,7 +149,7 @@ pub(super) fn get_volume_call(from: &mut Reader<'_>, procedure: Procedure) -> Re
     })
 }
 
-pub(super) fn get_name(from: &mut Reader<'_>) -> Result<Name, WireError> {
+pub(super) fn get_name(from: &mut FieldReader<'_>) -> Result<Name, WireError> {
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     from.name(length)
 }
@@ -161,7 +161,7 @@ pub(super) fn put_which<'w>(to: &'w mut Writer, which: &WhichVolume) -> &'w mut 
     }
 }
 
-pub(super) fn get_which(from: &mut Reader<'_>) -> Result<WhichVolume, WireError> {
+pub(super) fn get_which(from: &mut FieldReader<'_>) -> Result<WhichVolume, WireError> {
     let id = from.u64()?;
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     match (id, length) {
@@ -171,7 +171,7 @@ pub(super) fn get_which(from: &mut Reader<'_>) -> Result<WhichVolume, WireError>
     }
 }
 
-fn get_change(from: &mut Reader<'_>) -> Result<VolumeChange, WireError> {
+fn get_change(from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
     let (bytes, files, state, present) = (from.u64()?, from.u64()?, from.u8()?, from.u8()?);
     let bad = |what, value| Err(WireError::BadValue { what, value });
     let field = |bit: u8, value: u64| (present & bit != 0).then_some(value);
@@ -221,7 +221,7 @@ pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
     }
 }
 
-pub(super) fn get_volumes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_volumes(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
     let end = from.bool("end")?;
     from.check_room(count, VOLUME_BYTES + 1)?;
@@ -229,7 +229,7 @@ pub(super) fn get_volumes(from: &mut Reader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Volumes { volumes, end })
 }
 
-fn get_volume(from: &mut Reader<'_>) -> Result<VolumeInfo, WireError> {
+fn get_volume(from: &mut FieldReader<'_>) -> Result<VolumeInfo, WireError> {
     let (id, tree) = (VolumeId(from.u64()?), VolumeId(from.u64()?));
     let (created, updated) = (from.timestamp()?, from.timestamp()?);
     let (quota_bytes, quota_files) = (from.u64()?, from.u64()?);
@@ -276,7 +276,7 @@ pub(super) fn put_partitions(to: &mut Writer, partitions: &[PartitionInfo]) {
     }
 }
 
-pub(super) fn get_partitions(from: &mut Reader<'_>) -> Result<Answer, WireError> {
+pub(super) fn get_partitions(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
     from.check_room(count, PARTITION_BYTES)?;
     let partition = |_| {

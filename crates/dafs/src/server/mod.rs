@@ -25,7 +25,7 @@ use types::{Answer, BootVerifier, BreakId, BreakItem, Call, Caller, Fault, Fid, 
 
 pub use session::ServerSession;
 
-use crate::showing::Door;
+use crate::showing::CredentialVerifier;
 use crate::{ChannelId, Frame, Terms};
 
 /// What a session begins with.
@@ -63,7 +63,7 @@ pub enum ServerInput {
         /// The attach extended the lease. Otherwise a break is overdue.
         renewed: bool,
         /// Who says who asks over it.
-        door: Arc<dyn Door>,
+        door: Arc<dyn CredentialVerifier>,
     },
     /// A connection wants to be the back connection.
     Bind {

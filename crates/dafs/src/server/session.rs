@@ -13,8 +13,8 @@ use super::slot::{Arrival, Done, Progress, Slot};
 use super::{ServerInput, ServerOutput, SessionSetup};
 use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
 use crate::limits::{CREDENTIALS_MAX, CREDITS_MIN};
-use crate::message::{Attached, Message};
-use crate::showing::{Door, Trusting};
+use crate::message::{AttachAnswer, Message};
+use crate::showing::{CredentialVerifier, Trusting};
 use crate::{ChannelId, Features, Flags, Frame, FrameKind, Header, PeerError, Terms, WireError};
 
 /// A connection of the session.
@@ -31,7 +31,7 @@ pub struct ServerSession {
     operations: Option<Line>,
     back: Option<Line>,
     /// Of the operations connection.
-    door: Arc<dyn Door>,
+    door: Arc<dyn CredentialVerifier>,
     credentials: BTreeMap<u32, Result<Caller, Fault>>,
     slots: Vec<Slot>,
     granted: u32,
@@ -170,7 +170,7 @@ impl ServerSession {
         }
         self.credentials.clear();
         self.operations = Some(line);
-        let attached = Attached {
+        let attached = AttachAnswer {
             session: self.setup.session,
             resumed,
             renewed,
@@ -559,7 +559,7 @@ const UNKNOWN: Call = Call::GetStatus { fid: NO_FILE };
 const NO_FILE: Fid = Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
 
 /// Stands where a refused request names no credential; nothing runs as it.
-const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::Who::NOBODY };
+const NOBODY: Caller = Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::RequestIdentity::NOBODY };
 
 /// The fault for an answer that the protocol cannot carry.
 fn unsendable(answer: &Answer, error: &WireError) -> Fault {

@@ -183,7 +183,7 @@ fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
 #[test]
 fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let mut rig = Rig::new();
-    let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::Who::NAMED };
+    let caller = Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::RequestIdentity::NAMED };
     rig.say(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
     let (repeated, chained) = (false, false);
@@ -791,18 +791,18 @@ fn a_grant_stays_within_the_sessions_bounds() {
 #[derive(Debug)]
 struct Strict;
 
-impl crate::showing::Door for Strict {
+impl crate::showing::CredentialVerifier for Strict {
     fn challenge(&self) -> [u8; 32] {
         [8; 32]
     }
 
     fn named(&self, caller: Caller) -> Caller {
-        Caller { who: types::Who::NOBODY, ..caller }
+        Caller { who: types::RequestIdentity::NOBODY, ..caller }
     }
 
-    fn shown(&self, shown: &crate::showing::Shown) -> Result<Caller, Fault> {
+    fn shown(&self, shown: &crate::showing::TokenProof) -> Result<Caller, Fault> {
         match &shown.token[..] {
-            b"good" => Ok(Caller { uid: 42, gid: 42, groups: None, who: types::Who::NAMED }),
+            b"good" => Ok(Caller { uid: 42, gid: 42, groups: None, who: types::RequestIdentity::NAMED }),
             _ => Err(Fault::TokenExpired),
         }
     }
@@ -829,10 +829,10 @@ fn who_asks_is_whom_the_door_says() {
     };
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
     rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
-    assert_eq!(asks(&mut rig, 2), Ok((0, types::Level::Nobody)));
-    let shown = |token: &'static [u8]| crate::showing::Shown { token: Bytes::from_static(token), proof: [0; 64] };
+    assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
+    let shown = |token: &'static [u8]| crate::showing::TokenProof { token: Bytes::from_static(token), proof: [0; 64] };
     rig.say(Message::Token { handle: 1, shown: shown(b"good") });
-    assert_eq!(asks(&mut rig, 3), Ok((42, types::Level::Named)));
+    assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
     rig.say(Message::Token { handle: 1, shown: shown(b"old") });
     assert_eq!(asks(&mut rig, 4), Err(Fault::TokenExpired));
     let refused = rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });

@@ -15,28 +15,28 @@ use super::{Fingerprint, TlsError, Trust};
 use types::KeyPrint;
 
 /// A certificate, that of its authority behind it, and its key.
-pub struct Identity {
+pub struct TlsIdentity {
     /// As they are shown.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private half.
     pub key: PrivateKeyDer<'static>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Which key it is of; `None`: it holds no certificate that can be read.
     pub fn key_print(&self) -> Option<KeyPrint> {
         self.chain.first().and_then(|leaf| key_print(leaf))
     }
 }
 
-impl Clone for Identity {
+impl Clone for TlsIdentity {
     fn clone(&self) -> Self {
-        Identity { chain: self.chain.clone(), key: self.key.clone_key() }
+        TlsIdentity { chain: self.chain.clone(), key: self.key.clone_key() }
     }
 }
 
 // It has a key.
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({} certificates)", self.chain.len())
     }
@@ -63,7 +63,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none.
-    pub fn new(trust: Trust, identity: Option<Identity>) -> Result<ClientTls, TlsError> {
+    pub fn new(trust: Trust, identity: Option<TlsIdentity>) -> Result<ClientTls, TlsError> {
         Ok(ClientTls(Arc::new(RwLock::new(Self::config_of(trust, identity)?))))
     }
 
@@ -71,13 +71,13 @@ impl ClientTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none; it stays as it was.
-    pub fn replace(&self, trust: Trust, identity: Option<Identity>) -> Result<(), TlsError> {
+    pub fn replace(&self, trust: Trust, identity: Option<TlsIdentity>) -> Result<(), TlsError> {
         let config = Self::config_of(trust, identity)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
-    fn config_of(trust: Trust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
+    fn config_of(trust: Trust, identity: Option<TlsIdentity>) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -85,7 +85,7 @@ impl ClientTls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier { trust, algorithms }));
         let mut config = match identity {
-            Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
+            Some(TlsIdentity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
             None => builder.with_no_client_auth(),
         };
         config.resumption = Resumption::disabled();
@@ -95,7 +95,7 @@ impl ClientTls {
 
     /// A client that shows a certificate of another key than its own.
     #[cfg(test)]
-    pub(super) fn thief(trust: Trust, identity: Identity) -> ClientTls {
+    pub(super) fn thief(trust: Trust, identity: TlsIdentity) -> ClientTls {
         let provider = provider();
         let key = provider.key_provider.load_private_key(identity.key).expect("a key");
         let certified = rustls::sign::CertifiedKey::new(identity.chain, key);
@@ -128,7 +128,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none.
-    pub fn new(identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<ServerTls, TlsError> {
+    pub fn new(identity: TlsIdentity, authorities: &[CertificateDer<'static>]) -> Result<ServerTls, TlsError> {
         ServerTls::with_hosts(identity, authorities, &[])
     }
 
@@ -137,7 +137,7 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] if the identity is none.
     pub fn with_hosts(
-        identity: Identity,
+        identity: TlsIdentity,
         authorities: &[CertificateDer<'static>],
         hosts: &[CertificateDer<'static>],
     ) -> Result<ServerTls, TlsError> {
@@ -148,7 +148,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError`] if the identity is none; it stays as it was.
-    pub fn replace(&self, identity: Identity, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
+    pub fn replace(&self, identity: TlsIdentity, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
         self.replace_with_hosts(identity, authorities, &[])
     }
 
@@ -158,7 +158,7 @@ impl ServerTls {
     /// [`TlsError`] if the identity is none; it stays as it was.
     pub fn replace_with_hosts(
         &self,
-        identity: Identity,
+        identity: TlsIdentity,
         authorities: &[CertificateDer<'static>],
         hosts: &[CertificateDer<'static>],
     ) -> Result<(), TlsError> {
@@ -173,7 +173,7 @@ impl ServerTls {
 }
 
 fn config_of(
-    identity: Identity,
+    identity: TlsIdentity,
     authorities: &[CertificateDer<'static>],
     hosts: &[CertificateDer<'static>],
 ) -> Result<Current, TlsError> {

@@ -22,18 +22,18 @@ impl Authority {
         self.0.der().clone()
     }
 
-    pub fn identity(&self, name: &str) -> Identity {
+    pub fn identity(&self, name: &str) -> TlsIdentity {
         self.identity_of(&KeyPair::generate().expect("a key"), name, |_| {})
     }
 
     /// Of this key, and otherwise as `change` leaves it.
-    pub fn identity_of(&self, key: &KeyPair, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Identity {
+    pub fn identity_of(&self, key: &KeyPair, name: &str, change: impl FnOnce(&mut CertificateParams)) -> TlsIdentity {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         change(&mut params);
         let certificate = params.signed_by(key, &self.0).expect("a certificate");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Identity { chain: vec![certificate.der().clone(), self.certificate()], key }
+        TlsIdentity { chain: vec![certificate.der().clone(), self.certificate()], key }
     }
 
     /// A server, and a client that trusts it.

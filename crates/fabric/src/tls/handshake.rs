@@ -13,7 +13,7 @@ use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::config::Current;
 use super::records::{HEAD_BYTES, Kernel, Keys, record_bytes};
-use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, Shown, TlsError};
+use super::{ClientTls, Fingerprint, Opener, Sealer, ServerTls, ClientCertificate, TlsError};
 use crate::Connection;
 
 /// Of what our protocol says first in clear text.
@@ -43,7 +43,7 @@ pub struct Secured {
     /// Of the server's own certificate, as both ends of this connection know it.
     pub server: Fingerprint,
     /// The certificate whose key the client proved to have; at the client [`Shown::Nothing`].
-    pub shown: Shown,
+    pub shown: ClientCertificate,
 }
 
 enum Turn {
@@ -120,7 +120,7 @@ impl Handshake {
                 let server = leaf(connection.peer_certificates());
                 let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
                 let suite = kernel.negotiated_cipher_suite();
-                (server, Shown::Nothing, secrets, Kernel::Client(kernel), suite)
+                (server, ClientCertificate::Nothing, secrets, Kernel::Client(kernel), suite)
             }
             Side::Server(connection, current) => {
                 let shown = current.verifier.classify(connection.peer_certificates());

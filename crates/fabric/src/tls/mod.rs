@@ -17,13 +17,13 @@ mod shown;
 mod tests;
 mod trust;
 
-pub use config::{ClientTls, Identity, ServerTls};
+pub use config::{ClientTls, TlsIdentity, ServerTls};
 pub use handshake::{Handshake, Secured, secure};
 #[cfg(test)]
 pub(crate) use records::HEAD_BYTES;
 pub(crate) use records::{CONTENT_BYTES_MAX, Opened, RECORD_BYTES_MAX, record_bytes};
 pub use records::{Opener, Sealer};
-pub use shown::{Shown, key_print, print_of};
+pub use shown::{ClientCertificate, key_print, print_of};
 pub use trust::{Fingerprint, Judge, Trust};
 
 /// Name that every server's certificate of a cell has beside its addresses: who trusts the cell's own authority asks for no more.

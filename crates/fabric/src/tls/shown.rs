@@ -23,7 +23,7 @@ use super::{CELL_SERVER, TlsError};
 
 /// The certificate of a client, which proved in the handshake that it has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ClientCertificate {
     /// None, or one that is not valid now.
     Nothing,
     /// No authority that this server knows made it, or not for a client. It is worth something only
@@ -35,12 +35,12 @@ pub enum Shown {
     CellServer(KeyPrint),
 }
 
-impl Shown {
+impl ClientCertificate {
     /// Which key was shown.
     pub fn key(self) -> Option<KeyPrint> {
         match self {
-            Shown::Nothing => None,
-            Shown::Unknown(key) | Shown::Host(key) | Shown::CellServer(key) => Some(key),
+            ClientCertificate::Nothing => None,
+            ClientCertificate::Unknown(key) | ClientCertificate::Host(key) | ClientCertificate::CellServer(key) => Some(key),
         }
     }
 }
@@ -98,9 +98,9 @@ impl ClientVerifier {
     }
 
     /// The kind of the certificate that a client showed, with those of its authorities behind it.
-    pub fn classify(&self, chain: Option<&[CertificateDer<'_>]>) -> Shown {
-        let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return Shown::Nothing };
-        let Some(key) = key_print(leaf) else { return Shown::Nothing };
+    pub fn classify(&self, chain: Option<&[CertificateDer<'_>]>) -> ClientCertificate {
+        let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else { return ClientCertificate::Nothing };
+        let Some(key) = key_print(leaf) else { return ClientCertificate::Nothing };
         let is_by = |authorities: &Option<Arc<dyn ClientCertVerifier>>| {
             let verified =
                 |known: &Arc<dyn ClientCertVerifier>| known.verify_client_cert(leaf, others, UnixTime::now());
@@ -109,13 +109,13 @@ impl ClientVerifier {
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
         let is_named = || ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &cells).is_ok());
         if is_by(&self.cell) && is_named() {
-            Shown::CellServer(key)
+            ClientCertificate::CellServer(key)
         } else if is_by(&self.known) {
-            Shown::Host(key)
+            ClientCertificate::Host(key)
         } else if is_valid_now(leaf) {
-            Shown::Unknown(key)
+            ClientCertificate::Unknown(key)
         } else {
-            Shown::Nothing
+            ClientCertificate::Nothing
         }
     }
 }

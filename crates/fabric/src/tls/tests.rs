@@ -32,7 +32,7 @@ fn both_ends_know_the_server_and_what_one_seals_the_other_opens() {
     let authority = Authority::new();
     let (mut client, mut server) = pair(&authority);
     assert_eq!(client.server, server.server);
-    assert_eq!(server.shown, Shown::Nothing);
+    assert_eq!(server.shown, ClientCertificate::Nothing);
     for (from, to) in [(&mut client.sealer, &mut server.opener), (&mut server.sealer, &mut client.opener)] {
         for text in [&b"first"[..], b"second", &[7; CONTENT_BYTES_MAX]] {
             let mut records = sealed(from, text);
@@ -143,12 +143,12 @@ fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
     let server = ServerTls::new(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let peer = ClientTls::new(trust(), Some(authority.identity(CELL_SERVER))).unwrap();
     let (client, before) = shake(&peer, &server).unwrap();
-    assert_eq!(client.shown, Shown::Nothing);
-    assert!(matches!(before.shown, Shown::CellServer(_)), "{:?}", before.shown);
+    assert_eq!(client.shown, ClientCertificate::Nothing);
+    assert!(matches!(before.shown, ClientCertificate::CellServer(_)), "{:?}", before.shown);
     let other = Authority::new().identity(CELL_SERVER);
     let stranger = ClientTls::new(trust(), Some(other.clone())).unwrap();
     let shown = shake(&stranger, &server).unwrap().1.shown;
-    assert_eq!(shown, Shown::Unknown(other.key_print().unwrap()), "a certificate of another authority is none");
+    assert_eq!(shown, ClientCertificate::Unknown(other.key_print().unwrap()), "a certificate of another authority is none");
     server.replace(authority.identity(CELL_SERVER), &[authority.certificate()]).unwrap();
     let after = shake(&peer, &server).unwrap().1;
     assert_ne!(before.server, after.server);
@@ -161,48 +161,48 @@ fn a_foreign_authority_makes_hosts_and_never_a_server() {
     let (cell, foreign) = (Authority::new(), Authority::new());
     let identity = foreign.identity("afs1.example.org");
     let server = ServerTls::with_hosts(identity, &[cell.certificate()], &[foreign.certificate()]).unwrap();
-    let shown = |identity: Option<Identity>| {
+    let shown = |identity: Option<TlsIdentity>| {
         let trust = Trust::Authorities(vec![cell.certificate(), foreign.certificate()]);
         shake_to("afs1.example.org", &ClientTls::new(trust, identity).unwrap(), &server).map(|(_, server)| server.shown)
     };
-    assert_eq!(shown(None), Ok(Shown::Nothing));
-    let check = |identity: Identity, kind: fn(KeyPrint) -> Shown| {
+    assert_eq!(shown(None), Ok(ClientCertificate::Nothing));
+    let check = |identity: TlsIdentity, kind: fn(KeyPrint) -> ClientCertificate| {
         let key = identity.key_print().unwrap();
         assert_eq!(shown(Some(identity)), Ok(kind(key)));
     };
-    check(cell.identity(CELL_SERVER), Shown::CellServer);
+    check(cell.identity(CELL_SERVER), ClientCertificate::CellServer);
     // The name is nothing without the cell's authority, and the authority makes hosts too.
-    check(foreign.identity(CELL_SERVER), Shown::Host);
-    check(foreign.identity("laptop.example.org"), Shown::Host);
-    check(cell.identity("host.example.org"), Shown::Host);
-    check(Authority::new().identity(CELL_SERVER), Shown::Unknown);
+    check(foreign.identity(CELL_SERVER), ClientCertificate::Host);
+    check(foreign.identity("laptop.example.org"), ClientCertificate::Host);
+    check(cell.identity("host.example.org"), ClientCertificate::Host);
+    check(Authority::new().identity(CELL_SERVER), ClientCertificate::Unknown);
     // Behind the leaf anything may stand.
     let mut disguised = foreign.identity(CELL_SERVER);
     disguised.chain[1] = cell.certificate();
-    check(disguised, Shown::Host);
+    check(disguised, ClientCertificate::Host);
 }
 
 #[test]
 fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
     let (cell, foreign) = (Authority::new(), Authority::new());
     let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
-    let shown = |identity: Identity| {
+    let shown = |identity: TlsIdentity| {
         let trust = Trust::Authorities(vec![cell.certificate()]);
         shake(&ClientTls::new(trust, Some(identity)).unwrap(), &server).unwrap().1.shown
     };
     let key = KeyPair::generate().unwrap();
-    let print = Shown::key(shown(cell.identity_of(&key, CELL_SERVER, |_| {}))).unwrap();
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, |_| {})), Shown::CellServer(print), "renewed");
-    assert_eq!(shown(foreign.identity_of(&key, CELL_SERVER, |_| {})), Shown::Unknown(print));
+    let print = ClientCertificate::key(shown(cell.identity_of(&key, CELL_SERVER, |_| {}))).unwrap();
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, |_| {})), ClientCertificate::CellServer(print), "renewed");
+    assert_eq!(shown(foreign.identity_of(&key, CELL_SERVER, |_| {})), ClientCertificate::Unknown(print));
     // Without the usage of clients it enters nothing, and it is the same key.
     let server_only = |params: &mut CertificateParams| {
         params.extended_key_usages.retain(|usage| *usage == ExtendedKeyUsagePurpose::ServerAuth);
     };
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, server_only)), Shown::Unknown(print));
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, server_only)), ClientCertificate::Unknown(print));
     let ended = |params: &mut CertificateParams| params.not_after = date_time_ymd(2001, 1, 1);
     let future = |params: &mut CertificateParams| params.not_before = date_time_ymd(3001, 1, 1);
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, ended)), Shown::Nothing);
-    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, future)), Shown::Nothing);
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, ended)), ClientCertificate::Nothing);
+    assert_eq!(shown(cell.identity_of(&key, CELL_SERVER, future)), ClientCertificate::Nothing);
 }
 
 #[test]

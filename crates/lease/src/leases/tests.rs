@@ -54,7 +54,7 @@ fn exclusive(session: SessionId) -> LockRequest {
 }
 
 /// Breaks `fid` for all but `except`; the ticket, and who was told under which number.
-fn change(leases: &mut Leases, fid: Fid, except: SessionId) -> (Option<Ticket>, Vec<(SessionId, BreakId)>) {
+fn change(leases: &mut Leases, fid: Fid, except: SessionId) -> (Option<BreakTicket>, Vec<(SessionId, BreakId)>) {
     let mut out = Vec::new();
     let ticket = leases.break_promises(at(1), &[data(fid)], except, &mut out);
     let told = out.iter().map(|output| match output {
@@ -119,13 +119,13 @@ fn a_silent_holder_is_waited_for_until_the_server_gives_up_on_its_lease() {
     leases.promise(at(0), b, FILE, &mut Vec::new());
     let (ticket, _) = change(&mut leases, FILE, a);
     let mut out = Vec::new();
-    assert_eq!(leases.renew(at(10), a), Renewal::Renewed);
+    assert_eq!(leases.renew(at(10), a), RenewalOutcome::Renewed);
     leases.tick(at(15), &mut out);
     assert_eq!(out, [], "CB-4: the client may still trust what it has");
     assert_eq!(leases.tick(at(16), &mut out), at(26));
     let ended = Output::SessionEnded { session: b, client: B, reason: EndReason::Expired, freed: vec![] };
     assert_eq!(out, [ended, Output::TicketDone(ticket.expect("b was told"))]);
-    assert_eq!(leases.renew(at(16), b), Renewal::Gone);
+    assert_eq!(leases.renew(at(16), b), RenewalOutcome::Gone);
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     leases.promise(at(0), b, FILE, &mut Vec::new());
     let (_, told) = change(&mut leases, FILE, a);
-    assert_eq!(leases.renew(at(16), b), Renewal::Renewed);
-    assert_eq!(leases.renew(at(17), b), Renewal::Withheld);
+    assert_eq!(leases.renew(at(16), b), RenewalOutcome::Renewed);
+    assert_eq!(leases.renew(at(17), b), RenewalOutcome::Withheld);
     acked(&mut leases, b, told[0].1, &[]);
-    assert_eq!(leases.renew(at(17), b), Renewal::Renewed);
+    assert_eq!(leases.renew(at(17), b), RenewalOutcome::Renewed);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{CallError, Cancel, Events, Remote, Reply};
-use mount::{Mount, MountConfig, Transport, WorkersConfig};
+use mount::{Mount, MountConfig, KernelTransport, WorkersConfig};
 use server::Loopback;
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;
 use types::{Call, Caller, ClientId, CreateHow, Fid, Name, NewKind, Timestamp};
 use venus::{Venus, VenusConfig, Volumes};
@@ -71,7 +71,7 @@ impl Cell {
             skip("mounting needs root and /dev/fuse");
             return None;
         }
-        if crate::TRANSPORT == Transport::Uring && !mount::offers_uring() {
+        if crate::TRANSPORT == KernelTransport::Uring && !mount::offers_uring() {
             skip(&format!("io_uring for FUSE is off; as root: echo 1 > {}", mount::URING_SWITCH));
             return None;
         }
@@ -79,7 +79,7 @@ impl Cell {
         let at = dir.path().join("partition");
         let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
         let partition = Partition::create(&at, &PartitionConfig::default(), options).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
         partition.create_volume(&volume(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
         let vice = Arc::new(Vice::open(partition, config, client::clock::now()).unwrap());
@@ -122,7 +122,7 @@ impl Cell {
     /// One more volume.
     #[allow(dead_code)] // Not for measurements.
     pub fn add_volume(&self, volume: &str) {
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
         self.partition().create_volume(&Name::new(volume.as_bytes()).unwrap(), &root).unwrap();
     }
 
@@ -153,7 +153,7 @@ impl Cell {
 
     /// Mounts a client that knows other cells.
     #[allow(dead_code)] // Not for measurements.
-    pub fn mount_beside(&self, own: Option<&str>, reach: Box<venus::Reach>) -> Client {
+    pub fn mount_beside(&self, own: Option<&str>, reach: Box<venus::CellOpener>) -> Client {
         let volumes = Volumes::of(self.session(), VenusConfig::default());
         volumes.has_neighbours(own.map(str::to_owned), reach);
         self.mount_volumes(volumes, crate::TRANSPORT, None, None)
@@ -194,7 +194,7 @@ impl Cell {
     }
 
     /// Mounts once more, over a transport of one's choice.
-    pub fn mount_over(&self, transport: Transport) -> Client {
+    pub fn mount_over(&self, transport: KernelTransport) -> Client {
         self.mount_as(self.session(), transport, None)
     }
 
@@ -212,14 +212,14 @@ impl Cell {
         self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config, None)
     }
 
-    fn mount_as(&self, remote: Arc<dyn Remote>, transport: Transport, workers: Option<WorkersConfig>) -> Client {
+    fn mount_as(&self, remote: Arc<dyn Remote>, transport: KernelTransport, workers: Option<WorkersConfig>) -> Client {
         self.mount_configured(remote, transport, workers, VenusConfig::default(), None)
     }
 
     fn mount_configured(
         &self,
         remote: Arc<dyn Remote>,
-        transport: Transport,
+        transport: KernelTransport,
         workers: Option<WorkersConfig>,
         config: VenusConfig,
         idle: Option<Duration>,
@@ -230,7 +230,7 @@ impl Cell {
     fn mount_volumes(
         &self,
         volumes: Arc<Volumes>,
-        transport: Transport,
+        transport: KernelTransport,
         workers: Option<WorkersConfig>,
         idle: Option<Duration>,
     ) -> Client {
@@ -241,7 +241,7 @@ impl Cell {
         &self,
         first: Name,
         volumes: Arc<Volumes>,
-        transport: Transport,
+        transport: KernelTransport,
         workers: Option<WorkersConfig>,
         idle: Option<Duration>,
     ) -> Client {

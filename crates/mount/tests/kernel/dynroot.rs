@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use types::{Call, Caller, Fault, Name, VolumeCall, VolumeKind};
-use venus::{DYNROOT, Dynroot, Error, KnownCells, Request, VenusConfig, Volumes};
+use venus::{DYNROOT, Dynroot, Error, KnownCells, RequestContext, VenusConfig, Volumes};
 
 use crate::cell::{Cell, Client, eventually};
 
@@ -40,7 +40,7 @@ impl KnownCells for Known {
         let point = types::MountPoint::parse(format!("#{cell}:root.cell").as_bytes()).unwrap();
         let volumes = self.0.root.get()?.upgrade()?.of_cell(&point).ok()?;
         let released = Name::new(b"root.cell.readonly").unwrap();
-        Some(volumes.find(&Request::of(&Caller::ROOT), &released).is_ok())
+        Some(volumes.find(&RequestContext::of(&Caller::ROOT), &released).is_ok())
     }
 }
 

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{Endpoint, Identity, Remote, Session, SessionConfig, dial_addresses};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig, dial_addresses};
 use mount::{Mount, MountConfig};
 use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revision, Seen, ServerId, Site, SiteKind, VolumeCall,
+    Answer, Call, Caller, CellCall, Fault, Name, PartitionNo, Revision, Revised, ServerId, Site, SiteKind, VolumeCall,
     VolumeGroup, VolumeInfo, VolumeKind, WhichVolume,
 };
 use venus::{VenusConfig, Volumes};
@@ -105,7 +105,7 @@ impl Host {
     }
 
     pub fn ask(&self, call: Call) -> Result<Answer, Fault> {
-        let session = Session::connect(SessionConfig::new(self.endpoint(), Identity::fleeting())).unwrap();
+        let session = Session::connect(SessionConfig::new(self.endpoint(), ClientIdentity::fleeting())).unwrap();
         session.call(&Caller::ROOT, call, None).map(|reply| reply.answer).map_err(|error| error.fault().unwrap())
     }
 
@@ -182,7 +182,7 @@ impl Fleet {
         self.hosts[0].ask(Call::Cell(put)).unwrap();
     }
 
-    pub fn group(&self, volume: &str) -> Seen<VolumeGroup> {
+    pub fn group(&self, volume: &str) -> Revised<VolumeGroup> {
         let call = CellCall::Group { volume: WhichVolume::Name(name(volume)) };
         match self.hosts[0].ask(Call::Cell(call)).unwrap() {
             Answer::Groups { groups, .. } => groups.into_iter().next().unwrap(),
@@ -250,7 +250,7 @@ impl Fleet {
         let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
         let at = self.dir.path().join(format!("mount-{number}"));
         fs::create_dir(&at).unwrap();
-        let identity = Identity::fleeting();
+        let identity = ClientIdentity::fleeting();
         let again = identity.again();
         let config = SessionConfig::new(self.hosts[through].endpoint(), identity);
         let home = Arc::new(Session::connect(config).unwrap());

@@ -29,5 +29,5 @@ mod transport;
 mod volumes;
 mod xattrs;
 
-const TRANSPORT: mount::Transport = mount::Transport::Device;
+const TRANSPORT: mount::KernelTransport = mount::KernelTransport::Device;
 const FLAT: bool = false;

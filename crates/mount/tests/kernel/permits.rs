@@ -12,7 +12,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use types::{Call, Caller, CreateHow, Fault, Fid, Level, Name, NewKind, PrincipalId, StatusChange};
+use types::{Call, Caller, CreateHow, Fault, Fid, AuthLevel, Name, NewKind, PrincipalId, StatusChange};
 use vice::Principals;
 
 use crate::cell::Cell;
@@ -34,7 +34,7 @@ impl Principals for Book {
         let groups = self.0.lock().get(&caller.uid).cloned().unwrap_or_default();
         let principal = principal(caller.uid);
         let known = (principal != PrincipalId::ANONYMOUS).then_some(PrincipalId::PROVED);
-        Ok(Cps::new(principal, Level::Named, groups.into_iter().chain(known)))
+        Ok(Cps::new(principal, AuthLevel::Named, groups.into_iter().chain(known)))
     }
 }
 

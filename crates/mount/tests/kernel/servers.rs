@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use types::{Call, Caller, SiteKind, VolumeCall, VolumeInfo};
-use venus::Request;
+use venus::RequestContext;
 
 use crate::cell::eventually;
 use crate::fleet::{Fleet, Traveller};
@@ -89,7 +89,7 @@ fn a_site_that_cannot_read_what_it_has_is_left_for_another() {
     assert_eq!(reader.server_of(&released), Some(fleet.hosts[2].id()));
     // Where nobody can, the error is told.
     fleet.hosts[2].spoil_bodies();
-    reader.volumes.venus(released.id).unwrap().refresh_volume(&Request::of(&Caller::ROOT), released.id).unwrap();
+    reader.volumes.venus(released.id).unwrap().refresh_volume(&RequestContext::of(&Caller::ROOT), released.id).unwrap();
     let error = read(reader.at("file-0")).unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::BADMSG));
     assert_eq!(fs::read_dir(reader.at("")).unwrap().count(), FILES, "and the rest goes on");

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::{Endpoint, Identity, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Session, SessionConfig};
 use mount::{Mount, MountConfig};
 use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;
 use types::Timestamp;
 use venus::{VenusConfig, Volumes};
@@ -29,7 +29,7 @@ impl Standing {
         let dir = tempfile::tempdir().unwrap();
         let partition = dir.path().join("vicepa");
         let made = Partition::create(&partition, &PartitionConfig::default(), OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
         made.create_volume(&volume(), &root).unwrap();
         drop(made);
         let mut config = ServerConfig::new(&partition);
@@ -58,7 +58,7 @@ impl Standing {
         let at = self.dir.path().join(name);
         fs::create_dir(&at).unwrap();
         let socket = self.config.unix_socket.clone().unwrap();
-        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap();
+        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting())).unwrap();
         let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
         let config = MountConfig { transport: TRANSPORT, flat: FLAT, ..MountConfig::new(&at, volume(), "rialto:test") };
         Away { mount: Mount::start(config, &volumes).unwrap(), volumes }

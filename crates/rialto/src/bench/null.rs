@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::clock;
-use mount::null::{NullMount, Tree};
+use mount::null::{NullMount, NullTree};
 use mount::{Mount, MountConfig};
 use server::Loopback;
-use store::{MemMachine, NewRoot, OpenOptions, Partition, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{ClientId, Name, Timestamp};
 use venus::{VenusConfig, Volumes};
 use vice::{Vice, ViceConfig};
@@ -122,7 +122,7 @@ pub fn serve(missing: Missing, at: &Path) -> Result<(), Failure> {
     crate::daemon::raise_open_files();
     match missing {
         Missing::Mount => {
-            let tree = Arc::new(Tree::default());
+            let tree = Arc::new(NullTree::default());
             obey(|| NullMount::start(at, Arc::clone(&tree)).doing(|| "mounting".to_owned()))
         }
         Missing::Server => {
@@ -164,7 +164,7 @@ fn service() -> Result<Loopback, Failure> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(0), since.subsec_nanos());
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let root = NewRoot { mode: 0o755, uid, gid, now, quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid, gid, now, quota: VolumeQuota::default() };
     partition.create_volume(&volume(), &root).doing(what)?;
     let config = ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
     let vice = Vice::open(partition, config, clock::now()).doing(what)?;

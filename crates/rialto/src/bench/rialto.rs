@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use rustix::process::Signal;
 use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 
@@ -200,7 +200,7 @@ impl Side for Rialto {
         let dir = self.root.join(name);
         fs::create_dir(&dir)?;
         let socket = self.cell().map_err(|failure| io::Error::other(failure.to_string()))?.socket();
-        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting()));
+        let session = Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting()));
         let session = Arc::new(session.map_err(io::Error::other)?);
         let below = self.root.file_name().expect("the root was joined from a name");
         let dir = [below, OsStr::new(name)].into_iter().try_fold(volume_root(&session)?, |dir, part| {

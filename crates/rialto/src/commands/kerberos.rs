@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::TicketSource;
-use login::{KerberosError, Ticket};
+use login::{KerberosError, PendingTicket};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -59,16 +59,16 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     })
 }
 
-fn ticket(place: &Path, service: Option<&str>, client: &[u8; 32]) -> Result<(String, Ticket), Failure> {
+fn ticket(place: &Path, service: Option<&str>, client: &[u8; 32]) -> Result<(String, PendingTicket), Failure> {
     if let Some(service) = service {
-        return Ok((service.to_owned(), Ticket::new(service, client).map_err(no_ticket)?));
+        return Ok((service.to_owned(), PendingTicket::new(service, client).map_err(no_ticket)?));
     }
     let cell = tree::ask(place, "rialto.cell", || "asking which cell this is".to_owned())?;
     let [ours, afs] = ["rialto", "afs"].map(|kind| format!("{kind}/{}", cell.trim()));
-    match Ticket::new(&ours, client) {
+    match PendingTicket::new(&ours, client) {
         Ok(ticket) => Ok((ours, ticket)),
         // What is wrong with the first is wrong with both, or it is that there is only the other.
-        Err(error) => Ticket::new(&afs, client).map(|ticket| (afs, ticket)).map_err(|_| no_ticket(error)),
+        Err(error) => PendingTicket::new(&afs, client).map(|ticket| (afs, ticket)).map_err(|_| no_ticket(error)),
     }
 }
 

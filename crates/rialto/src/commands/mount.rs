@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use client::{Cell, Endpoint, Identity, Reply, Session, SessionConfig, Tokens, dial_addresses};
+use client::{Cell, Endpoint, ClientIdentity, Reply, Session, SessionConfig, TokenWallet, dial_addresses};
 use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -318,11 +318,11 @@ impl Mount {
         records: &MountRecords,
         at: &Path,
         server: &Endpoint,
-        tokens: Option<Arc<Tokens>>,
+        tokens: Option<Arc<TokenWallet>>,
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
-        let identity = Identity::load(&cache.join("identity"))
+        let identity = ClientIdentity::load(&cache.join("identity"))
             .map_err(|error| Failure::new(what(), error).mend("give each mount its own --cache-dir"))?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
-use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{KeyKeeper, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Name, Timestamp};
 
 use super::up::start_server;
@@ -172,7 +172,7 @@ fn make_partition(path: &Path, server: &str, first: bool, options: OpenOptions) 
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             now: now(),
-            quota: Quota::default(),
+            quota: VolumeQuota::default(),
         };
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
         partition.create_volume(&volume, &root).doing(what)?;

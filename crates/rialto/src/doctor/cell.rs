@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use client::Endpoint;
-use store::{Compression, Room};
+use store::{Compression, SpaceLevel};
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
@@ -98,12 +98,12 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
     let found = format!("{} free for {}", show::bytes(free), place.display());
     // What a request brings must fit.
     let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
-    let refused = match Room::of(space.f_blocks * space.f_frsize, left) {
+    let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
         _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
-        Room::Nothing => Some("disk full: every change is refused"),
-        Room::NoRecords => Some("disk full: new files and bytes are refused, removals are not"),
-        Room::NoBodies => Some("disk full: new bytes are refused, removals are not"),
-        Room::Ample => None,
+        SpaceLevel::Nothing => Some("disk full: every change is refused"),
+        SpaceLevel::NoRecords => Some("disk full: new files and bytes are refused, removals are not"),
+        SpaceLevel::NoBodies => Some("disk full: new bytes are refused, removals are not"),
+        SpaceLevel::Ample => None,
     };
     if let Some(refused) = refused {
         Finding::fail(CHECK, format!("{found}; {refused}"), "remove something from the tree or from that disk")

@@ -8,7 +8,7 @@ use celldb::{Access, CellError, News};
 use client::clock;
 use guard::{Asker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Seen,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall, Revision, Revised,
     ServerId, WhichPrincipal,
 };
 
@@ -57,7 +57,7 @@ impl Access for RemoteCell {
         self.ruled.at()
     }
 
-    fn rules(&self) -> Arc<Seen<Rules>> {
+    fn rules(&self) -> Arc<Revised<Rules>> {
         self.ruled.rules()
     }
 

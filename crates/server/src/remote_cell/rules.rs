@@ -13,7 +13,7 @@ use dafs::codec::{decode_answer_record, encode_answer_record};
 use guard::{Rules, ServerKeys};
 use parking_lot::RwLock;
 use types::{
-    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revision, Seen, ServerId, ServerInfo,
+    Answer, Call, CellCall, Changed, Fault, Fence, GuardCall, KeyPrint, Mandate, Revision, Revised, ServerId, ServerInfo,
 };
 
 use super::RemoteCell;
@@ -29,7 +29,7 @@ const AT_ONCE: u32 = 1000;
 /// See the head of the file. Revision 0: they were never fetched.
 #[derive(Default)]
 pub(super) struct Ruled {
-    rules: RwLock<Arc<Seen<Rules>>>,
+    rules: RwLock<Arc<Revised<Rules>>>,
     at: AtomicU64,
     /// By this process: what is here is not only what the file had.
     fetched: AtomicBool,
@@ -41,7 +41,7 @@ impl Ruled {
         Revision(self.at.load(Ordering::Acquire))
     }
 
-    pub fn rules(&self) -> Arc<Seen<Rules>> {
+    pub fn rules(&self) -> Arc<Revised<Rules>> {
         Arc::clone(&self.rules.read())
     }
 
@@ -79,7 +79,7 @@ impl Ruled {
     fn set(&self, record: Rules, revision: Revision) {
         // A database without any change is at revision 0, and yet was asked.
         let revision = revision.max(Revision(1));
-        *self.rules.write() = Arc::new(Seen { record, revision });
+        *self.rules.write() = Arc::new(Revised { record, revision });
         self.at.store(revision.0, Ordering::Release);
     }
 }
@@ -161,9 +161,9 @@ fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
 }
 
 /// A key, in the form of a server that has nothing else.
-fn key_record(key: KeyPrint, id: ServerId) -> Seen<ServerInfo> {
+fn key_record(key: KeyPrint, id: ServerId) -> Revised<ServerInfo> {
     let record = ServerInfo { id, name: String::new(), addresses: Vec::new(), keys: vec![key] };
-    Seen { record, revision: Revision(0) }
+    Revised { record, revision: Revision(0) }
 }
 
 fn decode(bytes: &[u8]) -> Option<(Rules, Revision)> {

@@ -12,7 +12,7 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// See the head of the file.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PrincipalChanges {
     at: AtomicU64,
     changes: Mutex<Remembered>,
 }
@@ -24,7 +24,7 @@ struct Remembered {
     changes: VecDeque<(Revision, Changed)>,
 }
 
-impl Told {
+impl PrincipalChanges {
     /// Up to which revision.
     pub fn at(&self) -> Revision {
         Revision(self.at.load(Ordering::Acquire))
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_said_to_be() {
-        let told = Told::default();
+        let told = PrincipalChanges::default();
         let change = |n: usize| (Revision(n as u64), Changed::Principal(PrincipalId(n as i32)));
         told.hear(Revision(3), Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]));
         assert_eq!(told.news(Revision(0)), (Revision(3), Some(vec![change(2)])));

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fault};
 
@@ -27,7 +27,7 @@ pub(super) struct Patience {
 /// See the head of the file.
 pub(super) struct Way {
     endpoint: Endpoint,
-    options: Options,
+    options: ClientOptions,
     patience: Patience,
     line: Mutex<Line>,
     changed: Condvar,
@@ -44,7 +44,7 @@ enum Line {
 }
 
 impl Way {
-    pub fn to(endpoint: Endpoint, options: Options, patience: Patience) -> Arc<Way> {
+    pub fn to(endpoint: Endpoint, options: ClientOptions, patience: Patience) -> Arc<Way> {
         Arc::new(Way { endpoint, options, patience, line: Mutex::new(Line::Idle), changed: Condvar::new() })
     }
 
@@ -89,7 +89,7 @@ impl Way {
     }
 
     fn connect(&self) -> Result<Session, CallError> {
-        let mut config = SessionConfig::new(self.endpoint.clone(), Identity::fleeting());
+        let mut config = SessionConfig::new(self.endpoint.clone(), ClientIdentity::fleeting());
         config.options = self.options.clone();
         config.attach_within = Some(CONNECT_WITHIN);
         config.call_within = Some(self.patience.call);

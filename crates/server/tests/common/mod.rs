@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{CallError, Endpoint, Events, Heard, Identity, Remote, Session, SessionConfig};
+use client::{CallError, Endpoint, Events, Heard, ClientIdentity, Remote, Session, SessionConfig};
 use parking_lot::Mutex;
 use server::{Server, ServerConfig, StartError};
-use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;
 use types::{Answer, BreakItem, BreakReason, Call, Caller, CreateHow, Fid, Name, NewKind, Status, Time, Timestamp};
 
@@ -89,7 +89,7 @@ impl Cell {
 pub fn make_partition(path: &Path) {
     let partition =
         Partition::create(path, &PartitionConfig { server: "test".into() }, OpenOptions::default()).unwrap();
-    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+    let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
     partition.create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
 }
@@ -115,7 +115,7 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn connect(endpoint: Endpoint) -> Session {
-    Session::connect(SessionConfig::new(endpoint, Identity::fleeting())).unwrap()
+    Session::connect(SessionConfig::new(endpoint, ClientIdentity::fleeting())).unwrap()
 }
 
 /// Calls as root and expects an answer.

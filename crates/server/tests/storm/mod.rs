@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{Endpoint, Identity, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, Remote, Session, SessionConfig};
 use dafs::message::{Attach, Message};
-use dafs::showing::{Line, Shown, Wallet};
+use dafs::showing::{ProofContext, TokenProof, Wallet};
 use dafs::{Features, FrameKind, Header, Hello, HelloAnswer, Terms};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
 use keys::{CellKeys, TokenKeys};
 use login::{Mint, SigningKeys};
 use server::{CellPlace, Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, AuthCall, ByteRange, Call, Caller, ClientId, CreateHow, Fid, Level, LockFamily, LockMode, LockOwner, Name,
-    NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Secret, SessionId, StatusChange, Timestamp, Who,
+    Answer, AuthCall, ByteRange, Call, Caller, ClientId, CreateHow, Fid, AuthLevel, LockFamily, LockMode, LockOwner, Name,
+    NewKind, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Secret, SessionId, StatusChange, Timestamp, RequestIdentity,
 };
 
 const CELL: &str = "cell.test";
@@ -118,7 +118,7 @@ impl Served {
         let path = dir.path().join("vicepa");
         let config = PartitionConfig { server: "test".into() };
         let partition = Partition::create(&path, &config, OpenOptions::default()).unwrap();
-        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: Quota::default() };
+        let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota: VolumeQuota::default() };
         partition.create_volume(&name("root"), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
@@ -135,7 +135,7 @@ impl Served {
         }
         let address = std::fs::read_to_string(file).unwrap().parse().unwrap();
         let socket = Endpoint::Unix(dir.path().join("socket"));
-        let own = Session::connect(SessionConfig::new(socket, Identity::fleeting())).unwrap();
+        let own = Session::connect(SessionConfig::new(socket, ClientIdentity::fleeting())).unwrap();
         let joe = make_user(&own);
         let client = Signer::new(&[3; 32]);
         let token = Token {
@@ -144,7 +144,7 @@ impl Served {
             number: 5,
             principal: joe,
             name: "joe".to_owned(),
-            level: Level::Password,
+            level: AuthLevel::Password,
             issued: now(),
             expires: now() + 100_000,
             renewable: now() + 100_000,
@@ -179,8 +179,8 @@ impl Served {
     pub fn user(&self) -> User {
         let trust = Trust::Authorities(self.keys.authorities().unwrap());
         let tls = Some(ClientTls::new(trust, None).unwrap());
-        let mut config = SessionConfig::new(Endpoint::Tcp(self.address.to_string()), Identity::fleeting());
-        config.options = fabric::Options { tls, ..Default::default() }.into();
+        let mut config = SessionConfig::new(Endpoint::Tcp(self.address.to_string()), ClientIdentity::fleeting());
+        config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
         config.options.wallet = Some(Arc::new(Purse { token: self.token.clone(), client: Signer::new(&[3; 32]) }));
         User { session: Session::connect(config).unwrap(), root: self.root, file: self.file, made: 0, last: None }
     }
@@ -239,10 +239,10 @@ impl Wallet for Purse {
         1
     }
 
-    fn show(&self, caller: &Caller, line: &Line) -> Option<Shown> {
+    fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let proof = guard::prove(&self.token, &binding, &self.client);
-        (caller.uid == UID).then(|| Shown { token: Bytes::from(self.token.clone()), proof })
+        (caller.uid == UID).then(|| TokenProof { token: Bytes::from(self.token.clone()), proof })
     }
 }
 
@@ -258,7 +258,7 @@ pub struct User {
 
 impl User {
     pub fn call(&self, call: Call) -> Answer {
-        let caller = Caller { uid: UID, gid: UID, groups: None, who: Who::NAMED };
+        let caller = Caller { uid: UID, gid: UID, groups: None, who: RequestIdentity::NAMED };
         self.session.call(&caller, call, None).unwrap_or_else(|error| panic!("{error}")).answer
     }
 
@@ -471,7 +471,7 @@ impl<'a> Stranger<'a> {
             return Err(other(header.kind));
         }
         stranger.session = header.session;
-        let caller = Caller { uid: 0, gid: 0, groups: None, who: Who::NAMED };
+        let caller = Caller { uid: 0, gid: 0, groups: None, who: RequestIdentity::NAMED };
         stranger.say(&Message::Credential { handle: 1, caller })?;
         storm.attached.fetch_add(1, Ordering::Relaxed);
         Ok(stranger)
@@ -604,7 +604,7 @@ impl<'a> Stranger<'a> {
                     return Ok(());
                 }
                 Kind::Forger => {
-                    let shown = Shown { token: Bytes::from(vec![9; 300]), proof: [1; 64] };
+                    let shown = TokenProof { token: Bytes::from(vec![9; 300]), proof: [1; 64] };
                     self.say(&Message::Token { handle: 2, shown })?;
                     self.ask_all(2)?;
                     self.take_replies()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use celldb::CellDb;
-use model::{Content, Tree};
+use model::{Content, ModelTree};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use store::INLINE_BYTES_MAX;
@@ -13,7 +13,7 @@ use types::{
     Timestamp, VolumeId, XattrMode,
 };
 
-use super::sessions::Who;
+use super::sessions::SessionUser;
 use super::world::{Happening, World};
 
 /// Between two things that a client does.
@@ -44,10 +44,10 @@ impl World {
             Some(site) if self.rng.random_range(0..5) > 0 => self.number_of(site),
             _ => self.rng.random_range(0..self.houses.len()),
         };
-        let Ok(origin) = self.put(Who::Client(client), no, &call) else { return };
+        let Ok(origin) = self.put(SessionUser::Client(client), no, &call) else { return };
         match self.reply(no, origin) {
             Some(result) => self.client_hears(client, no, id, &call, result),
-            None if self.has_seat(Who::Client(client), no, origin.session) => {
+            None if self.has_seat(SessionUser::Client(client), no, origin.session) => {
                 self.waiting.insert((no, origin), (client, id, call));
             }
             None => {}
@@ -99,7 +99,7 @@ fn some_bytes(rng: &mut SmallRng, length: usize) -> Bytes {
 }
 
 /// Something to do in a volume that holds this.
-fn draw(rng: &mut SmallRng, tree: &Tree) -> Call {
+fn draw(rng: &mut SmallRng, tree: &ModelTree) -> Call {
     let (mut directories, mut files, mut small, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (fid, node) in tree.nodes() {
         all.push(*fid);

@@ -8,7 +8,7 @@ use celldb::{Access, CellDb, CellError, News};
 use guard::Asker;
 use parking_lot::Mutex;
 use types::{
-    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revision, Seen, ServerId, ServerInfo, VolumeGroup,
+    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeGroup,
     VolumeId, WhichPrincipal,
 };
 
@@ -27,8 +27,8 @@ pub struct Database(Mutex<Records>);
 struct Records {
     revision: u64,
     last_number: u64,
-    groups: BTreeMap<VolumeId, Seen<VolumeGroup>>,
-    servers: BTreeMap<ServerId, Seen<ServerInfo>>,
+    groups: BTreeMap<VolumeId, Revised<VolumeGroup>>,
+    servers: BTreeMap<ServerId, Revised<ServerInfo>>,
 }
 
 impl Records {
@@ -38,22 +38,22 @@ impl Records {
     }
 }
 
-fn need<T>(there: Option<&Seen<T>>, expected: Revision) -> Result<()> {
+fn need<T>(there: Option<&Revised<T>>, expected: Revision) -> Result<()> {
     let found = there.map_or(Revision(0), |seen| seen.revision);
     if found == expected { Ok(()) } else { Err(CellError::Conflict { expected, found }) }
 }
 
 impl CellDb for Database {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
         Ok(self.0.lock().groups.values().find(|seen| seen.record.name == *name).cloned())
     }
 
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         let records = self.0.lock();
         Ok(records.groups.values().find(|seen| seen.record.numbers().any(|one| one == number)).cloned())
     }
 
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
         Ok(self.0.lock().groups.range(VolumeId(after.0 + 1)..).map(|(_, seen)| seen.clone()).take(max).collect())
     }
 
@@ -74,7 +74,7 @@ impl CellDb for Database {
         let revision = records.next();
         let highest = group.numbers().map(|number| number.0).max().unwrap_or(0);
         records.last_number = records.last_number.max(highest);
-        records.groups.insert(group.read_write, Seen { record: group.clone(), revision });
+        records.groups.insert(group.read_write, Revised { record: group.clone(), revision });
         Ok(revision)
     }
 
@@ -92,7 +92,7 @@ impl CellDb for Database {
         Ok(VolumeId(first))
     }
 
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         Ok(self.0.lock().servers.values().cloned().collect())
     }
 
@@ -100,7 +100,7 @@ impl CellDb for Database {
         let mut records = self.0.lock();
         need(records.servers.get(&server.id), expected)?;
         let revision = records.next();
-        records.servers.insert(server.id, Seen { record: server.clone(), revision });
+        records.servers.insert(server.id, Revised { record: server.clone(), revision });
         Ok(revision)
     }
 
@@ -121,14 +121,14 @@ impl CellDb for Database {
     }
 
     fn access(&self) -> &dyn Access {
-        &Nobody
+        &KnowsRootOnly
     }
 }
 
 /// Nobody is known here but the superuser, who is known without a record.
-pub struct Nobody;
+pub struct KnowsRootOnly;
 
-impl Access for Nobody {
+impl Access for KnowsRootOnly {
     fn secret(&self, _: PrincipalId) -> Result<Option<String>> {
         Ok(None)
     }
@@ -161,7 +161,7 @@ impl Access for Nobody {
     fn rules_at(&self) -> Revision {
         Revision(0)
     }
-    fn rules(&self) -> Arc<Seen<guard::Rules>> {
+    fn rules(&self) -> Arc<Revised<guard::Rules>> {
         Arc::default()
     }
     fn guard(
@@ -186,14 +186,14 @@ impl Access for Nobody {
 }
 
 /// The database as another machine reaches it.
-pub struct Line {
+pub struct DatabaseLink {
     /// Whose it is.
     pub database: Arc<Database>,
     /// What is between.
     pub wires: Wires,
 }
 
-impl Line {
+impl DatabaseLink {
     fn ask<T>(&self, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         let away = Err(CellError::Away(Fault::CellAway));
         match self.wires.fate(HOST) {
@@ -204,14 +204,14 @@ impl Line {
     }
 }
 
-impl CellDb for Line {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>> {
+impl CellDb for DatabaseLink {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
         self.ask(|db| db.group_named(name))
     }
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
         self.ask(|db| db.group_of(number))
     }
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>> {
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
         self.ask(|db| db.groups(after, max))
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
@@ -223,7 +223,7 @@ impl CellDb for Line {
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId> {
         self.ask(|db| db.take_numbers(above, count))
     }
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         self.ask(CellDb::servers)
     }
     fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
@@ -239,6 +239,6 @@ impl CellDb for Line {
         self.ask(|db| db.changes(since, max))
     }
     fn access(&self) -> &dyn Access {
-        &Nobody
+        &KnowsRootOnly
     }
 }

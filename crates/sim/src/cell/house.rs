@@ -11,7 +11,7 @@ use store::{MemMachine, OpenOptions, Partition};
 use types::{Answer, Fault, Pull, ServerId, ServerInfo, TaskInfo, Time};
 use vice::{Errands, Fetch, Partitions, Tasks, Vice, ViceConfig};
 
-use super::database::{Database, HOST, Line};
+use super::database::{Database, HOST, DatabaseLink};
 use super::wires::Wires;
 use crate::clock::Clock;
 
@@ -102,7 +102,7 @@ impl House {
         let db: Arc<dyn CellDb> = if no == HOST {
             Arc::clone(database) as _
         } else {
-            Arc::new(Line { database: Arc::clone(database), wires: wires.clone() })
+            Arc::new(DatabaseLink { database: Arc::clone(database), wires: wires.clone() })
         };
         vice.has_cell(db);
         let pulls = Arc::new(Pulls::default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use celldb::CellDb;
-use store::{Finding, Partition, VolumeInfo};
+use store::{ScrubFinding, Partition, VolumeFacts};
 use types::{Name, SiteKind, VolumeGroup, VolumeId, VolumeKind};
 
 use super::house::partition_name;
@@ -24,12 +24,12 @@ struct There {
     /// What its partition is called.
     called: String,
     partition: Partition,
-    info: VolumeInfo,
+    info: VolumeFacts,
 }
 
 impl There {
     fn is_online(&self) -> bool {
-        let VolumeInfo { kind, held, arriving, offline, .. } = &self.info;
+        let VolumeFacts { kind, held, arriving, offline, .. } = &self.info;
         *kind == VolumeKind::ReadWrite && !held && !arriving && !offline
     }
 
@@ -80,7 +80,7 @@ impl World {
     }
 
     fn judge_content(&mut self, there: &There) {
-        let VolumeInfo { id, tree, epoch, kind, .. } = there.info;
+        let VolumeFacts { id, tree, epoch, kind, .. } = there.info;
         let volume = match there.partition.volume(id) {
             Ok(Some(volume)) => volume,
             Ok(None) => return self.violate(format!("{} is listed and not there", there.name())),
@@ -109,7 +109,7 @@ impl World {
 
     /// A read-write volume that is seen for the first time holds what it was to begin with.
     fn take_in(&mut self, there: &There) {
-        let VolumeInfo { id, name, .. } = &there.info;
+        let VolumeFacts { id, name, .. } = &there.info;
         if self.trees.contains_key(id) || self.gone.contains(id) {
             return;
         }
@@ -120,7 +120,7 @@ impl World {
         let empty = || {
             let volume = there.partition.volume(*id).ok().flatten()?;
             let root = volume.vnode(types::Fid::root(*id).vnode).ok().flatten()?;
-            (found.len() == 1 && candidates.is_empty()).then(|| model::Tree::new(name.clone(), root.status))
+            (found.len() == 1 && candidates.is_empty()).then(|| model::ModelTree::new(name.clone(), root.status))
         };
         match as_this.or_else(empty) {
             Some(tree) => drop(self.trees.insert(*id, Reference::new(tree))),
@@ -202,7 +202,7 @@ impl World {
             match partition.scrub(&mut |_| {}, &AtomicBool::new(false)) {
                 Ok(report) => {
                     let spares = self.powerless_once[no];
-                    let stray = |finding: &Finding| matches!(finding, Finding::StrayBody { .. });
+                    let stray = |finding: &ScrubFinding| matches!(finding, ScrubFinding::StrayBody { .. });
                     for finding in report.findings.into_iter().filter(|finding| !(spares && stray(finding))) {
                         self.violate(format!("ST-2: server {no}: {finding}"));
                     }

@@ -7,15 +7,15 @@ use celldb::{Access, CellDb, CellError};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use types::{
-    Answer, Call, Changed, Fault, Name, Revision, Seen, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
+    Answer, Call, Changed, Fault, Name, Revision, Revised, ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId,
     VolumeKind,
 };
-use vos::{Error, Servers};
+use vos::{VosError, Servers};
 
-use super::database::{Line, Nobody};
-use super::mutation::Mutation;
+use super::database::{DatabaseLink, KnowsRootOnly};
+use super::mutation::StepMutation;
 use super::reference::Sealed;
-use super::sessions::Who;
+use super::sessions::SessionUser;
 use super::wires::Fate;
 use super::world::World;
 
@@ -30,7 +30,7 @@ const WAY_MAX: Duration = Duration::from_millis(4);
 pub struct Leader<'w> {
     world: &'w Mutex<World>,
     number: u64,
-    line: Line,
+    line: DatabaseLink,
     left: Mutex<Left>,
     /// Of those who lead at the same time.
     seat: Option<Seat<'w>>,
@@ -114,8 +114,8 @@ impl<'w> Leader<'w> {
         let mut at = world.lock();
         at.leaders += 1;
         let number = at.leaders;
-        at.enter(Who::Leader(number));
-        let line = Line { database: Arc::clone(&at.database), wires: at.wires.clone() };
+        at.enter(SessionUser::Leader(number));
+        let line = DatabaseLink { database: Arc::clone(&at.database), wires: at.wires.clone() };
         let leader = Leader { world, number, line, left: Mutex::new(left), seat };
         at.leading.insert(leader.by());
         leader
@@ -131,7 +131,7 @@ impl<'w> Leader<'w> {
         let stopped = *self.left.lock() == Left::None;
         let mut world = self.world.lock();
         world.leading.remove(&self.by());
-        world.leave(Who::Leader(self.number), !stopped);
+        world.leave(SessionUser::Leader(self.number), !stopped);
         stopped
     }
 
@@ -155,7 +155,7 @@ impl<'w> Leader<'w> {
         }
     }
 
-    fn ask_db<T>(&self, what: &str, ask: impl FnOnce(&Line) -> Result<T, CellError>) -> Result<T, CellError> {
+    fn ask_db<T>(&self, what: &str, ask: impl FnOnce(&DatabaseLink) -> Result<T, CellError>) -> Result<T, CellError> {
         let away = || CellError::Away(Fault::CellAway);
         let go = self.go();
         if go == Go::Stopped {
@@ -172,7 +172,7 @@ impl<'w> Leader<'w> {
     /// As a session does it: what a server that died did not answer is put again to its next life, which answers what was done from its record.
     fn ask(&self, world: &mut World, no: usize, call: &VolumeCall) -> Result<Result<Answer, Fault>, String> {
         let until = world.now + CALL_WITHIN;
-        let who = Who::Leader(self.number);
+        let who = SessionUser::Leader(self.number);
         let mut sent: Option<types::Origin> = None;
         loop {
             let way = world.upto(WAY_MAX);
@@ -267,11 +267,11 @@ impl Servers for Leader<'_> {
         self
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         let go = self.go();
         let world = &mut *self.world.lock();
         let no = world.number_of(server);
-        let away = |why: &str| Err(Error::Away { server: format!("server{no}"), why: why.to_owned() });
+        let away = |why: &str| Err(VosError::Away { server: format!("server{no}"), why: why.to_owned() });
         if go == Go::Stopped {
             return away("stopped");
         }
@@ -304,9 +304,9 @@ impl Servers for Leader<'_> {
         match asked {
             Ok(_) if go == Go::Unheard => away("stopped"),
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(fault)) => Err(Error::Refused { server: format!("server{no}"), fault }),
+            Ok(Err(fault)) => Err(VosError::Refused { server: format!("server{no}"), fault }),
             Err(why) => {
-                world.forget_seat(Who::Leader(self.number), no);
+                world.forget_seat(SessionUser::Leader(self.number), no);
                 away(&why)
             }
         }
@@ -336,13 +336,13 @@ impl Servers for Leader<'_> {
 }
 
 impl CellDb for Leader<'_> {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError> {
         self.ask_db("look", |db| db.group_named(name))
     }
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError> {
         self.ask_db("look", |db| db.group_of(number))
     }
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError> {
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError> {
         self.ask_db("list", |db| db.groups(after, max))
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
@@ -352,7 +352,7 @@ impl CellDb for Leader<'_> {
         self.ask_db(&format!("put {group:?} from {}", expected.0), |db| db.put_group(group, expected))
     }
     fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision, CellError> {
-        let keeps = self.world.lock().mutation.is_some_and(Mutation::keeps_record);
+        let keeps = self.world.lock().mutation.is_some_and(StepMutation::keeps_record);
         self.ask_db(&format!("remove group {} from {}", read_write.0, expected.0), |db| {
             if keeps { Ok(expected) } else { db.remove_group(read_write, expected) }
         })
@@ -360,7 +360,7 @@ impl CellDb for Leader<'_> {
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
         self.ask_db("take numbers", |db| db.take_numbers(above, count))
     }
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError> {
         self.ask_db("servers", CellDb::servers)
     }
     fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
@@ -376,6 +376,6 @@ impl CellDb for Leader<'_> {
         self.ask_db("changes", |db| db.changes(since, max))
     }
     fn access(&self) -> &dyn Access {
-        &Nobody
+        &KnowsRootOnly
     }
 }

@@ -30,9 +30,9 @@ use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
 use types::{Busy, Name, VolumeInfo};
-use vos::{Error, Job, Who};
+use vos::{VosError, Job, JobLeader};
 
-pub use mutation::Mutation;
+pub use mutation::StepMutation;
 
 use leader::{Leader, Left, Seat, Table};
 use order::Order;
@@ -40,18 +40,18 @@ use world::World;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CellRunOutcome {
     /// What did not hold.
     pub violation: Option<String>,
     /// All that happened, if it was traced.
     pub history: String,
     /// Numbers for people.
-    pub tally: Tally,
+    pub tally: VolumeTally,
 }
 
 /// Numbers for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct VolumeTally {
     /// Operations that were ordered.
     pub ordered: u64,
     /// Attempts at them.
@@ -64,10 +64,10 @@ pub struct Tally {
     pub deaths: u64,
 }
 
-impl Tally {
+impl VolumeTally {
     /// Both together.
-    pub fn add(&mut self, other: &Tally) {
-        let Tally { ordered, attempts, stopped, calls, deaths } = other;
+    pub fn add(&mut self, other: &VolumeTally) {
+        let VolumeTally { ordered, attempts, stopped, calls, deaths } = other;
         self.ordered += ordered;
         self.attempts += attempts;
         self.stopped += stopped;
@@ -88,25 +88,25 @@ const FAULTS_OVER: Duration = Duration::from_secs(60);
 const SETTLES: Duration = Duration::from_secs(60);
 
 /// Runs one seed. `trace`: with a history.
-pub fn run(seed: u64, trace: bool) -> Outcome {
+pub fn run(seed: u64, trace: bool) -> CellRunOutcome {
     run_broken(seed, trace, None)
 }
 
 /// Runs one seed, with a step that is done wrongly.
-pub fn run_broken(seed: u64, trace: bool, mutation: Option<Mutation>) -> Outcome {
+pub fn run_broken(seed: u64, trace: bool, mutation: Option<StepMutation>) -> CellRunOutcome {
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
     let world = Mutex::new(world);
-    let mut run = Run { world: &world, tally: Tally::default(), left: Vec::new(), seat: None };
+    let mut run = Run { world: &world, tally: VolumeTally::default(), left: Vec::new(), seat: None };
     run.all();
     let mut world = world.lock();
-    let tally = Tally { calls: world.calls, deaths: world.deaths, ..run.tally };
-    Outcome { violation: world.violation().cloned(), history: world.history(), tally }
+    let tally = VolumeTally { calls: world.calls, deaths: world.deaths, ..run.tally };
+    CellRunOutcome { violation: world.violation().cloned(), history: world.history(), tally }
 }
 
 struct Run<'w> {
     world: &'w Mutex<World>,
-    tally: Tally,
+    tally: VolumeTally,
     /// Operations that were begun and not ended.
     left: Vec<Order>,
     /// Others lead at the same time.
@@ -260,7 +260,7 @@ impl Run<'_> {
             if world.violation().is_some() {
                 return true;
             }
-            let refused = matches!(error, Error::Refused { .. } | Error::Unfit(_) | Error::NoVolume | Error::Cell(_));
+            let refused = matches!(error, VosError::Refused { .. } | VosError::Unfit(_) | VosError::NoVolume | VosError::Cell(_));
             if refused && !stops && order.is_settled(&world) {
                 drop(world);
                 return self.done(order);
@@ -287,7 +287,7 @@ impl Run<'_> {
         true
     }
 
-    fn attempt(&mut self, order: &Order, stops: bool) -> Result<(), Error> {
+    fn attempt(&mut self, order: &Order, stops: bool) -> Result<(), VosError> {
         let left = {
             let mut world = self.world.lock();
             let stops = stops && world.one_in(2);
@@ -315,14 +315,14 @@ impl Run<'_> {
         result
     }
 
-    fn lead<T>(&mut self, left: Left, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    fn lead<T>(&mut self, left: Left, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, VosError> {
         lead(self.world, &mut self.tally, (left, self.seat), act)
     }
 }
 
 /// What came of an order, and the order if it is not through.
-fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: Seat<'_>) -> (Tally, Vec<Order>) {
-    let mut run = Run { world, tally: Tally::default(), left: Vec::new(), seat: Some(seat) };
+fn lead_beside_others(world: &Mutex<World>, order: &Order, seat: Seat<'_>) -> (VolumeTally, Vec<Order>) {
+    let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
     seat.wait();
     let _leaves = Leaves { world, seat };
     if !run.through(order, ATTEMPTS_MAX, true) {
@@ -346,14 +346,14 @@ impl Drop for Leaves<'_> {
 /// Somebody new leads something; whoever led before is gone, but for those who lead at the same time.
 fn lead<T>(
     world: &Mutex<World>,
-    tally: &mut Tally,
+    tally: &mut VolumeTally,
     (left, seat): (Left, Option<Seat<'_>>),
-    act: impl FnOnce(&Job<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
+) -> Result<T, VosError> {
     tally.attempts += 1;
     let leader = Leader::new(world, left, seat);
     let is_over = |busy: &Busy| !world.lock().leading.contains(&busy.by);
-    let who = Who { by: leader.by(), now_secs: &|| 7, is_over: &is_over };
+    let who = JobLeader { by: leader.by(), now_secs: &|| 7, is_over: &is_over };
     let result = act(&Job { servers: &leader, who, dry_run: false, tell: &|_| {} });
     tally.stopped += u64::from(leader.ends());
     result

@@ -8,7 +8,7 @@ use super::world::World;
 
 /// One broken step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mutation {
+pub enum StepMutation {
     /// A volume that moves is not held, and what is changed while the last of it is fetched is lost.
     SkipHold,
     /// A volume that was held serves again before it is removed, and what is changed then is lost.
@@ -29,32 +29,32 @@ pub enum Mutation {
     SkipRestore,
 }
 
-impl Mutation {
+impl StepMutation {
     /// Every one.
-    pub const ALL: [Mutation; 9] = [
-        Mutation::SkipHold,
-        Mutation::ServeBoth,
-        Mutation::KeepVolume,
-        Mutation::LoseVolume,
-        Mutation::KeepRecord,
-        Mutation::KeepClaims,
-        Mutation::SayLater,
-        Mutation::KeepFleeting,
-        Mutation::SkipRestore,
+    pub const ALL: [StepMutation; 9] = [
+        StepMutation::SkipHold,
+        StepMutation::ServeBoth,
+        StepMutation::KeepVolume,
+        StepMutation::LoseVolume,
+        StepMutation::KeepRecord,
+        StepMutation::KeepClaims,
+        StepMutation::SayLater,
+        StepMutation::KeepFleeting,
+        StepMutation::SkipRestore,
     ];
 
     /// What is asked of a server in place of this call; none: nothing, and the answer is that it is done.
     pub(super) fn bend(self, world: &World, call: &VolumeCall) -> Vec<VolumeCall> {
         let is_written = |id: &VolumeId| world.trees.contains_key(id);
         match (self, call) {
-            (Mutation::SkipHold, VolumeCall::Hold { millis: 1.., .. }) => Vec::new(),
-            (Mutation::ServeBoth, VolumeCall::Remove { id }) if is_written(id) => {
+            (StepMutation::SkipHold, VolumeCall::Hold { millis: 1.., .. }) => Vec::new(),
+            (StepMutation::ServeBoth, VolumeCall::Remove { id }) if is_written(id) => {
                 vec![VolumeCall::Hold { id: *id, millis: 0 }, call.clone()]
             }
-            (Mutation::KeepVolume, VolumeCall::Remove { id }) if is_written(id) => Vec::new(),
-            (Mutation::KeepFleeting, VolumeCall::Remove { id }) if !is_written(id) => Vec::new(),
-            (Mutation::LoseVolume, VolumeCall::Hold { id, millis: 1.. }) => vec![VolumeCall::Remove { id: *id }],
-            (Mutation::SkipRestore, VolumeCall::Finish { partition, tree, finish: Finish::Over { .. } }) => {
+            (StepMutation::KeepVolume, VolumeCall::Remove { id }) if is_written(id) => Vec::new(),
+            (StepMutation::KeepFleeting, VolumeCall::Remove { id }) if !is_written(id) => Vec::new(),
+            (StepMutation::LoseVolume, VolumeCall::Hold { id, millis: 1.. }) => vec![VolumeCall::Remove { id: *id }],
+            (StepMutation::SkipRestore, VolumeCall::Finish { partition, tree, finish: Finish::Over { .. } }) => {
                 vec![VolumeCall::Finish { partition: *partition, tree: *tree, finish: Finish::Nothing }]
             }
             _ => vec![call.clone()],
@@ -65,10 +65,10 @@ impl Mutation {
     pub(super) fn bend_record(self, db: &impl CellDb, group: &VolumeGroup) -> VolumeGroup {
         let mut bent = group.clone();
         match self {
-            Mutation::KeepClaims if bent.busy.is_none() => {
+            StepMutation::KeepClaims if bent.busy.is_none() => {
                 bent.busy = db.group_of(group.read_write).ok().flatten().and_then(|old| old.record.busy);
             }
-            Mutation::SayLater => {
+            StepMutation::SayLater => {
                 let shown = bent.sites.iter_mut().filter(|site| site.kind == SiteKind::ReadOnly && site.epoch != 0);
                 shown.for_each(|site| site.epoch += 1);
             }
@@ -79,6 +79,6 @@ impl Mutation {
 
     /// Whether a record is removed.
     pub(super) fn keeps_record(self) -> bool {
-        self == Mutation::KeepRecord
+        self == StepMutation::KeepRecord
     }
 }

@@ -11,7 +11,7 @@ use types::{
     Answer, Name, ServerId, SiteKind, StreamCursor, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
     WhichVolume,
 };
-use vos::{Error, Job, NewVolume, Part, Sink};
+use vos::{VosError, Job, NewVolume, Part, Sink};
 
 use super::house::partition_name;
 use super::judge::text;
@@ -19,29 +19,29 @@ use super::world::World;
 
 /// A server, and which of its partitions.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot(ServerId, usize);
+pub struct SitePlace(ServerId, usize);
 
 /// One operation.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// A new volume.
-    Create(Name, Spot),
+    Create(Name, SitePlace),
     /// Yesterday's.
     Backup(Name),
     /// One more read-only site.
-    AddSite(Name, Spot),
+    AddSite(Name, SitePlace),
     /// One less.
     RemoveSite(Name, ServerId),
     /// To all read-only sites.
     Release(Name),
     /// To another server, or another partition.
-    Move(Name, Spot),
+    Move(Name, SitePlace),
     /// A read-only site goes to another server, or another partition.
-    MoveSite(Name, ServerId, Spot),
+    MoveSite(Name, ServerId, SitePlace),
     /// A new volume with what another holds.
-    Copy(Name, Name, Spot),
+    Copy(Name, Name, SitePlace),
     /// A dump of one becomes another.
-    Restore(Name, Name, Spot),
+    Restore(Name, Name, SitePlace),
     /// A dump of the first is brought over the second: what was changed since that is a copy of it, or all.
     Over(Name, Name, DumpFile),
     /// From one name to another.
@@ -67,13 +67,13 @@ impl std::fmt::Debug for DumpFile {
     }
 }
 
-impl Spot {
+impl SitePlace {
     fn partition(self) -> String {
         partition_name(self.1)
     }
 }
 
-fn new_volume(name: &Name, spot: Spot) -> NewVolume {
+fn new_volume(name: &Name, spot: SitePlace) -> NewVolume {
     let partition = spot.partition();
     NewVolume { name: name.clone(), id: None, server: spot.0, partition, quota_bytes: 0, owner: (0, 0), encrypt: None }
 }
@@ -85,7 +85,7 @@ impl Order {
         let groups: Vec<VolumeGroup> = groups.into_iter().map(|seen| seen.record).collect();
         let no = world.rng.random_range(0..world.houses.len());
         let partition = world.rng.random_range(0..world.houses[no].machines.len());
-        let spot = Spot(world.houses[no].info.id, partition);
+        let spot = SitePlace(world.houses[no].info.id, partition);
         let new = Name::new(format!("v{number}").as_bytes()).expect("a name");
         if groups.is_empty() || groups.len() < 3 && world.one_in(5) {
             return Order::Create(new, spot);
@@ -145,8 +145,8 @@ impl Order {
     ///
     /// # Errors
     /// That of the operation.
-    pub fn lead(&self, job: &Job<'_>, coming: &dyn Fn(&Name, &VolumeInfo)) -> Result<(), Error> {
-        let group = |name: &Name| job.servers.db().group_named(name)?.ok_or(Error::NoVolume);
+    pub fn lead(&self, job: &Job<'_>, coming: &dyn Fn(&Name, &VolumeInfo)) -> Result<(), VosError> {
+        let group = |name: &Name| job.servers.db().group_named(name)?.ok_or(VosError::NoVolume);
         match self {
             Order::Create(name, spot) => vos::create(job, &new_volume(name, *spot)).map(drop),
             Order::Backup(name) => vos::backup(job, group(name)?).map(drop),
@@ -164,7 +164,7 @@ impl Order {
             Order::Over(name, over, file) => {
                 let over_group = group(over)?;
                 let (tree, site) = (over_group.record.read_write, over_group.record.read_write_site().cloned());
-                let site = site.ok_or(Error::NoVolume)?;
+                let site = site.ok_or(VosError::NoVolume)?;
                 let since = match job.servers.call(site.server, VolumeCall::Incoming { tree: Some(tree) })? {
                     // What was begun before is done.
                     Answer::Incoming { trees, base } => trees.first().map_or(base, |one| one.since),
@@ -202,7 +202,7 @@ impl Order {
             Order::Remove(name) => {
                 let which = WhichVolume::Name(name.clone());
                 match vos::find(job.servers, &which, None) {
-                    Err(Error::NoVolume) if vos::finish_removal(job, &which)? => Ok(()),
+                    Err(VosError::NoVolume) if vos::finish_removal(job, &which)? => Ok(()),
                     found => vos::remove(job, &found?),
                 }
             }
@@ -218,7 +218,7 @@ impl Order {
 }
 
 /// What a volume holds, or what was changed in it since an epoch.
-fn dumped(job: &Job<'_>, name: &Name, since: u64, coming: &dyn Fn(&VolumeInfo)) -> Result<Dump, Error> {
+fn dumped(job: &Job<'_>, name: &Name, since: u64, coming: &dyn Fn(&VolumeInfo)) -> Result<Dump, VosError> {
     let found = vos::find(job.servers, &WhichVolume::Name(name.clone()), None)?;
     let mut parts = Parts { coming, epoch: 0, parts: Vec::new() };
     vos::dump(job, found.server, found.volume(), since, &mut parts)?;
@@ -242,14 +242,14 @@ struct Parts<'c> {
 }
 
 impl Sink for Parts<'_> {
-    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), Error> {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError> {
         (self.coming)(volume);
         self.epoch = volume.epoch;
         Ok(())
     }
 
-    fn part(&mut self, bytes: Bytes) -> Result<StreamCursor, Error> {
-        let part = StreamPart::open(&bytes).map_err(|error| Error::Unfit(error.to_string()))?;
+    fn part(&mut self, bytes: Bytes) -> Result<StreamCursor, VosError> {
+        let part = StreamPart::open(&bytes).map_err(|error| VosError::Unfit(error.to_string()))?;
         self.parts.push(Part { from: part.from, to: part.to, bytes });
         Ok(part.to)
     }

@@ -6,7 +6,7 @@ use rand::Rng;
 use types::{Answer, Call};
 use vice::{Fetch, Unanswered, Work};
 
-use super::sessions::Who;
+use super::sessions::SessionUser;
 use super::wires::Fate;
 use super::world::{Happening, World};
 use crate::server::wall;
@@ -59,7 +59,7 @@ impl World {
                 format!("server {no}: task {task} of tree {} ends {:?}: {}", told.tree.0, told.state, told.text)
             });
             self.pulls.remove(&(no, life, task));
-            self.leave(Who::Puller(no, life, task), true);
+            self.leave(SessionUser::Puller(no, life, task), true);
         } else {
             self.houses[no].up.as_mut().expect("it is up").fetches.insert(task, fetch);
             self.after(delay, Happening::Pull(no, life, task));
@@ -78,7 +78,7 @@ impl World {
         if fate == Fate::Lost {
             return Err(lost());
         }
-        let origin = self.put(Who::Puller(no, life, task), source, call).map_err(Unanswered::Refused)?;
+        let origin = self.put(SessionUser::Puller(no, life, task), source, call).map_err(Unanswered::Refused)?;
         match self.reply(source, origin).ok_or_else(lost)? {
             _ if fate == Fate::AnswerLost => Err(lost()),
             answer => answer.map_err(Unanswered::Refused),

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Content, Tree};
+use model::{Content, ModelTree};
 use types::{Answer, Call, Caller, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId};
 
 /// Everything that can be seen of a volume, without its number and without what the store alone knows.
-pub type Image = BTreeMap<(VnodeNo, Uniquifier), Seen>;
+pub type VolumeImage = BTreeMap<(VnodeNo, Uniquifier), ImageFile>;
 
 /// One file of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ImageFile {
     status: Status,
     data: Bytes,
     entries: BTreeMap<Name, (VnodeNo, Uniquifier)>,
@@ -22,14 +22,14 @@ pub struct Seen {
 /// A read-write volume.
 pub struct Reference {
     /// What it holds.
-    pub tree: Tree,
+    pub tree: ModelTree,
     /// What it held since everything was last known to be on disk, the oldest first: after a loss of power it is one of these.
-    pub unsynced: Vec<Tree>,
+    pub unsynced: Vec<ModelTree>,
 }
 
 impl Reference {
     /// A volume that holds what the model does, on disk.
-    pub fn new(tree: Tree) -> Self {
+    pub fn new(tree: ModelTree) -> Self {
         Reference { tree, unsynced: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl Reference {
     ///
     /// # Errors
     /// If it never held this.
-    pub fn goes_back_to(&mut self, found: &Image) -> Result<(), String> {
+    pub fn goes_back_to(&mut self, found: &VolumeImage) -> Result<(), String> {
         let moments = self.unsynced.drain(..).chain([self.tree.clone()]).collect::<Vec<_>>();
         match moments.iter().rev().find(|tree| image(tree) == *found) {
             Some(tree) => {
@@ -85,8 +85,8 @@ fn plain(status: Status) -> Status {
 }
 
 /// What a model holds.
-pub fn image(tree: &Tree) -> Image {
-    let mut image = Image::new();
+pub fn image(tree: &ModelTree) -> VolumeImage {
+    let mut image = VolumeImage::new();
     for (fid, node) in tree.nodes() {
         let (mut data, mut entries) = (Bytes::new(), BTreeMap::new());
         match &node.content {
@@ -95,7 +95,7 @@ pub fn image(tree: &Tree) -> Image {
             Content::Target(target) => data = target.clone(),
             Content::Nothing => {}
         }
-        image.insert(key(*fid), Seen { status: plain(node.status), data, entries, xattrs: node.xattrs.clone() });
+        image.insert(key(*fid), ImageFile { status: plain(node.status), data, entries, xattrs: node.xattrs.clone() });
     }
     image
 }
@@ -104,8 +104,8 @@ pub fn image(tree: &Tree) -> Image {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn shown(volume: &store::Volume) -> Result<Image, String> {
-    let (mut image, mut to_do) = (Image::new(), vec![Fid::root(volume.id()).vnode]);
+pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
+    let (mut image, mut to_do) = (VolumeImage::new(), vec![Fid::root(volume.id()).vnode]);
     let say = |error: store::StoreError| error.to_string();
     while let Some(no) = to_do.pop() {
         let vnode = volume.vnode(no).map_err(say)?.ok_or_else(|| format!("vnode {} is named and not there", no.0))?;
@@ -124,13 +124,13 @@ pub fn shown(volume: &store::Volume) -> Result<Image, String> {
             xattrs.insert(name, value.unwrap_or_default());
         }
         to_do.extend(entries.values().map(|(no, _)| *no));
-        image.insert(key(vnode.status.fid), Seen { status: plain(vnode.status), data, entries, xattrs });
+        image.insert(key(vnode.status.fid), ImageFile { status: plain(vnode.status), data, entries, xattrs });
     }
     Ok(image)
 }
 
 /// The model, in the versions in which a volume shows it that it came over, if it does.
-pub fn came(tree: &Tree, found: &Image) -> Option<Tree> {
+pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
     let root = key(Fid::root(VolumeId(0)));
     let (is, was) = (found.get(&root)?.status, tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status);
     let mut tree = tree.clone();
@@ -139,10 +139,10 @@ pub fn came(tree: &Tree, found: &Image) -> Option<Tree> {
 }
 
 /// Where two of them differ, for people.
-pub fn difference(found: &Image, wanted: &Image) -> String {
+pub fn difference(found: &VolumeImage, wanted: &VolumeImage) -> String {
     let keys = found.keys().chain(wanted.keys());
     let Some(at) = keys.into_iter().find(|key| found.get(key) != wanted.get(key)) else { return "nowhere".to_owned() };
-    let brief = |seen: Option<&Seen>| match seen {
+    let brief = |seen: Option<&ImageFile>| match seen {
         None => "nothing".to_owned(),
         Some(seen) if seen.data.len() > 60 => format!("{:?} and {} bytes", seen.status, seen.data.len()),
         Some(seen) => format!("{seen:?}"),
@@ -153,14 +153,14 @@ pub fn difference(found: &Image, wanted: &Image) -> String {
 /// What a sealed epoch shows.
 pub struct Sealed {
     /// As a model, for volumes that begin with it.
-    pub tree: Tree,
+    pub tree: ModelTree,
     /// As it is seen.
-    pub image: Image,
+    pub image: VolumeImage,
 }
 
 impl Sealed {
     /// What the model holds now.
-    pub fn of(tree: &Tree) -> Arc<Self> {
+    pub fn of(tree: &ModelTree) -> Arc<Self> {
         Arc::new(Sealed { tree: tree.clone(), image: image(tree) })
     }
 }

@@ -10,7 +10,7 @@ use types::{ServerId, Time};
 use vice::Vice;
 
 use super::reference::shown;
-use super::sessions::Who;
+use super::sessions::SessionUser;
 use super::world::{Happening, World};
 use crate::server::wall;
 
@@ -60,7 +60,7 @@ impl World {
         if std::mem::take(&mut self.powerless[no]) {
             self.look_what_is_left(no);
         }
-        let back: Vec<Who> =
+        let back: Vec<SessionUser> =
             self.peers.iter().filter(|(_, peer)| peer.seats.contains_key(&no)).map(|(who, _)| *who).collect();
         back.into_iter().for_each(|who| self.resume(who, no));
         self.after(TICK, Happening::Tick(no, life));
@@ -101,7 +101,7 @@ impl World {
         self.replies.retain(|(server, _), _| *server != no);
         self.sealing.retain(|(server, _), _| *server != no);
         self.pulls.retain(|(server, ..), _| *server != no);
-        self.peers.retain(|who, _| !matches!(who, Who::Puller(server, ..) if *server == no));
+        self.peers.retain(|who, _| !matches!(who, SessionUser::Puller(server, ..) if *server == no));
         if death == Death::Power {
             (self.powerless[no], self.powerless_once[no]) = (true, true);
             let World { houses, rng, .. } = self;

@@ -16,7 +16,7 @@ use crate::server::wall;
 
 /// Who has sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum SessionUser {
     /// Leads an operation.
     Leader(u64),
     /// Reads and writes.
@@ -26,7 +26,7 @@ pub enum Who {
 }
 
 /// Somebody who has them.
-pub(super) struct Peer {
+pub(super) struct SessionPeer {
     client: ClientId,
     incarnation: u64,
     pub(super) seats: BTreeMap<usize, Seat>,
@@ -41,19 +41,19 @@ pub(super) struct Seat {
 
 impl World {
     /// Somebody is there who may have sessions.
-    pub fn enter(&mut self, who: Who) {
+    pub fn enter(&mut self, who: SessionUser) {
         let client = match who {
-            Who::Leader(number) => ClientId(1 << 64 | u128::from(number)),
-            Who::Client(number) => ClientId(2 << 64 | number as u128),
-            Who::Puller(server, life, task) => {
+            SessionUser::Leader(number) => ClientId(1 << 64 | u128::from(number)),
+            SessionUser::Client(number) => ClientId(2 << 64 | number as u128),
+            SessionUser::Puller(server, life, task) => {
                 ClientId(3 << 64 | (server as u128) << 48 | u128::from(life) << 24 | u128::from(task))
             }
         };
-        self.peers.entry(who).or_insert_with(|| Peer { client, incarnation: 0, seats: BTreeMap::new() });
+        self.peers.entry(who).or_insert_with(|| SessionPeer { client, incarnation: 0, seats: BTreeMap::new() });
     }
 
     /// Somebody leaves: with a word, or without.
-    pub fn leave(&mut self, who: Who, with_a_word: bool) {
+    pub fn leave(&mut self, who: SessionUser, with_a_word: bool) {
         let Some(peer) = self.peers.remove(&who) else { return };
         for (no, seat) in peer.seats {
             if let (Some((vice, now)), true) = (self.service(no), with_a_word) {
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    pub(super) fn resume(&mut self, who: Who, no: usize) {
+    pub(super) fn resume(&mut self, who: SessionUser, no: usize) {
         let (Some((vice, now)), Some(peer)) = (self.service(no), self.peers.get_mut(&who)) else { return };
         let Some(seat) = peer.seats.get_mut(&no) else { return };
         let mut effects = Vec::new();
@@ -84,7 +84,7 @@ impl World {
     ///
     /// # Errors
     /// Why there is no session.
-    pub fn put(&mut self, who: Who, no: usize, call: &Call) -> Result<Origin, Fault> {
+    pub fn put(&mut self, who: SessionUser, no: usize, call: &Call) -> Result<Origin, Fault> {
         self.enter(who);
         let (vice, now) = self.service(no).ok_or(Fault::Expired)?;
         let mut effects = Vec::new();
@@ -140,14 +140,14 @@ impl World {
     }
 
     /// Whoever has a session there gives it up: it does not know what became of its last call.
-    pub fn forget_seat(&mut self, who: Who, no: usize) {
+    pub fn forget_seat(&mut self, who: SessionUser, no: usize) {
         if let Some(peer) = self.peers.get_mut(&who) {
             peer.seats.remove(&no);
         }
     }
 
     /// Whether this session is still that of `who`.
-    pub fn has_seat(&self, who: Who, no: usize, session: SessionId) -> bool {
+    pub fn has_seat(&self, who: SessionUser, no: usize, session: SessionId) -> bool {
         self.peers.get(&who).and_then(|peer| peer.seats.get(&no)).is_some_and(|seat| seat.session == session)
     }
 
@@ -170,7 +170,7 @@ impl World {
         let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
         let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };
-        let moment = |tree: &model::Tree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
+        let moment = |tree: &model::ModelTree| Some(Sealed::of(tree)).filter(|moment| moment.image == found);
         let earlier = || reference.unsynced[before..].iter().rev().find_map(moment);
         let shows = moment(&reference.tree).or_else(earlier);
         match shows {

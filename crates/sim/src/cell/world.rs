@@ -13,10 +13,10 @@ use types::{Answer, Call, Fault, Name, Origin, Pull, Revision, Time, VolumeId};
 
 use super::database::Database;
 use super::house::House;
-use super::mutation::Mutation;
+use super::mutation::StepMutation;
 use super::reference::{Reference, Sealed};
 use super::servers::Death;
-use super::sessions::{Peer, Who};
+use super::sessions::{SessionPeer, SessionUser};
 use super::wires::Wires;
 
 /// Something that happens by itself.
@@ -58,7 +58,7 @@ pub struct World {
     /// Somebody's claim was taken off: what that one had begun may be left.
     pub forced: bool,
     /// What whoever leads does wrongly.
-    pub mutation: Option<Mutation>,
+    pub mutation: Option<StepMutation>,
     /// Faults that are still to strike.
     pub faults_left: u32,
     /// Servers that die in the middle of the next change that an administrator or a pull makes there.
@@ -72,7 +72,7 @@ pub struct World {
     pub(super) replies: HashMap<(usize, Origin), Result<Answer, Fault>>,
     /// Volumes that are to be sealed by calls that wait.
     pub(super) sealing: HashMap<(usize, Origin), VolumeId>,
-    pub(super) peers: BTreeMap<Who, Peer>,
+    pub(super) peers: BTreeMap<SessionUser, SessionPeer>,
     /// Its power was lost since it last ran.
     pub(super) powerless: Vec<bool>,
     /// Whether it ever lost its power, or was stopped in a sync: a body that nothing names may be left then.

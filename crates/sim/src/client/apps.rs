@@ -7,12 +7,12 @@ use rand::Rng;
 use types::{Answer, ByteRange, Call, Fault, Fid, Time};
 
 use super::{Client, Doing, HeldLock, Life, Running, THREADS, Thread, owner_of};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
 use crate::history::{Belief, Done, History, OpNo};
 use crate::mutation::Mutation;
 use crate::op::{self, Op};
-use crate::server::Tree;
+use crate::server::SharedTree;
 
 impl Client {
     pub(super) fn think(&mut self, ground: &mut Ground, thread: usize) {
@@ -22,11 +22,11 @@ impl Client {
             (false, 5..8) => ground.between(Duration::from_millis(20), Duration::from_millis(1500)),
             _ => ground.between(Duration::from_secs(1), Duration::from_secs(8)),
         };
-        ground.after(delay, Event::Step { client, life, thread });
+        ground.after(delay, SimEvent::Step { client, life, thread });
     }
 
     /// An application goes on.
-    pub fn step(&mut self, ground: &mut Ground, tree: &Tree, life: u64, thread: usize) {
+    pub fn step(&mut self, ground: &mut Ground, tree: &SharedTree, life: u64, thread: usize) {
         if life != self.life || self.up.is_none() {
             return;
         }
@@ -52,12 +52,12 @@ impl Client {
         }
     }
 
-    fn begin(&mut self, ground: &mut Ground, tree: &Tree, thread: usize, op: Op) {
+    fn begin(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize, op: Op) {
         let number = ground.history.begin();
         self.begin_numbered(ground, tree, thread, op, number);
     }
 
-    fn begin_numbered(&mut self, ground: &mut Ground, tree: &Tree, thread: usize, op: Op, number: OpNo) {
+    fn begin_numbered(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize, op: Op, number: OpNo) {
         if self.work_in_nest(ground, tree, thread, &op) {
             return;
         }
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Answers from the cache if it can, as it may, most of the time.
-    pub(super) fn answer_from_cache(&mut self, ground: &mut Ground, tree: &Tree, op: &Op) -> bool {
+    pub(super) fn answer_from_cache(&mut self, ground: &mut Ground, tree: &SharedTree, op: &Op) -> bool {
         let now = self.now(ground);
         let Some(up) = self.up.as_ref() else { return false };
         if !up.holder.trusted(now) || ground.one_in(5) {

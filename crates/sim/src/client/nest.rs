@@ -8,16 +8,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use dafs::{CallFailure, CallId, ClientInput};
-use lease::Snapshot;
+use lease::CallStart;
 use rand::Rng;
 use types::{Answer, BootVerifier, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status, VnodeSlots};
 
 use super::{Client, Doing, Thread};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::ground::Ground;
 use crate::mutation::Mutation;
 use crate::op::Op;
-use crate::server::{Tree, wall};
+use crate::server::{SharedTree, wall};
 
 /// Members of one chain: a session of the simulation has few slots.
 const CHAIN: usize = 4;
@@ -81,7 +81,7 @@ impl Nest {
 
 impl Client {
     /// Changes the nest without asking, if it may. Whether it did.
-    pub(super) fn change_nest(&mut self, ground: &mut Ground, tree: &Tree) -> bool {
+    pub(super) fn change_nest(&mut self, ground: &mut Ground, tree: &SharedTree) -> bool {
         let now = self.now(ground);
         let Some(up) = self.up.as_mut() else { return false };
         let mine = match up.nest.phase {
@@ -98,7 +98,7 @@ impl Client {
         }
         if first {
             let delay = ground.between(Duration::from_millis(1), Duration::from_secs(1));
-            ground.after(delay, Event::NestFlush { client: self.index, life: self.life });
+            ground.after(delay, SimEvent::NestFlush { client: self.index, life: self.life });
         }
         true
     }
@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// An application asks for the nest. Whether there is something to wait for.
-    pub(super) fn ask_for_nest(&mut self, ground: &mut Ground, tree: &Tree, thread: usize) -> bool {
+    pub(super) fn ask_for_nest(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize) -> bool {
         let Some(up) = self.up.as_mut() else { return false };
         let again = matches!(up.nest.phase, Phase::Have { recalled: false }) && up.nest.slots.count < 64;
         // A change of our own that is under way would come between the status that is answered and our first change.
@@ -150,7 +150,7 @@ impl Client {
         &mut self,
         ground: &mut Ground,
         thread: usize,
-        snapshot: Snapshot,
+        snapshot: CallStart,
         result: Result<Answer, CallFailure>,
     ) {
         let now = self.now(ground);
@@ -269,7 +269,7 @@ impl Client {
     }
 
     /// What an operation on the nest comes to without asking; whether that is all.
-    pub(super) fn work_in_nest(&mut self, ground: &mut Ground, tree: &Tree, thread: usize, op: &Op) -> bool {
+    pub(super) fn work_in_nest(&mut self, ground: &mut Ground, tree: &SharedTree, thread: usize, op: &Op) -> bool {
         let done = match op {
             Op::Nest if self.ask_for_nest(ground, tree, thread) => return true,
             Op::Nest => true,
@@ -298,7 +298,7 @@ impl Client {
     }
 
     /// The oldest change is old enough.
-    pub fn flush_nest(&mut self, ground: &mut Ground, tree: &Tree, life: u64) {
+    pub fn flush_nest(&mut self, ground: &mut Ground, tree: &SharedTree, life: u64) {
         if life == self.life && self.up.is_some() {
             self.watch_lease(ground);
             self.send_nest(ground, tree.nest);

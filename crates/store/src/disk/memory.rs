@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use types::VolumeId;
 
 use super::{BodyFile, BodyName, Disk, Stamp};
-use crate::machine::{Machine, Shared};
+use crate::machine::{MemMachineState, Shared};
 use crate::{BlankName, Space, StoreError};
 
 const PAGE: usize = 4096;
@@ -225,7 +225,7 @@ impl Disk for MemDisk {
     }
 
     fn sync_name(&self, name: BodyName) -> Result<(), StoreError> {
-        self.0.lock().sync_point(|machine: &mut Machine| {
+        self.0.lock().sync_point(|machine: &mut MemMachineState| {
             if let Some(id) = machine.files.names.get(&name).copied() {
                 machine.files.files.get_mut(&id).expect("a name has a file").name_synced = true;
             }
@@ -242,7 +242,7 @@ impl Disk for MemDisk {
     }
 
     fn sync_all(&self) -> Result<(), StoreError> {
-        self.0.lock().sync_point(|machine: &mut Machine| {
+        self.0.lock().sync_point(|machine: &mut MemMachineState| {
             let files = &mut machine.files;
             for (_, id) in files.removed.drain(..) {
                 files.files.remove(&id);
@@ -455,7 +455,7 @@ impl BodyFile for MemHandle {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.machine.lock().sync_point(|machine: &mut Machine| {
+        self.machine.lock().sync_point(|machine: &mut MemMachineState| {
             if let Some(file) = machine.files.files.get_mut(&self.id) {
                 file.sync();
             }

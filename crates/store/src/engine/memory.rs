@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Batch, Change, Engine, Visit, add_numbers};
 use crate::StoreError;
-use crate::machine::{Machine, Shared};
+use crate::machine::{MemMachineState, Shared};
 
 /// The map, and the log behind its synced state.
 #[derive(Clone, Default)]
@@ -124,7 +124,7 @@ impl Engine for MemEngine {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.0.lock().sync_point(|machine: &mut Machine| machine.log.sync())
+        self.0.lock().sync_point(|machine: &mut MemMachineState| machine.log.sync())
     }
 
     fn flush(&self) -> Result<(), StoreError> {

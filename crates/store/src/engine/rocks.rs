@@ -45,7 +45,7 @@ impl RocksEngine {
         cache_bytes: usize,
         disk_bytes: u64,
         create: bool,
-    ) -> Result<RocksEngine, waldb::OpenError> {
+    ) -> Result<RocksEngine, waldb::WalOpenError> {
         let cache = Cache::new_lru_cache(cache_bytes)?;
         let memtable = (disk_bytes / MEMTABLE_DISK_PART).clamp(1 << 20, MEMTABLE_BYTES_MAX);
         let mut options = Options::default();

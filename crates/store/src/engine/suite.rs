@@ -196,7 +196,7 @@ fn du1_a_damaged_log_of_synced_batches_does_not_open() {
     bytes[middle] ^= 1;
     std::fs::write(&log, &bytes).unwrap();
     let refused = RocksEngine::open(&path, 1 << 20, 1 << 40, false).map(drop);
-    assert!(matches!(refused, Err(waldb::OpenError::Lost { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(waldb::WalOpenError::Lost { .. })), "{refused:?}");
     bytes[middle] ^= 1;
     std::fs::write(&log, &bytes).unwrap();
     let engine = RocksEngine::open(&path, 1 << 20, 1 << 40, false).unwrap();

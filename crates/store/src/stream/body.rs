@@ -17,9 +17,9 @@ use crate::disk::{BodyFile, CHUNK_BYTES, open_body, unpack_frame};
 use crate::reader::{body_name, damaged_block, read_exactly};
 use crate::record::GROUP_BLOCKS;
 use crate::sums::{self, BLOCK};
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Place, StoreError, Update, Vnode, Volume};
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume};
 
 /// How the body of the vnode that a part ended in is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const ZEROS_AT_ONCE: u64 = 1 << 30;
 /// The vnode that is being put together, and what it was in `since`.
 pub(super) struct Building<'a> {
     pub(super) volume: &'a Volume,
-    pub(super) before: Option<&'a Tree>,
+    pub(super) before: Option<&'a EpochView>,
     pub(super) mode: Mode,
     /// It comes in over a volume, which shows `before`.
     pub(super) over: bool,
@@ -47,7 +47,7 @@ impl Building<'_> {
         let volume = self.volume;
         match form {
             Form::None => {
-                if vnode.place != Place::None {
+                if vnode.place != BodyLocation::None {
                     self.empty(vnode, update)?;
                 }
             }
@@ -171,7 +171,7 @@ impl Building<'_> {
         let fits = || StoreError::NoStream("it starts from something else than what is here");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
-        let lender = if old.place == Place::Origin { Some(before.lender(vnode.no())?) } else { None };
+        let lender = if old.place == BodyLocation::Origin { Some(before.lender(vnode.no())?) } else { None };
         let file = match &lender {
             Some(lender) => lender.file()?,
             None => {

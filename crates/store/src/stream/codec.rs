@@ -10,7 +10,7 @@ use crate::disk::CHUNK_BYTES;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::record;
 use crate::record::{BucketEntry, In, Out};
-use crate::vnode::{Place, Target, Vnode};
+use crate::vnode::{BodyLocation, EntryTarget, Vnode};
 use crate::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
 
 /// Bytes that a part must be allowed to have: the longest item and the head fit.
@@ -409,7 +409,7 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, Form<'a>)> {
         exclusive,
         parent,
         entries,
-        place: Place::None,
+        place: BodyLocation::None,
         generations: 0,
         own_since: 0,
         has_xattr,
@@ -479,7 +479,7 @@ fn get_bucket(from: &mut In<'_>) -> Option<Vec<BucketEntry>> {
     for _ in 0..from.u8()? {
         let index = from.u8()?;
         let kind = Kind::from_wire(from.u8()?)?;
-        let target = Target { vnode: VnodeNo(from.u64()?), unique: Uniquifier(from.u64()?), kind };
+        let target = EntryTarget { vnode: VnodeNo(from.u64()?), unique: Uniquifier(from.u64()?), kind };
         let name: Name = from.name()?;
         let rises = bucket.last().is_none_or(|last| last.index < index);
         if !rises || usize::from(index) >= BUCKET_ENTRIES_MAX {

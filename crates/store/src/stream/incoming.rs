@@ -24,7 +24,7 @@ use crate::settle::settle_tree;
 use crate::trunk::{Trunk, put_header};
 use crate::vnode::initial_used;
 use crate::volume::Result;
-use crate::{NewClone, Partition, Quota, StoreError, Update, Usage, Vnode, Volume};
+use crate::{NewClone, Partition, VolumeQuota, StoreError, Update, Usage, Vnode, Volume};
 
 /// Bytes of parts between two times that all is made stable. Unit tests do it often, so that streams go on in the middle of bodies.
 const SETTLE_BYTES: u64 = if cfg!(test) { 150 << 10 } else { 64 << 20 };
@@ -41,7 +41,7 @@ pub enum FinishAs {
         /// Its name.
         name: Name,
         /// Its limits.
-        quota: Quota,
+        quota: VolumeQuota,
         /// When it was made.
         created: Timestamp,
         /// Now.
@@ -68,7 +68,7 @@ pub struct IncomingInfo {
 
 /// How a tree stands on a partition. A tree that is on two partitions of a server is asked for where it stands first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum IncomingState {
     /// Its read-write volume serves, or did before it was held or taken off.
     Serves,
     /// Volumes of sealed epochs, at most.
@@ -77,12 +77,12 @@ pub enum Standing {
     Arrives,
 }
 
-impl Standing {
-    pub(crate) fn of(header: &TreeHeader) -> Standing {
+impl IncomingState {
+    pub(crate) fn of(header: &TreeHeader) -> IncomingState {
         match header {
-            TreeHeader { arriving: true, .. } => Standing::Arrives,
-            TreeHeader { headless: true, .. } => Standing::Views,
-            _ => Standing::Serves,
+            TreeHeader { arriving: true, .. } => IncomingState::Arrives,
+            TreeHeader { headless: true, .. } => IncomingState::Views,
+            _ => IncomingState::Serves,
         }
     }
 }
@@ -365,8 +365,8 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
-    pub fn tree_standing(&self, tree: VolumeId) -> Result<Option<Standing>> {
-        Ok(self.tree_of(tree)?.map(|trunk| Standing::of(&trunk.header.lock().stored)))
+    pub fn tree_standing(&self, tree: VolumeId) -> Result<Option<IncomingState>> {
+        Ok(self.tree_of(tree)?.map(|trunk| IncomingState::of(&trunk.header.lock().stored)))
     }
 
     /// The tree is a copy of one on another partition, which goes before it, or is no longer; stable when it returns.
@@ -425,7 +425,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         hash_key: head.hash_key,
         created: Timestamp::default(),
         updated: Timestamp::default(),
-        quota: Quota::default(),
+        quota: VolumeQuota::default(),
         offline: false,
         headless: true,
         incoming: true,

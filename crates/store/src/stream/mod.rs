@@ -17,7 +17,7 @@ mod outgoing;
 mod over;
 
 pub use codec::{PART_BYTES_MIN, StreamHead, StreamPart};
-pub use incoming::{FinishAs, IncomingInfo, Standing};
+pub use incoming::{FinishAs, IncomingInfo, IncomingState};
 pub(crate) use incoming::{Incoming, end_progress};
 pub(crate) use over::{Under, orphans_of};
 

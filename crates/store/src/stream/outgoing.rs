@@ -16,9 +16,9 @@ use crate::engine::{Engine, prefix_end};
 use crate::key;
 use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
 use crate::sums::BLOCK;
-use crate::tree::Tree;
+use crate::tree::EpochView;
 use crate::volume::Result;
-use crate::{BLOCK_BYTES, Place, Reader, StoreError, Vnode, Volume};
+use crate::{BLOCK_BYTES, BodyLocation, BodyReader, StoreError, Vnode, Volume};
 
 /// Vnodes that are looked for at once.
 const VNODES_AT_ONCE: usize = 256;
@@ -63,7 +63,7 @@ impl Volume {
         Ok(sender.out.end(to))
     }
 
-    fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<Tree>)> {
+    fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<EpochView>)> {
         if self.is_writable() {
             return Err(StoreError::Misuse("only what is sealed can be sent"));
         }
@@ -109,9 +109,9 @@ impl Volume {
 
 struct Sender<'a> {
     volume: &'a Volume,
-    now: Arc<Tree>,
+    now: Arc<EpochView>,
     /// `None`: everything is sent.
-    before: Option<Tree>,
+    before: Option<EpochView>,
     epochs: Vec<u64>,
     out: PartOut,
     /// Packed chunks go as they are.
@@ -213,9 +213,9 @@ impl Sender<'_> {
 
     fn head_of(&mut self, vnode: &Vnode) -> Result<()> {
         match vnode.place {
-            Place::None => self.out.vnode(vnode, Form::None),
-            Place::File { .. } | Place::Origin => self.out.vnode(vnode, Form::File),
-            Place::Inline => {
+            BodyLocation::None => self.out.vnode(vnode, Form::None),
+            BodyLocation::File { .. } | BodyLocation::Origin => self.out.vnode(vnode, Form::File),
+            BodyLocation::Inline => {
                 let bytes = self.now.inline(vnode.no())?;
                 let whole = bytes.filter(|bytes| bytes.len() as u64 == vnode.status.size);
                 let damaged = || StoreError::Damaged(format!("inline body of {}", vnode.status.fid));
@@ -352,7 +352,7 @@ impl Sender<'_> {
     }
 
     /// Blocks of one group; says how far there was room.
-    fn group(&mut self, reader: &Reader, blocks: std::ops::Range<u64>, sums: &Sums, old: Option<&Sums>) -> Result<u64> {
+    fn group(&mut self, reader: &BodyReader, blocks: std::ops::Range<u64>, sums: &Sums, old: Option<&Sums>) -> Result<u64> {
         let size = reader.vnode().status.size;
         let mut next = blocks.start;
         while next < blocks.end {
@@ -386,7 +386,7 @@ impl Sender<'_> {
         Ok(next)
     }
 
-    fn data(&mut self, reader: &Reader, first: u64, count: u64) -> Result<()> {
+    fn data(&mut self, reader: &BodyReader, first: u64, count: u64) -> Result<()> {
         let bytes = reader.read(first * BLOCK_BYTES, (count * BLOCK_BYTES) as usize)?;
         let mut begun = None;
         let mut packed_until = 0;
@@ -419,7 +419,7 @@ impl Sender<'_> {
 
     /// The frame of the chunk that these bytes, from a block of a body on, begin with, and its blocks; if they have all of it. It was compared with them, and they with
     /// their sums.
-    fn packed(&self, reader: &Reader, block: u64, bytes: &[u8]) -> Result<Option<(Bytes, usize)>> {
+    fn packed(&self, reader: &BodyReader, block: u64, bytes: &[u8]) -> Result<Option<(Bytes, usize)>> {
         let left = reader.vnode().status.size.saturating_sub(block * BLOCK_BYTES);
         let length = left.min(CHUNK_BYTES) as usize;
         if !self.packs || !block.is_multiple_of(CHUNK_BLOCKS) || bytes.len() < length {

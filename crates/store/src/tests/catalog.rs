@@ -5,7 +5,7 @@ use std::sync::Arc;
 use types::{Fid, Kind, Name, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{new_root, options};
-use crate::{BLOCK_BYTES, MemMachine, OpenOptions, Partition, Quota, StoreError, Update, Vnode, Volume, VolumeFields};
+use crate::{BLOCK_BYTES, MemMachine, OpenOptions, Partition, VolumeQuota, StoreError, Update, Vnode, Volume, VolumeFields};
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
@@ -94,7 +94,7 @@ fn a_name_and_a_number_are_one_volumes_alone() {
 fn fields_outlive_the_memory() {
     let (machine, partition) = opened();
     let id = partition.create_volume(&name("v"), &new_root()).unwrap().id();
-    let quota = Quota { bytes: 5, files: 6 };
+    let quota = VolumeQuota { bytes: 5, files: 6 };
     let now = Timestamp::new(8, 7);
     partition.set_fields(id, VolumeFields { quota: Some(quota), offline: Some(true), arriving: None }, now).unwrap();
     partition.set_fields(id, VolumeFields::default(), now).unwrap();

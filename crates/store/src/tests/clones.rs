@@ -8,7 +8,7 @@ use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Model, Op, World, contents, make_file, name, new_root, op};
 use crate::key::{self, kind};
-use crate::{BLOCK_BYTES, NewClone, OpenOptions, Partition, Place, StoreError, Update, Vnode, Volume, record};
+use crate::{BLOCK_BYTES, NewClone, OpenOptions, Partition, BodyLocation, StoreError, Update, Vnode, Volume, record};
 
 fn clone_of(of: &Volume, text: &str) -> NewClone {
     let name = Name::new(text.as_bytes()).unwrap();
@@ -438,12 +438,12 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     let now = write(&volume, file.no(), 3, b"new");
     let old = clone.vnode(file.no()).unwrap().unwrap();
     assert_ne!(old.place, now.place);
-    assert!(matches!(old.place, Place::File { .. }));
+    assert!(matches!(old.place, BodyLocation::File { .. }));
     assert_eq!(clone.read(&old, 0, 8).unwrap(), [1; 8][..]);
     assert_eq!(clone.read(&old, 1 << 30, 8).unwrap(), &b"far"[..]);
     assert_eq!(volume.read(&now, 0, 8).unwrap(), &b"\x01\x01\x01new\x01\x01"[..]);
     let of = |place| match place {
-        Place::File { epoch, generation, .. } => {
+        BodyLocation::File { epoch, generation, .. } => {
             path.join(format!("bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}", (file.no().0 >> 1) & 0xff, file.no().0))
         }
         _ => unreachable!(),

@@ -9,7 +9,7 @@ use types::VnodeNo;
 
 use super::history::{History, brief};
 use super::world::{Model, Op, World, op};
-use crate::{Finding, MemMachine, OpenOptions, Partition};
+use crate::{ScrubFinding, MemMachine, OpenOptions, Partition};
 
 /// A world with its past, as far as a crash could bring it back.
 struct Past {
@@ -66,7 +66,7 @@ impl Past {
     }
 
     /// The process dies in a scope: some of its last commits are gone, in order, and nothing else is wrong.
-    fn check_killed(&self, strays: &[Finding]) -> Result<(), TestCaseError> {
+    fn check_killed(&self, strays: &[ScrubFinding]) -> Result<(), TestCaseError> {
         let world = self.world.on(self.world.machine.killed());
         prop_assert_eq!(world.partition.boot_verifier(), self.world.partition.boot_verifier());
         let found = world.found();

@@ -8,7 +8,7 @@ use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 use super::world::{World, name, options};
 use crate::key::kind;
-use crate::{BLOCK_BYTES, Finding, OpenError, Partition, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, ScrubFinding, OpenError, Partition, StoreError, Update, Vnode};
 
 /// A volume with every kind of record: 0 a file with a body file and attributes, 1 an inline one, 2 an orphan.
 fn populated() -> World {
@@ -58,7 +58,7 @@ fn a_flipped_bit_in_a_body_is_never_served() {
         assert!(matches!(world.volume.read(&vnode, 0, 1 << 20), Err(StoreError::Damaged(_))));
         let other = (block + 1) % 5;
         assert_eq!(world.volume.read(&vnode, other * BLOCK_BYTES, 10).unwrap(), [1; 10][..]);
-        assert_eq!(world.scrub(), [Finding::DamagedBlock { fid: vnode.status.fid, block }]);
+        assert_eq!(world.scrub(), [ScrubFinding::DamagedBlock { fid: vnode.status.fid, block }]);
         // A part of a damaged block cannot be kept; a whole new one heals it.
         let mut update = Update::new();
         let part = world.volume.write(&mut vnode.clone(), block * BLOCK_BYTES + 1, b"x", &mut update);
@@ -97,7 +97,7 @@ fn a_flipped_bit_in_a_record_is_never_served() {
                 continue;
             }
             let named = report.findings.iter().any(
-                |finding| matches!(finding, Finding::DamagedRecord { key: found } if *found == key.escape_ascii().to_string()),
+                |finding| matches!(finding, ScrubFinding::DamagedRecord { key: found } if *found == key.escape_ascii().to_string()),
             );
             assert!(named, "{}: {:?}", key.escape_ascii(), report.findings);
             // What can still be read is what was written.
@@ -134,7 +134,7 @@ fn a_wrong_usage_is_found_and_a_volume_with_a_damaged_header_is_left_out() {
     let usage = crate::key::usage(world.volume.id()).to_vec();
     world.machine.0.lock().log.tamper(&usage, |value| value[0] ^= 1);
     world.reopen(world.machine.clone());
-    assert!(matches!(world.scrub()[..], [Finding::WrongUsage { .. }]));
+    assert!(matches!(world.scrub()[..], [ScrubFinding::WrongUsage { .. }]));
     let header = crate::key::volume(world.volume.id()).to_vec();
     world.machine.0.lock().log.tamper(&header, |value| value[5] ^= 1);
     let partition = Partition::open_memory(&world.machine, options()).unwrap();
@@ -154,7 +154,7 @@ fn scrub_finds_what_does_not_add_up() {
     let mut one = file(&world, 1);
     let zero = file(&world, 0);
     // A name for nothing, a count that is off, a link too many, and a charge too high.
-    let nothing = crate::Target { vnode: VnodeNo(4_000_000), ..zero.target() };
+    let nothing = crate::EntryTarget { vnode: VnodeNo(4_000_000), ..zero.target() };
     let lost = Name::new(b"lost").unwrap();
     volume.put_entry(&mut dir, &lost, nothing, &mut update).unwrap();
     dir.entries += 1;
@@ -168,15 +168,15 @@ fn scrub_finds_what_does_not_add_up() {
     let fid = one.status.fid;
     let usage = volume.usage();
     let expected = [
-        Finding::DanglingEntry { dir: dir.status.fid, name: lost },
-        Finding::WrongEntries { fid: dir.status.fid, stored: 4, counted: 3 },
-        Finding::WrongLinks { fid, stored: 2, counted: 1 },
-        Finding::WrongUsage {
+        ScrubFinding::DanglingEntry { dir: dir.status.fid, name: lost },
+        ScrubFinding::WrongEntries { fid: dir.status.fid, stored: 4, counted: 3 },
+        ScrubFinding::WrongLinks { fid, stored: 2, counted: 1 },
+        ScrubFinding::WrongUsage {
             volume: volume.id(),
             stored: usage,
             counted: crate::Usage { bytes: usage.bytes + 7, ..usage },
         },
-        Finding::WrongUsed { fid, stored: 3007, counted: 3000 },
+        ScrubFinding::WrongUsed { fid, stored: 3007, counted: 3000 },
     ];
     assert_eq!(findings, expected);
     findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
@@ -188,8 +188,8 @@ fn scrub_finds_what_does_not_add_up() {
     disk.create(stray).unwrap();
     world.partition.0.media.bodies.gate((body.volume, body.vnode)).write().close();
     let report = world.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
-    assert!(report.findings.contains(&Finding::LostBody { fid: zero.status.fid }));
-    assert!(report.findings.iter().any(|finding| matches!(finding, Finding::StrayBody { .. })));
+    assert!(report.findings.contains(&ScrubFinding::LostBody { fid: zero.status.fid }));
+    assert!(report.findings.iter().any(|finding| matches!(finding, ScrubFinding::StrayBody { .. })));
     assert!(matches!(volume.read(&zero, 0, 1), Err(StoreError::Damaged(_))));
     let cancelled = world.partition.scrub(&mut |_| {}, &AtomicBool::new(true)).unwrap();
     assert!(cancelled.cancelled);

@@ -5,7 +5,7 @@ use types::{ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier,
 
 use crate::header::{Base, Origin, Sealed, TreeHeader, ViewHeader};
 use crate::record::{self, BucketEntry};
-use crate::{Place, Quota, SessionRecord, StoredReply, Target, Usage, Vnode};
+use crate::{BodyLocation, VolumeQuota, SessionRecord, StoredReply, EntryTarget, Usage, Vnode};
 
 const KEY: &[u8] = b"key";
 
@@ -47,7 +47,7 @@ fn vnode() -> Vnode {
         exclusive: 0xabcd,
         parent: VnodeNo(7),
         entries: 0,
-        place: Place::File { epoch: 1, generation: 9, packed: false },
+        place: BodyLocation::File { epoch: 1, generation: 9, packed: false },
         generations: 9,
         own_since: 0,
         has_xattr: true,
@@ -90,7 +90,7 @@ fn vnodes() {
     assert_eq!(decode(&value).unwrap().unwrap(), vnode());
     assert_eq!(decode(&record::tombstone(KEY)).unwrap(), None);
     no_part_of(&value, |value| decode(value).is_ok());
-    for place in [Place::None, Place::Inline, Place::Origin] {
+    for place in [BodyLocation::None, BodyLocation::Inline, BodyLocation::Origin] {
         let vnode = Vnode { place, has_xattr: false, ..vnode() };
         assert_eq!(decode(&record::encode_vnode(KEY, &vnode)).unwrap().unwrap(), vnode);
     }
@@ -106,7 +106,7 @@ fn bucket() -> [BucketEntry; 2] {
     let entry = |index, name: &[u8], vnode, kind| BucketEntry {
         index,
         name: Name::new(name).unwrap(),
-        target: Target { vnode: VnodeNo(vnode), unique: Uniquifier(5), kind },
+        target: EntryTarget { vnode: VnodeNo(vnode), unique: Uniquifier(5), kind },
     };
     [entry(0, b"a", 2, Kind::File), entry(3, b"\xff\n", 3, Kind::Directory)]
 }
@@ -147,7 +147,7 @@ fn header() -> TreeHeader {
         hash_key: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
         created: Timestamp::new(1, 2),
         updated: Timestamp::new(3, 4),
-        quota: Quota { bytes: 3, files: 4 },
+        quota: VolumeQuota { bytes: 3, files: 4 },
         offline: true,
         headless: true,
         incoming: false,
@@ -325,7 +325,7 @@ fn the_sum_covers_the_key() {
 
 /// Values under [`KEY`] with the fuzz target's number of their kind.
 pub(crate) fn values() -> Vec<(u8, Vec<u8>)> {
-    let inline = Vnode { place: Place::Inline, has_xattr: false, ..vnode() };
+    let inline = Vnode { place: BodyLocation::Inline, has_xattr: false, ..vnode() };
     vec![
         (0, record::encode_vnode(KEY, &vnode())),
         (0, record::encode_vnode(KEY, &inline)),

@@ -6,7 +6,7 @@ use types::{AllocateMode, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeI
 
 use super::world::{World, make_file, name};
 use crate::reader::body_name;
-use crate::{BLOCK_BYTES, BlankName, Finding, MemMachine, NewClone, StoreError, Update, Vnode};
+use crate::{BLOCK_BYTES, BlankName, ScrubFinding, MemMachine, NewClone, StoreError, Update, Vnode};
 
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
@@ -412,7 +412,7 @@ fn what_is_sealed_of_a_lent_body_outlives_crashes() {
         assert!(world.volume.end_lend(no).unwrap());
         world.partition.sync_all().unwrap();
         // A power loss may bring back a file that was removed.
-        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, Finding::StrayBody { .. }));
+        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
         assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
         for (id, bytes) in &clones {
             assert!(sealed(&world, *id, no) == *bytes, "seed {seed}: {id:?}");

@@ -6,7 +6,7 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::stream::{Whole, config, findings, name, open, whole};
 use super::world::{Op, World, make_file, op};
-use crate::{FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, Quota, StoreError, StreamPart, Update, Volume};
+use crate::{FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError, StreamPart, Update, Volume};
 
 const TREE: VolumeId = VolumeId(77);
 /// As in `stream/over.rs`.
@@ -77,7 +77,7 @@ struct Desk {
 fn finish() -> FinishAs {
     FinishAs::ReadWrite {
         name: name("restored"),
-        quota: Quota::default(),
+        quota: VolumeQuota::default(),
         created: Timestamp::new(4, 4),
         now: Timestamp::new(5, 5),
         arriving: false,
@@ -261,7 +261,7 @@ proptest! {
         desk.copy.sync_all().unwrap();
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
         let mut found = findings(&desk.copy);
-        found.retain(|found| !(powerless && matches!(found, crate::Finding::StrayBody { .. })));
+        found.retain(|found| !(powerless && matches!(found, crate::ScrubFinding::StrayBody { .. })));
         prop_assert_eq!(found, []);
         desk.check(&desk.copy);
         prop_assert!(!desk.volume().is_frozen());

@@ -6,7 +6,7 @@ use types::{Name, SeekWhat, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKi
 
 use super::world::{World, make_file, name};
 use crate::{
-    BLOCK_BYTES, Finding, FinishAs, MemMachine, NewClone, OpenOptions, Partition, Place, StoreError, StreamPart,
+    BLOCK_BYTES, ScrubFinding, FinishAs, MemMachine, NewClone, OpenOptions, Partition, BodyLocation, StoreError, StreamPart,
     Update, Vnode, Volume,
 };
 
@@ -45,7 +45,7 @@ fn sweep(world: &World) {
 }
 
 fn is_packed(volume: &Volume, no: VnodeNo) -> bool {
-    matches!(volume.vnode(no).unwrap().unwrap().place, Place::File { packed: true, .. })
+    matches!(volume.vnode(no).unwrap().unwrap().place, BodyLocation::File { packed: true, .. })
 }
 
 fn all(volume: &Volume, no: VnodeNo) -> Vec<u8> {
@@ -204,7 +204,7 @@ fn packing_outlives_crashes() {
         }
         world.partition.sync_all().unwrap();
         sweep(&world);
-        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, Finding::StrayBody { .. }));
+        let wrong = world.scrub_all().into_iter().filter(|wrong| !matches!(wrong, ScrubFinding::StrayBody { .. }));
         assert_eq!(wrong.collect::<Vec<_>>(), [], "seed {seed}");
     }
 }

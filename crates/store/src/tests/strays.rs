@@ -2,7 +2,7 @@
 
 use super::world::{World, make_file, name};
 use crate::disk::BodyName;
-use crate::{Finding, Update, Vnode};
+use crate::{ScrubFinding, Update, Vnode};
 
 /// The file that the next body of a vnode in no file gets.
 fn next_file(world: &World, vnode: &Vnode) -> BodyName {
@@ -25,7 +25,7 @@ fn du1_files_without_a_record_go_after_a_loss() {
     // In the same boot there is nothing to search: deaths of the process leave no such file.
     world.reopen(world.machine.killed());
     while world.partition.sweep(100).unwrap() > 0 {}
-    assert!(matches!(world.scrub_all()[..], [Finding::StrayBody { .. }]));
+    assert!(matches!(world.scrub_all()[..], [ScrubFinding::StrayBody { .. }]));
     world.reopen(world.machine.power_loss(2));
     while world.partition.sweep(100).unwrap() > 0 {}
     assert_eq!(world.scrub_all(), []);

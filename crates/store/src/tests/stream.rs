@@ -11,7 +11,7 @@ use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId,
 use super::world::{Op, World, make_file, new_root, op, options};
 use crate::key::kind;
 use crate::{
-    BLOCK_BYTES, Entry, Finding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, Quota, StoreError,
+    BLOCK_BYTES, DirEntry, ScrubFinding, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, StoreError,
     StreamPart, Update, Usage, Vnode, Volume,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Seen {
     pub(crate) status: Status,
     parent: VnodeNo,
     exclusive: u64,
-    entries: Vec<Entry>,
+    entries: Vec<DirEntry>,
     xattrs: Vec<(Bytes, Bytes)>,
     bytes: Bytes,
     blocks: Vec<u32>,
@@ -112,7 +112,7 @@ fn scrubbed(partition: &Partition) {
     assert_eq!(findings(partition), []);
 }
 
-pub(crate) fn findings(partition: &Partition) -> Vec<Finding> {
+pub(crate) fn findings(partition: &Partition) -> Vec<ScrubFinding> {
     while partition.sweep(100).unwrap() > 0 {}
     partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
 }
@@ -285,7 +285,7 @@ proptest! {
         // A loss of power leaves files that are nobody's.
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
         let mut found = findings(&pair.copy);
-        found.retain(|found| !(powerless && matches!(found, Finding::StrayBody { .. })));
+        found.retain(|found| !(powerless && matches!(found, ScrubFinding::StrayBody { .. })));
         prop_assert_eq!(found, []);
         pair.check(&pair.copy);
         if pair.expected.is_some() {
@@ -377,7 +377,7 @@ fn no_slot_is_given_again_by_a_volume_that_came_in_several_steps() {
     assert!(send(&second, first.epoch(), &copy, tree, &mut |_| false).unwrap());
     let finish = FinishAs::ReadWrite {
         name: name("moved"),
-        quota: Quota::default(),
+        quota: VolumeQuota::default(),
         created: Timestamp::new(4, 4),
         now: Timestamp::new(5, 5),
         arriving: false,
@@ -396,7 +396,7 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     assert!(send(&sealed, 0, &copy, VolumeId(77), &mut |_| false).unwrap());
     let finish = FinishAs::ReadWrite {
         name: name("restored"),
-        quota: Quota { bytes: 1 << 30, files: 0 },
+        quota: VolumeQuota { bytes: 1 << 30, files: 0 },
         created: Timestamp::new(4, 4),
         now: Timestamp::new(5, 5),
         arriving: true,
@@ -525,7 +525,7 @@ fn what_is_the_same_is_copied_from_a_packed_body() {
     let (kept, _) = copied(&first, &copy, COPY);
     while copy.sweep(100).unwrap() > 0 {}
     let place = kept.vnode(file.no()).unwrap().unwrap().place;
-    assert!(matches!(place, crate::Place::File { packed: true, .. }), "{place:?}");
+    assert!(matches!(place, crate::BodyLocation::File { packed: true, .. }), "{place:?}");
     change(3);
     let given_up = clone_of(&world, "two");
     assert!(send(&given_up, first.epoch(), &copy, world.volume.id(), &mut |_| false).unwrap());

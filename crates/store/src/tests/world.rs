@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use types::{AllocateMode, Fid, Kind, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::{
-    BLOCK_BYTES, Finding, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, Quota, Update, Vnode, Volume,
+    BLOCK_BYTES, ScrubFinding, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, VolumeQuota, Update, Vnode, Volume,
 };
 use crate::{KEY_BYTES, KeyKeeper, TreeKey};
 
@@ -318,7 +318,7 @@ impl KeyKeeper for Keys {
 }
 
 pub(crate) fn new_root() -> NewRoot {
-    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 2), quota: Quota::default() }
+    NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 2), quota: VolumeQuota::default() }
 }
 
 pub(crate) fn name(number: u8) -> Name {
@@ -427,7 +427,7 @@ impl<M> World<M> {
     fn fork(&self, of: VolumeId, fork: u8) {
         let name = turn_name(fork);
         let left = self.partition.list(VolumeId(0), 100).unwrap();
-        let of_it = |listed: &crate::VolumeInfo| {
+        let of_it = |listed: &crate::VolumeFacts| {
             listed.name == name || listed.name.as_bytes().starts_with(&[name.as_bytes(), b"."].concat())
         };
         if !left.iter().any(of_it) {
@@ -606,14 +606,14 @@ impl<M> World<M> {
     }
 
     /// Checks everything; strays are no damage.
-    pub(crate) fn scrub(&self) -> Vec<Finding> {
+    pub(crate) fn scrub(&self) -> Vec<ScrubFinding> {
         let mut findings = self.scrub_all();
-        findings.retain(|finding| !matches!(finding, Finding::StrayBody { .. }));
+        findings.retain(|finding| !matches!(finding, ScrubFinding::StrayBody { .. }));
         findings
     }
 
     /// Checks everything.
-    pub(crate) fn scrub_all(&self) -> Vec<Finding> {
+    pub(crate) fn scrub_all(&self) -> Vec<ScrubFinding> {
         self.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings
     }
 }

@@ -6,14 +6,14 @@ use guard::{Acl, Rights};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use types::{Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp};
-use venus::{Error, Found, Handle, OpenMode, Request, Venus};
+use venus::{Error, LookupReply, Handle, OpenMode, RequestContext, Venus};
 
 use super::name;
 
 /// Names that occur.
 const NAMES: u32 = 5;
 /// Users that occur: the superuser, and an owner of things in some directories.
-const USERS: [Caller; 2] = [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::Who::NAMED }];
+const USERS: [Caller; 2] = [Caller::ROOT, Caller { uid: 10, gid: 20, groups: None, who: types::RequestIdentity::NAMED }];
 
 /// A path below the root: one or two names.
 pub type Path = Vec<Name>;
@@ -160,8 +160,8 @@ pub struct Machine<'a> {
     written: u8,
 }
 
-fn by(user: usize) -> Request<'static> {
-    Request::of(&USERS[user])
+fn by(user: usize) -> RequestContext<'static> {
+    RequestContext::of(&USERS[user])
 }
 
 /// A list that gives one principal these rights.
@@ -184,14 +184,14 @@ impl<'a> Machine<'a> {
         let mut at = self.root;
         for name in path {
             match self.venus.lookup(&by(0), at, name)? {
-                Found::Entry(entry) => {
+                LookupReply::Entry(entry) => {
                     // As the mount does.
                     if entry.status.by_list && entry.status.kind != Kind::Directory && entry.status.links == 1 {
                         self.venus.ruled_by(&entry.status, at, entry.stamp);
                     }
                     at = entry.status.fid;
                 }
-                Found::Absent { .. } => return Err(types::Fault::NotFound.into()),
+                LookupReply::Absent { .. } => return Err(types::Fault::NotFound.into()),
             }
         }
         Ok(at)

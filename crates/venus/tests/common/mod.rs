@@ -11,9 +11,9 @@ use bytes::Bytes;
 use client::{CallError, Cancel, Events, Heard, Remote, Reply, Session, clock};
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
-use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
-use venus::{Entry, Found, Handle, Invalidate, OpenMode, Request, Venus, VenusConfig};
+use venus::{EntryReply, LookupReply, Handle, Invalidate, OpenMode, RequestContext, Venus, VenusConfig};
 use vice::{Vice, ViceConfig};
 
 pub const ROOT: Caller = Caller::ROOT;
@@ -25,8 +25,8 @@ pub fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-pub fn me() -> Request<'static> {
-    Request::of(&ROOT)
+pub fn me() -> RequestContext<'static> {
+    RequestContext::of(&ROOT)
 }
 
 /// A server with one volume, in memory unless it has a directory.
@@ -38,10 +38,10 @@ pub struct House {
 
 impl House {
     pub fn in_memory() -> Self {
-        Self::with_quota(Quota::default())
+        Self::with_quota(VolumeQuota::default())
     }
 
-    pub fn with_quota(quota: Quota) -> Self {
+    pub fn with_quota(quota: VolumeQuota) -> Self {
         let machine = MemMachine::new();
         Self::on(Partition::open_memory(&machine, OpenOptions::default()).unwrap(), None, quota)
     }
@@ -51,14 +51,14 @@ impl House {
         let config = PartitionConfig { server: "test".into() };
         let options = OpenOptions { cache_bytes: 8 << 20, ..OpenOptions::default() };
         let partition = Partition::create(&dir.path().join("vicepa"), &config, options).unwrap();
-        Self::on(partition, Some(dir), Quota::default())
+        Self::on(partition, Some(dir), VolumeQuota::default())
     }
 
     pub fn path(&self) -> &std::path::Path {
         self._dir.as_ref().unwrap().path()
     }
 
-    fn on(partition: Partition, dir: Option<tempfile::TempDir>, quota: Quota) -> Self {
+    fn on(partition: Partition, dir: Option<tempfile::TempDir>, quota: VolumeQuota) -> Self {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
         let root = Fid::root(volume.id());
@@ -313,10 +313,10 @@ impl Client {
         (entry.status.fid, opened.handle)
     }
 
-    pub fn find(&self, path: &str) -> Option<Entry> {
+    pub fn find(&self, path: &str) -> Option<EntryReply> {
         match self.venus.lookup(&me(), self.root, &name(path)).unwrap() {
-            Found::Entry(entry) => Some(entry),
-            Found::Absent { .. } => None,
+            LookupReply::Entry(entry) => Some(entry),
+            LookupReply::Absent { .. } => None,
         }
     }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use powercut::{Flushes, Image, Machine};
+use powercut::{Flushes, DriveImage, Machine};
 use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Quota, Volume};
+use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota, Volume};
 use types::{Fid, Timestamp};
 
 use crate::Host;
@@ -46,12 +46,12 @@ pub struct Driven {
 impl Driven {
     /// A new cell below `at`; its root.
     pub fn new(at: &Path, seed: u64) -> (Driven, Fid) {
-        let image = Image::ext4(DRIVE_BYTES, at).unwrap();
+        let image = DriveImage::ext4(DRIVE_BYTES, at).unwrap();
         let machine = Machine::boot(&at.join("machine"), image, Flushes::Obeyed).unwrap();
         let config = PartitionConfig { server: "test".into() };
         let path = partition_of(machine.root());
         let partition = Partition::create(&path, &config, OpenOptions::default()).unwrap();
-        let (now, quota) = (Timestamp::new(1, 0), Quota::default());
+        let (now, quota) = (Timestamp::new(1, 0), VolumeQuota::default());
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota };
         let volume = partition.create_volume(&name("root"), &root).unwrap().id();
         partition.sync_all().unwrap();

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use store::{StoreError, Vnode};
 use types::{Fault, Fid, Kind, VnodeNo};
 
-use super::{Asker, Right};
+use super::{CallerView, Right};
 use crate::volumes::ViceVolume;
 
 /// What a list is kept as.
@@ -156,7 +156,7 @@ impl ViceVolume {
     ///
     /// # Errors
     /// As [`ViceVolume::ruling`], and [`super::Principals::cps`].
-    pub fn rights(&self, asker: Asker<'_>, vnode: &Vnode) -> Result<(Rights, Fid), Fault> {
+    pub fn rights(&self, asker: CallerView<'_>, vnode: &Vnode) -> Result<(Rights, Fid), Fault> {
         let cps = if asker.caller.is_root() { None } else { Some(asker.principals.cps(asker.caller)?) };
         if vnode.status.kind == Kind::Directory {
             return Ok((self.rights_in(asker, cps.as_ref(), vnode)?, vnode.status.fid));
@@ -176,7 +176,7 @@ impl ViceVolume {
     }
 
     /// In a directory. Without a CPS: the superuser.
-    fn rights_in(&self, asker: Asker<'_>, cps: Option<&Cps>, dir: &Vnode) -> Result<Rights, Fault> {
+    fn rights_in(&self, asker: CallerView<'_>, cps: Option<&Cps>, dir: &Vnode) -> Result<Rights, Fault> {
         let Some(cps) = cps else { return Ok(Rights::ALL) };
         let given = self.ruling(dir)?.list.rights(cps);
         let implied = Rights::LOOKUP.with(Rights::ADMINISTER);
@@ -184,7 +184,7 @@ impl ViceVolume {
     }
 }
 
-pub(super) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
+pub(super) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
     if asker.caller.is_root() {
         return Ok(());
     }
@@ -210,11 +210,11 @@ pub(super) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: 
 }
 
 /// Whether the asker lists the directory that this one is in, which shows what it is.
-fn sees_from_above(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<bool, Fault> {
+fn sees_from_above(asker: CallerView<'_>, volume: &ViceVolume, dir: &Vnode) -> Result<bool, Fault> {
     let Some(above) = volume.store.vnode(dir.parent)? else { return Ok(false) };
     Ok(volume.rights(asker, &above)?.0.has(Rights::LOOKUP))
 }
 
-fn owns(asker: Asker<'_>, vnode: &Vnode) -> bool {
+fn owns(asker: CallerView<'_>, vnode: &Vnode) -> bool {
     asker.caller.uid == vnode.status.uid && asker.caller.who.level.is_proved()
 }

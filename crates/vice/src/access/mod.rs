@@ -49,12 +49,12 @@ pub(crate) enum Right {
 
 /// Who asks, and whoever knows what that means.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct CallerView<'a> {
     pub caller: &'a Caller,
     pub principals: &'a dyn Principals,
 }
 
-impl Asker<'_> {
+impl CallerView<'_> {
     /// Whether he is an administrator of the cell.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Asker<'_> {
 
 /// # Errors
 /// `AccessDenied`; `GroupsNeeded` if that depends on groups that the caller did not show.
-pub(crate) fn need(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
+pub(crate) fn need(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<(), Fault> {
     if volume.lists.decide() {
         acl::need(asker, volume, vnode, right)
     } else {
@@ -86,7 +86,7 @@ pub(crate) fn need_by_mode(caller: &Caller, status: &Status, right: Right) -> Re
 ///
 /// # Errors
 /// As [`need`], and `NotPermitted` in a sticky directory where neither is the caller's.
-pub(crate) fn need_delete(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode, victim: &Vnode) -> Result<(), Fault> {
+pub(crate) fn need_delete(asker: CallerView<'_>, volume: &ViceVolume, dir: &Vnode, victim: &Vnode) -> Result<(), Fault> {
     need(asker, volume, dir, Right::Delete)?;
     if volume.lists.decide() { Ok(()) } else { posix::need_unstuck(asker.caller, &dir.status, &victim.status) }
 }
@@ -95,7 +95,7 @@ pub(crate) fn need_delete(asker: Asker<'_>, volume: &ViceVolume, dir: &Vnode, vi
 ///
 /// # Errors
 /// `GroupsNeeded`.
-pub(crate) fn may(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<bool, Fault> {
+pub(crate) fn may(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, right: Right) -> Result<bool, Fault> {
     match need(asker, volume, vnode, right) {
         Ok(()) => Ok(true),
         Err(Fault::AccessDenied) => Ok(false),

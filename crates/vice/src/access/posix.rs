@@ -109,14 +109,14 @@ pub(crate) fn without_privileges(status: &Status) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Fid, Level, Timestamp, VnodeNo};
+    use types::{Fid, AuthLevel, Timestamp, VnodeNo};
 
     fn file(mode: u16) -> Status {
         store::Vnode::new(Fid::new(1, 2, 3), Kind::File, mode, 10, 20, VnodeNo::ROOT, Timestamp::default()).status
     }
 
     fn who(uid: u32, gid: u32, groups: Option<&[u32]>) -> Caller {
-        Caller { uid, gid, groups: groups.map(Into::into), who: types::Who::NAMED }
+        Caller { uid, gid, groups: groups.map(Into::into), who: types::RequestIdentity::NAMED }
     }
 
     #[test]
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn data_is_judged_here_for_callers_that_are_not_believed() {
         let denied = Err(Fault::AccessDenied);
-        let with = |uid, level| Caller { who: types::Who { level, ..types::Who::NOBODY }, ..who(uid, 1, Some(&[])) };
-        let (owner, other) = (with(10, Level::Password), with(11, Level::Password));
-        let nobody = Caller { gid: 20, ..with(10, Level::Nobody) };
+        let with = |uid, level| Caller { who: types::RequestIdentity { level, ..types::RequestIdentity::NOBODY }, ..who(uid, 1, Some(&[])) };
+        let (owner, other) = (with(10, AuthLevel::Password), with(11, AuthLevel::Password));
+        let nobody = Caller { gid: 20, ..with(10, AuthLevel::Nobody) };
         type Row<'a> = (&'static str, u16, &'a Caller, Right, Result<(), Fault>);
         let rows: &[Row<'_>] = &[
             ("a believed host asked", 0o000, &who(11, 1, None), Right::ReadData, Ok(())),

@@ -4,7 +4,7 @@ use guard::Acl;
 use store::Vnode;
 use types::{Answer, Fault, Fid, VnodeNo};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, Right};
 use crate::change::{Change, touch_status};
@@ -12,7 +12,7 @@ use crate::service::Ask;
 use crate::volumes::ViceVolume;
 
 impl Vice {
-    pub(super) fn get_acl(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn get_acl(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -23,7 +23,7 @@ impl Vice {
         access::need(ask.asker(), &volume, &vnode, Right::Search)?;
         self.promise(ask, &volume, &[fid])?;
         let ruling = volume.ruling(&vnode)?;
-        Ok(Outcome::Answer(Answer::Acl { of: ruling.of, list: ruling.list.encode().into() }))
+        Ok(CallOutcome::Answer(Answer::Acl { of: ruling.of, list: ruling.list.encode().into() }))
     }
 
     pub(super) fn set_acl(
@@ -32,7 +32,7 @@ impl Vice {
         fid: Fid,
         list: Option<&[u8]>,
         instead_of: Option<&[u8; 32]>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         // One form for each list, whoever sent it.
@@ -69,7 +69,7 @@ impl Vice {
         root: Fid,
         list: Option<Acl>,
         instead_of: Option<&[u8; 32]>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         if !ask.asker().is_administrator()? {
             return Err(Fault::NotPermitted);
         }
@@ -91,7 +91,7 @@ impl Vice {
         outcome
     }
 
-    pub(super) fn tell_rights(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn tell_rights(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -106,7 +106,7 @@ impl Vice {
         if access::may(ask.asker(), &volume, &vnode, Right::See)? {
             self.promise(ask, &volume, &[fid])?;
         }
-        Ok(Outcome::Answer(Answer::Rights { of, rights: rights.0 }))
+        Ok(CallOutcome::Answer(Answer::Rights { of, rights: rights.0 }))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The volume as a whole, and the server as a whole.
 
 use serde_json::json;
-use store::{Quota, VolumeInfo};
+use store::{VolumeQuota, VolumeFacts};
 use types::{Answer, Caller, Fault, Fid, PrincipalId, SessionId, VolumeId, VolumeStatus};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::change::Change;
 use crate::service::Ask;
@@ -16,13 +16,13 @@ const VOLUMES_REPORTED_MAX: usize = 100;
 const SESSIONS_REPORTED_MAX: usize = 200;
 
 impl Vice {
-    pub(super) fn volume_status(&self, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn volume_status(&self, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let status = self.status_with(&volume, volume.store.quota())?;
-        Ok(Outcome::Answer(Answer::Volume(status)))
+        Ok(CallOutcome::Answer(Answer::Volume(status)))
     }
 
-    fn status_with(&self, volume: &ViceVolume, quota: Quota) -> Result<VolumeStatus, Fault> {
+    fn status_with(&self, volume: &ViceVolume, quota: VolumeQuota) -> Result<VolumeStatus, Fault> {
         let (usage, space) = (volume.store.usage(), volume.partition.space()?);
         Ok(VolumeStatus {
             quota_bytes: quota.bytes,
@@ -35,21 +35,21 @@ impl Vice {
     }
 
     /// A quota below the usage is allowed: nothing more grows then.
-    pub(super) fn set_quota(&self, ask: &mut Ask<'_>, fid: Fid, bytes: u64, files: u64) -> Result<Outcome, Fault> {
+    pub(super) fn set_quota(&self, ask: &mut Ask<'_>, fid: Fid, bytes: u64, files: u64) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         self.need_all_back(ask, fid.volume)?;
-        let quota = Quota { bytes, files };
+        let quota = VolumeQuota { bytes, files };
         let mut change = Change::new(&volume);
         change.update.set_quota(quota);
         let answer = Answer::Volume(self.status_with(&volume, quota)?);
         self.commit(ask, change, answer)
     }
 
-    pub(super) fn scrub_report(&self, start: bool) -> Result<Outcome, Fault> {
+    pub(super) fn scrub_report(&self, start: bool) -> Result<CallOutcome, Fault> {
         let hook = self.scrub.lock();
         let hook = hook.as_ref().ok_or(Fault::Unsupported)?;
-        Ok(Outcome::Answer(Answer::Report(hook(start))))
+        Ok(CallOutcome::Answer(Answer::Report(hook(start))))
     }
 
     /// Sizes of tables and counts of calls, as JSON.
@@ -142,8 +142,8 @@ fn user_report(caller: &Caller) -> serde_json::Value {
     })
 }
 
-fn volume_report(volume: &VolumeInfo) -> serde_json::Value {
-    let VolumeInfo { usage, quota, .. } = volume;
+fn volume_report(volume: &VolumeFacts) -> serde_json::Value {
+    let VolumeFacts { usage, quota, .. } = volume;
     json!({
         "id": volume.id.0,
         "name": String::from_utf8_lossy(volume.name.as_bytes()),

@@ -2,20 +2,20 @@
 
 use celldb::CellDb;
 use guard::{Asker, Cps};
-use login::{Mint, Passwords, Request, Service};
+use login::{Mint, Passwords, TokenRequest, Service};
 use std::sync::Arc;
 use types::{
-    Answer, AuthCall, Behalf, Fault, Level, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
+    Answer, AuthCall, Behalf, Fault, AuthLevel, NewPrincipal, Principal, PrincipalId, PrincipalKind, PtsCall, Secret,
     WhichPrincipal,
 };
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::service::Ask;
 
 /// What a server needs for it.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct AuthDesk {
     mint: Arc<Mint>,
     passwords: Passwords,
     kerberos: Option<Arc<Service>>,
@@ -24,12 +24,12 @@ pub(crate) struct Desk {
 impl Vice {
     /// Who makes tokens, and who looks at tickets. Once, before anybody asks.
     pub fn has_mint(&self, mint: Arc<Mint>, kerberos: Option<Arc<Service>>) {
-        if self.desk.set(Desk { mint, passwords: Passwords::default(), kerberos }).is_err() {
+        if self.desk.set(AuthDesk { mint, passwords: Passwords::default(), kerberos }).is_err() {
             tracing::error!("a second mint is not used");
         }
     }
 
-    pub(crate) fn ask_auth(&self, ask: &Ask<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<Outcome, Fault> {
+    pub(crate) fn ask_auth(&self, ask: &Ask<'_>, behalf: Option<Behalf>, call: &AuthCall) -> Result<CallOutcome, Fault> {
         // Passwords and tokens are of use to whoever reads along, also from a trusted host.
         if ask.caller.who.overheard {
             let host = ask.caller.who.host;
@@ -46,7 +46,7 @@ impl Vice {
             AuthCall::Attest { client } => {
                 let who = self.principal_of(ask.caller)?;
                 let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
-                desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, Level::Attested, *client)?
+                desk.token(ask, &principal.ok_or(Fault::NoPrincipal)?, AuthLevel::Attested, *client)?
             }
             AuthCall::Kerberos { request, client } => desk.with_ticket(ask, db, request.reveal(), *client)?,
             AuthCall::Renew { token } => desk.renewed(ask, token.reveal())?,
@@ -62,7 +62,7 @@ impl Vice {
                 }
             }
         };
-        Ok(Outcome::Answer(answer))
+        Ok(CallOutcome::Answer(answer))
     }
 
     /// `asker`: `None` is the superuser.
@@ -70,7 +70,7 @@ impl Vice {
         &self,
         ask: &Ask<'_>,
         db: &dyn CellDb,
-        desk: &Desk,
+        desk: &AuthDesk,
         asker: Option<Behalf>,
         call: &AuthCall,
     ) -> Result<Answer, Fault> {
@@ -101,7 +101,7 @@ impl Vice {
                 let who = user(name)?;
                 let right = is_right(who.as_ref(), name, password)?;
                 match who.filter(|who| right && !who.locked) {
-                    Some(who) => desk.token(ask, &who, Level::Password, *client),
+                    Some(who) => desk.token(ask, &who, AuthLevel::Password, *client),
                     None => Err(Fault::AccessDenied),
                 }
             }
@@ -138,13 +138,13 @@ impl Vice {
     }
 }
 
-impl Desk {
+impl AuthDesk {
     /// Whether tokens that this key signed count.
     pub(crate) fn believes(&self, key: u32) -> bool {
         self.mint.believes(key)
     }
 
-    fn token(&self, ask: &Ask<'_>, who: &Principal, level: Level, client: [u8; 32]) -> Result<Answer, Fault> {
+    fn token(&self, ask: &Ask<'_>, who: &Principal, level: AuthLevel, client: [u8; 32]) -> Result<Answer, Fault> {
         Ok(Answer::Token(self.issue(ask, who, level, client, None)?.into()))
     }
 
@@ -152,12 +152,12 @@ impl Desk {
         &self,
         ask: &Ask<'_>,
         who: &Principal,
-        level: Level,
+        level: AuthLevel,
         client: [u8; 32],
         ends: Option<i64>,
     ) -> Result<Vec<u8>, Fault> {
         let (principal, name) = (who.id, who.name.clone());
-        let request = Request { principal, name, level, client, not_before: who.tokens_after, ends };
+        let request = TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
         self.mint.issue(&request, ask.wall).ok_or(Fault::Unsupported)
     }
 
@@ -182,7 +182,7 @@ impl Desk {
             return Err(Fault::AccessDenied);
         }
         let ends = ask.wall.secs.saturating_add_unsigned(vouched.left.as_secs());
-        let token = self.issue(ask, &who, Level::Kerberos, client, Some(ends))?;
+        let token = self.issue(ask, &who, AuthLevel::Kerberos, client, Some(ends))?;
         Ok(Answer::Ticket { token: token.into(), reply: vouched.reply.into() })
     }
 
@@ -237,7 +237,7 @@ fn is_user(principal: &Principal) -> bool {
 fn make_user(db: &dyn CellDb, name: &str) -> Result<Option<Principal>, Fault> {
     let new =
         NewPrincipal { kind: PrincipalKind::User, name: name.to_owned(), id: None, owner: None, uid: None, gid: None };
-    let cps = Cps::new(PrincipalId::ANONYMOUS, Level::Server, [PrincipalId::ADMINISTRATORS]);
+    let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Server, [PrincipalId::ADMINISTRATORS]);
     let superuser = Asker { principal: PrincipalId::ANONYMOUS, cps };
     match db.access().pts(&superuser, &PtsCall::Create { new: Box::new(new) }) {
         Ok(_) => tracing::info!(name, "made a user at the first login with Kerberos"),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use store::BlankName;
 use types::{Answer, Fault, Fid, PartitionNo, SessionId};
 
-use super::Outcome;
+use super::CallOutcome;
 use super::data::need_file;
 use crate::Vice;
 use crate::access::Right;
@@ -50,7 +50,7 @@ impl Blanks {
 }
 
 impl Vice {
-    pub(super) fn lend_blank(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn lend_blank(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
@@ -70,10 +70,10 @@ impl Vice {
         let (name, descriptor) = volume.partition.make_blank(session)?;
         self.core.lock().blanks.add(volume.no, name);
         let descriptor = descriptor.ok_or(Fault::Unsupported)?;
-        Ok(Outcome::Body(Answer::Blank(name.number), descriptor))
+        Ok(CallOutcome::Body(Answer::Blank(name.number), descriptor))
     }
 
-    pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<Outcome, Fault> {
+    pub(super) fn adopt_body(&self, ask: &mut Ask<'_>, fid: Fid, number: u64) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         if volume.store.is_encrypted() {
@@ -89,7 +89,7 @@ impl Vice {
         let core = self.core.lock();
         if !core.blanks.has(volume.no, blank) && core.lends.has(fid, blank.session) {
             // Asked twice: by who was on it when the server restarted, and by who claims everything then.
-            return Ok(Outcome::Answer(Answer::Status(vnode.status)));
+            return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
         // Nobody else may have changed what it replaces.
         let alone = core.leases.covers(blank.session, fid) || core.leases.reclaims_delegations(blank.session);

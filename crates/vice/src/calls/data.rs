@@ -4,7 +4,7 @@ use bytes::Bytes;
 use store::Vnode;
 use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use super::status::written_by;
 use crate::Vice;
 use crate::access::Right;
@@ -17,18 +17,18 @@ use crate::volumes::ViceVolume;
 const SUMS_MAX: u32 = (limits::MESSAGE_BYTES_MAX / 8) as u32;
 
 impl Vice {
-    pub(super) fn read(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Outcome, Fault> {
+    pub(super) fn read(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (status, data) = self.with_body(ask, &volume, fid, |reader| {
             let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
             Ok((volume.status_of(reader.vnode()), reader.read(offset, length)?))
         })?;
         let end = offset.saturating_add(data.len() as u64) >= status.size;
-        Ok(Outcome::Answer(Answer::Data { data, end, status }))
+        Ok(CallOutcome::Answer(Answer::Data { data, end, status }))
     }
 
     /// Packed chunks leave as they lie, with the sums of what is in them, if they are fewer bytes than were asked for.
-    pub(super) fn read_packed(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<Outcome, Fault> {
+    pub(super) fn read_packed(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, length: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let length = length.min(limits::PAYLOAD_BYTES_MAX as u32);
         let answer = self.with_body(ask, &volume, fid, |reader| {
@@ -43,10 +43,10 @@ impl Vice {
                 }
             })
         })?;
-        Ok(Outcome::Answer(answer))
+        Ok(CallOutcome::Answer(answer))
     }
 
-    pub(super) fn seek(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<Outcome, Fault> {
+    pub(super) fn seek(&self, ask: &mut Ask<'_>, fid: Fid, offset: u64, what: SeekWhat) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let found = self.with_body(ask, &volume, fid, |reader| {
             if offset >= reader.vnode().status.size {
@@ -54,10 +54,10 @@ impl Vice {
             }
             Ok(reader.seek(offset, what)?)
         })?;
-        found.map(|at| Outcome::Answer(Answer::Offset(at))).ok_or(Fault::NothingThere)
+        found.map(|at| CallOutcome::Answer(Answer::Offset(at))).ok_or(Fault::NothingThere)
     }
 
-    pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn open_body(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         if volume.need_writable().is_err() {
             // As for kernels: see `lend_body`.
@@ -66,15 +66,15 @@ impl Vice {
         let (status, body) =
             self.with_body(ask, &volume, fid, |reader| Ok((volume.status_of(reader.vnode()), reader.open_body()?)))?;
         let body = body.ok_or(Fault::Unsupported)?;
-        Ok(Outcome::Body(Answer::Body { status }, body))
+        Ok(CallOutcome::Body(Answer::Body { status }, body))
     }
 
-    pub(super) fn read_sums(&self, ask: &mut Ask<'_>, fid: Fid, first: u64, count: u32) -> Result<Outcome, Fault> {
+    pub(super) fn read_sums(&self, ask: &mut Ask<'_>, fid: Fid, first: u64, count: u32) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let (version, sums) = self.with_body(ask, &volume, fid, |reader| {
             Ok((reader.vnode().status.data_version, reader.sums(first, count.min(SUMS_MAX))?))
         })?;
-        Ok(Outcome::Answer(Answer::Sums { version, sums }))
+        Ok(CallOutcome::Answer(Answer::Sums { version, sums }))
     }
 
     fn with_body<T>(
@@ -82,7 +82,7 @@ impl Vice {
         ask: &mut Ask<'_>,
         volume: &ViceVolume,
         fid: Fid,
-        look: impl FnOnce(&store::Reader) -> Result<T, Fault>,
+        look: impl FnOnce(&store::BodyReader) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let _seen = self.stripes.read(fid);
         self.need_back(ask, volume, &[fid])?;
@@ -104,7 +104,7 @@ impl Vice {
         data: &Bytes,
         stable: bool,
         kill: bool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -119,7 +119,7 @@ impl Vice {
         let previous_version = vnode.status.data_version;
         if data.is_empty() {
             let at = offset.unwrap_or(vnode.status.size);
-            return Ok(Outcome::Answer(self.written(&vnode, 0, at, previous_version)));
+            return Ok(CallOutcome::Answer(self.written(&vnode, 0, at, previous_version)));
         }
         let mut change = Change::new(&volume);
         volume.store.settle_lent(&mut vnode, &mut change.update)?;
@@ -151,7 +151,7 @@ impl Vice {
         offset: u64,
         length: u64,
         mode: AllocateMode,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -187,7 +187,7 @@ impl Vice {
 
     /// All that was answered about this file before the call is on disk. The verifier is read first: if unstable changes
     /// are lost meanwhile, the caller sees that it is not that of its writes.
-    pub(super) fn commit_file(&self, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn commit_file(&self, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let verifier = self.partitions.boot_verifier();
         let vnode = volume.vnode(fid)?;
@@ -195,15 +195,15 @@ impl Vice {
             volume.store.sync_body(&vnode)?;
         }
         volume.partition.sync()?;
-        Ok(Outcome::Answer(Answer::Committed { verifier }))
+        Ok(CallOutcome::Answer(Answer::Committed { verifier }))
     }
 
-    pub(super) fn commit_volume(&self, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn commit_volume(&self, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.vnode(fid)?;
         let verifier = self.partitions.boot_verifier();
         volume.partition.sync_all()?;
-        Ok(Outcome::Answer(Answer::Committed { verifier }))
+        Ok(CallOutcome::Answer(Answer::Committed { verifier }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use store::{SessionRecord, Vnode};
 use types::{Answer, Call, Fault, Fid, Timestamp, VnodeSlots};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::service::{Ask, HAD_DELEGATIONS};
@@ -19,7 +19,7 @@ const RUNS_MAX: usize = 4096;
 const APART_MAX: Duration = Duration::from_secs(60);
 
 impl Vice {
-    pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn delegate(&self, ask: &mut Ask<'_>, dir: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         volume.need_unhushed(ask.now)?;
@@ -38,7 +38,7 @@ impl Vice {
             self.core.lock().leases.give_back(ask.now, session, &[dir], &mut ask.events);
         }
         let status = volume.directory(dir)?.status;
-        Ok(Outcome::Answer(Answer::Delegation { status, slots: slots? }))
+        Ok(CallOutcome::Answer(Answer::Delegation { status, slots: slots? }))
     }
 
     /// Before a session has its first delegation, its durable record says so: after a restart only it knows what it has changed.
@@ -85,14 +85,14 @@ impl Vice {
         if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
     }
 
-    pub(super) fn give_back(&self, ask: &mut Ask<'_>, dirs: &[Fid]) -> Result<Outcome, Fault> {
+    pub(super) fn give_back(&self, ask: &mut Ask<'_>, dirs: &[Fid]) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.give_back(ask.now, ask.origin.session, dirs, &mut ask.events);
-        Ok(Outcome::Answer(Answer::Done))
+        Ok(CallOutcome::Answer(Answer::Done))
     }
 
     /// A change that the session has answered itself: as any other, but at its own time, and only of what the session has to itself. Each file
     /// that it touches is looked at for that when it is promised ([`Vice::promise`]).
-    pub(super) fn delegated(&self, ask: &mut Ask<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<Outcome, Fault> {
+    pub(super) fn delegated(&self, ask: &mut Ask<'_>, at: Timestamp, slot: u64, call: &Call) -> Result<CallOutcome, Fault> {
         if !call.delegable() || ask.delegated.is_some() {
             return Err(Fault::Invalid);
         }

@@ -7,7 +7,7 @@ use lease::Listed;
 use store::StoreError;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::service::Ask;
@@ -23,22 +23,22 @@ const ENTRIES_AT_ONCE: usize = 256;
 const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
 impl Vice {
-    pub(super) fn root(&self, ask: &mut Ask<'_>, name: &Name) -> Result<Outcome, Fault> {
+    pub(super) fn root(&self, ask: &mut Ask<'_>, name: &Name) -> Result<CallOutcome, Fault> {
         let id = self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
         self.get_status(ask, Fid::root(id))
     }
 
-    pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn get_status(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
         let vnode = volume.vnode(fid)?;
         access::need(ask.asker(), &volume, &vnode, Right::See)?;
         self.promise(ask, &volume, &[fid])?;
-        Ok(Outcome::Answer(Answer::Status(vnode.status)))
+        Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
     }
 
-    pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn read_link(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -48,10 +48,10 @@ impl Vice {
         if !vnode.status.kind.has_target() {
             return Err(Fault::Invalid);
         }
-        Ok(Outcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
+        Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
     }
 
-    pub(super) fn lookup(&self, ask: &mut Ask<'_>, dir: Fid, name: &Name) -> Result<Outcome, Fault> {
+    pub(super) fn lookup(&self, ask: &mut Ask<'_>, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
         self.need_back(ask, &volume, &[dir])?;
@@ -62,7 +62,7 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
         let status = volume.vnode(fid)?.status;
-        Ok(Outcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
+        Ok(CallOutcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
     }
 
     pub(super) fn read_dir(
@@ -72,7 +72,7 @@ impl Vice {
         cookie: u64,
         bytes_max: u32,
         plus: bool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         let _seen = self.stripes.read(dir);
         self.need_back(ask, &volume, &[dir])?;
@@ -91,7 +91,7 @@ impl Vice {
         if plus {
             self.add_status(ask, &volume, dir, &mut entries)?;
         }
-        Ok(Outcome::Answer(Answer::Entries { entries, end, dir_version: vnode.status.data_version }))
+        Ok(CallOutcome::Answer(Answer::Entries { entries, end, dir_version: vnode.status.data_version }))
     }
 
     /// Entries that others have to themselves are left without a status, instead of waiting for each of them.

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 
-use lease::{Output, Ticket};
+use lease::{Output, BreakTicket};
 use smallvec::SmallVec;
-use store::{Place, Update, Vnode};
+use store::{BodyLocation, Update, Vnode};
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time, Timestamp};
 
-use super::Outcome;
+use super::CallOutcome;
 use super::data::need_file;
 use crate::access::Right;
 use crate::change::{Change, touch_data};
@@ -29,7 +29,7 @@ const NOBODY: SessionId = SessionId(0);
 pub(crate) struct Lends {
     sessions: HashMap<Fid, SmallVec<[SessionId; 2]>>,
     /// The latest breaks that nobody waits for yet.
-    breaking: HashMap<Fid, Ticket>,
+    breaking: HashMap<Fid, BreakTicket>,
 }
 
 impl Lends {
@@ -63,13 +63,13 @@ impl Lends {
     }
 
     /// Everybody acknowledged.
-    pub fn ticket_done(&mut self, ticket: Ticket) {
+    pub fn ticket_done(&mut self, ticket: BreakTicket) {
         self.breaking.retain(|_, one| *one != ticket);
     }
 }
 
 impl Vice {
-    pub(super) fn lend_body(&self, ask: &mut Ask<'_>, fid: Fid, how: Lending) -> Result<Outcome, Fault> {
+    pub(super) fn lend_body(&self, ask: &mut Ask<'_>, fid: Fid, how: Lending) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         // A sealed body may be in one file with the head's, which kernels write into.
         if !volume.hands_out_bodies() || volume.need_writable().is_err() {
@@ -83,7 +83,7 @@ impl Vice {
         self.need_data(ask, &volume, &vnode, right)?;
         self.promise(ask, &volume, &[fid])?;
         match how {
-            Lending::Read if !matches!(vnode.place, Place::File { .. }) => return Err(Fault::Unsupported),
+            Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => return Err(Fault::Unsupported),
             Lending::Write | Lending::Join if volume.need_unhushed(ask.now).is_err() => return Err(Fault::Busy),
             Lending::Write if !self.has_ample_room(&volume)? => return Err(Fault::Busy),
             Lending::Read | Lending::Write | Lending::Join => {}
@@ -101,7 +101,7 @@ impl Vice {
         }
         let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
         let body = reader.open_body()?.ok_or(Fault::Unsupported)?;
-        Ok(Outcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
+        Ok(CallOutcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
     }
 
     /// Notes that a kernel has the body, and that it writes.
@@ -125,7 +125,7 @@ impl Vice {
         Ok(allowed && volume.partition.space()?.free_bytes >= AMPLE_BYTES)
     }
 
-    pub(super) fn settle_body(&self, ask: &mut Ask<'_>, fid: Fid, back: bool) -> Result<Outcome, Fault> {
+    pub(super) fn settle_body(&self, ask: &mut Ask<'_>, fid: Fid, back: bool) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let held = self.stripes.write(&[fid]);
@@ -147,7 +147,7 @@ impl Vice {
             self.commit(ask, change, Answer::Status(vnode.status))?
         } else {
             drop(change);
-            Outcome::Answer(Answer::Status(vnode.status))
+            CallOutcome::Answer(Answer::Status(vnode.status))
         };
         if back {
             self.core.lock().lends.remove(fid, ask.origin.session);

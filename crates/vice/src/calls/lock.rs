@@ -4,16 +4,16 @@ use lease::{LockOutcome, LockRequest};
 use store::Vnode;
 use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockMode, LockOwner};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::Right;
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
 
-const DONE: Outcome = Outcome::Answer(Answer::Done);
+const DONE: CallOutcome = CallOutcome::Answer(Answer::Done);
 
 impl Vice {
-    pub(super) fn lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+    pub(super) fn lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         let Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } = *call else {
             return Err(Fault::Invalid);
         };
@@ -32,7 +32,7 @@ impl Vice {
             LockOutcome::Granted => Ok(DONE),
             LockOutcome::Waiting => {
                 core.lock_waits.insert(ask.origin, (ask.caller.clone(), false));
-                Ok(Outcome::Waits)
+                Ok(CallOutcome::Waits)
             }
             LockOutcome::Refused(fault) => Err(fault),
         }
@@ -45,16 +45,16 @@ impl Vice {
         owner: LockOwner,
         family: LockFamily,
         range: ByteRange,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.unlock(ask.origin.session, fid, owner, family, range, &mut ask.events);
         Ok(DONE)
     }
 
-    pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+    pub(super) fn test_lock(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         let Call::TestLock { fid, owner, family, range, mode } = *call else { return Err(Fault::Invalid) };
         self.check_lock(ask, fid, range, |_| Right::See)?;
         let request = LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
-        Ok(Outcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
+        Ok(CallOutcome::Answer(Answer::LockTest(self.core.lock().leases.test_lock(&request))))
     }
 
     /// Who locks a file is about to look at it, so it must not be another's alone: to promise it is to wait for that.
@@ -77,7 +77,7 @@ impl Vice {
 
     /// Files that are gone, or that the caller may neither read nor write, cannot be held: whoever has them open finds out
     /// when using them.
-    pub(super) fn hold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
+    pub(super) fn hold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let Ok(volume) = self.volume(fid.volume) else { continue };
             let _seen = self.stripes.read(*fid);
@@ -105,7 +105,7 @@ impl Vice {
         Ok(false)
     }
 
-    pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<Outcome, Fault> {
+    pub(super) fn unhold(&self, ask: &mut Ask<'_>, fids: &[Fid]) -> Result<CallOutcome, Fault> {
         for fid in fids {
             let mut core = self.core.lock();
             core.opened.forget(ask.origin.session, *fid);
@@ -118,7 +118,7 @@ impl Vice {
         Ok(DONE)
     }
 
-    pub(super) fn reclaim_done(&self, ask: &mut Ask<'_>) -> Result<Outcome, Fault> {
+    pub(super) fn reclaim_done(&self, ask: &mut Ask<'_>) -> Result<CallOutcome, Fault> {
         self.core.lock().leases.reclaim_done(ask.now, ask.origin.session, &mut ask.events);
         Ok(DONE)
     }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use store::Vnode;
 use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, ATTRIBUTE, GROUP_EXECUTE, Right, SET_GID, SET_IDS, in_group, owns};
 use crate::change::{Change, touch_data, touch_status};
@@ -20,7 +20,7 @@ impl Vice {
         kind: &NewKind,
         mode: u16,
         how: CreateHow,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         kind.check_target()?;
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
@@ -64,7 +64,7 @@ impl Vice {
     }
 
     /// A file that has no name and is held by the caller's session.
-    pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<Outcome, Fault> {
+    pub(super) fn make_unnamed(&self, ask: &mut Ask<'_>, dir: Fid, mode: u16) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[dir]);
@@ -86,7 +86,7 @@ impl Vice {
         made
     }
 
-    pub(super) fn link(&self, ask: &mut Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<Outcome, Fault> {
+    pub(super) fn link(&self, ask: &mut Ask<'_>, fid: Fid, dir: Fid, name: &Name) -> Result<CallOutcome, Fault> {
         if fid.volume != dir.volume {
             return Err(Fault::CrossVolume);
         }
@@ -154,7 +154,7 @@ impl Vice {
         parent: &Vnode,
         kind: &NewKind,
         how: CreateHow,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let found: SmallVec<[Fid; 2]> = SmallVec::from_slice(&[fid, parent.status.fid]);
         self.promise(ask, volume, &found)?;
         let vnode = volume.vnode(fid)?;
@@ -168,7 +168,7 @@ impl Vice {
         if !same {
             return Err(Fault::Exists);
         }
-        Ok(Outcome::Answer(Answer::Made { status: vnode.status, dir: parent.status, existed: true }))
+        Ok(CallOutcome::Answer(Answer::Made { status: vnode.status, dir: parent.status, existed: true }))
     }
 
     /// Puts the new vnode into the change, under the quota.

@@ -28,7 +28,7 @@ use crate::Vice;
 use crate::service::Ask;
 
 /// What came of a call that was not refused.
-pub(crate) enum Outcome {
+pub(crate) enum CallOutcome {
     /// The answer.
     Answer(Answer),
     /// The answer, and a descriptor beside it.
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 }
 
 impl Vice {
-    pub(crate) fn execute(&self, ask: &mut Ask<'_>, call: &Call) -> Result<Outcome, Fault> {
+    pub(crate) fn execute(&self, ask: &mut Ask<'_>, call: &Call) -> Result<CallOutcome, Fault> {
         match call {
             Call::Root { volume } => self.root(ask, volume),
             Call::Lookup { dir, name } => self.lookup(ask, *dir, name),
@@ -96,7 +96,7 @@ impl Vice {
             Call::Pts { on_behalf, call } => self.ask_pts(ask, *on_behalf, call),
             Call::Guard { behalf, call } => self.ask_guard(ask, *behalf, call),
             Call::Auth { behalf, call } => self.ask_auth(ask, *behalf, call),
-            Call::ServerReport => Ok(Outcome::Answer(Answer::Report(self.report(ask)?))),
+            Call::ServerReport => Ok(CallOutcome::Answer(Answer::Report(self.report(ask)?))),
             Call::Scrub { start } => self.scrub_report(*start),
         }
     }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Name, RemoveWhat, Status};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
 use crate::access::{self, Right};
 use crate::change::{Change, touch_data, touch_status};
@@ -19,7 +19,7 @@ impl Vice {
         name: &Name,
         what: RemoveWhat,
         hold: bool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(dir.volume)?;
         volume.need_writable()?;
         let mut change = Change::new(&volume);

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use super::remove::{counted, lose_name};
 use crate::Vice;
 use crate::access::{self, Right};
@@ -28,7 +28,7 @@ impl Vice {
         to: (Fid, &Name),
         mode: RenameMode,
         hold: bool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         if from.0.volume != to.0.volume {
             return Err(Fault::CrossVolume);
         }
@@ -84,11 +84,11 @@ impl Vice {
     }
 
     /// Both names name the same file already: POSIX wants nothing to happen.
-    fn nothing_to_do(&self, ask: &mut Ask<'_>, volume: &ViceVolume, scene: &Scene) -> Result<Outcome, Fault> {
+    fn nothing_to_do(&self, ask: &mut Ask<'_>, volume: &ViceVolume, scene: &Scene) -> Result<CallOutcome, Fault> {
         let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
         let status = scene.moved.status;
         self.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;
-        Ok(Outcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
+        Ok(CallOutcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
     }
 }
 

@@ -3,9 +3,9 @@
 use store::Vnode;
 use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
-use crate::access::{self, Asker, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
+use crate::access::{self, CallerView, Right, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::change::{Change, touch_data, touch_status};
 use crate::growth;
 use crate::opened::ModeRights;
@@ -16,7 +16,7 @@ use crate::volumes::ViceVolume;
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vice {
-    pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<Outcome, Fault> {
+    pub(super) fn set_status(&self, ask: &mut Ask<'_>, fid: Fid, wanted: &StatusChange) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -25,7 +25,7 @@ impl Vice {
         if is_nothing(wanted) {
             access::need(ask.asker(), &volume, &vnode, Right::See)?;
             self.promise(ask, &volume, &[fid])?;
-            return Ok(Outcome::Answer(Answer::Status(vnode.status)));
+            return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
         }
         self.check_change(ask, &volume, &vnode, wanted)?;
         let mode =
@@ -103,7 +103,7 @@ fn is_nothing(wanted: &StatusChange) -> bool {
 }
 
 /// What lists want beside what mode bits do: who may not write the file changes nothing else of it, and owners are administrators' to change.
-fn check_listed(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+fn check_listed(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
     if (wanted.uid.is_some() || wanted.gid.is_some()) && !asker.is_administrator()? {
         return Err(Fault::NotPermitted);
     }
@@ -136,7 +136,7 @@ fn check_owner(caller: &Caller, status: &Status, wanted: &StatusChange) -> Resul
     if wanted.mode.is_some() && !owner { Err(Fault::NotPermitted) } else { Ok(()) }
 }
 
-fn check_times(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
+fn check_times(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &StatusChange) -> Result<(), Fault> {
     let times = [wanted.accessed, wanted.modified];
     if owns(asker.caller, &vnode.status) || times == [None, None] {
         return Ok(());
@@ -149,7 +149,7 @@ fn check_times(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, wanted: &St
 
 /// Who is not in the file's group cannot make it run as that group.
 fn allowed_mode(
-    asker: Asker<'_>,
+    asker: CallerView<'_>,
     volume: &ViceVolume,
     status: &Status,
     wanted: &StatusChange,

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use store::Vnode;
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::Vice;
-use crate::access::{self, ATTRIBUTE, Asker, Right, is_sticky, owns};
+use crate::access::{self, ATTRIBUTE, CallerView, Right, is_sticky, owns};
 use crate::change::{Change, touch_status};
 use crate::service::Ask;
 use crate::volumes::ViceVolume;
@@ -24,7 +24,7 @@ const SPACES: [(&[u8], Space); 3] =
     [(b"user.", Space::User), (TRUSTED, Space::Trusted), (b"security.", Space::Security)];
 
 impl Vice {
-    pub(super) fn xattr_get(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
+    pub(super) fn xattr_get(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -39,7 +39,7 @@ impl Vice {
         self.promise(ask, &volume, &[fid])?;
         let value = if shown { volume.store.xattr(&vnode, name)? } else { None };
         let value = value.ok_or(Fault::NoXattr)?;
-        Ok(Outcome::Answer(Answer::Xattr(value)))
+        Ok(CallOutcome::Answer(Answer::Xattr(value)))
     }
 
     pub(super) fn xattr_set(
@@ -49,7 +49,7 @@ impl Vice {
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -80,7 +80,7 @@ impl Vice {
         self.commit(ask, change, Answer::Status(vnode.status))
     }
 
-    pub(super) fn xattr_list(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<Outcome, Fault> {
+    pub(super) fn xattr_list(&self, ask: &mut Ask<'_>, fid: Fid) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         let _seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
@@ -91,10 +91,10 @@ impl Vice {
         names.retain(|name| *name != ATTRIBUTE);
         names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
         names.sort_unstable();
-        Ok(Outcome::Answer(Answer::XattrNames(names)))
+        Ok(CallOutcome::Answer(Answer::XattrNames(names)))
     }
 
-    pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<Outcome, Fault> {
+    pub(super) fn xattr_remove(&self, ask: &mut Ask<'_>, fid: Fid, name: &[u8]) -> Result<CallOutcome, Fault> {
         let volume = self.volume(fid.volume)?;
         volume.need_writable()?;
         let _held = self.stripes.write(&[fid]);
@@ -116,7 +116,7 @@ fn carries_user(status: &Status) -> bool {
     matches!(status.kind, Kind::File | Kind::Directory)
 }
 
-fn need_change(asker: Asker<'_>, volume: &ViceVolume, vnode: &Vnode, name: &[u8]) -> Result<(), Fault> {
+fn need_change(asker: CallerView<'_>, volume: &ViceVolume, vnode: &Vnode, name: &[u8]) -> Result<(), Fault> {
     let (caller, status) = (asker.caller, &vnode.status);
     match space(name)? {
         Space::User if !carries_user(status) => Err(Fault::NotPermitted),

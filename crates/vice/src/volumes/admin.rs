@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use store::{NewClone, NewFork, NewRoot, Quota, VolumeFields};
+use store::{NewClone, NewFork, NewRoot, VolumeQuota, VolumeFields};
 use types::{
     Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     WhichVolume, is_volume_name,
@@ -14,7 +14,7 @@ use types::{
 
 use super::ViceVolume;
 use crate::Vice;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 
 /// How long a volume that is brought in gives nothing away: longer than clients take to hand in, and over by itself if the call never comes back.
@@ -25,10 +25,10 @@ const ROOT_MODE: u16 = 0o755;
 const LISTED_MAX: u32 = 3000;
 
 impl Vice {
-    pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
+    pub(crate) fn administer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
         let answer = match call {
             VolumeCall::Create { id, partition, name, quota_bytes, quota_files, owner, encrypt } => {
-                let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+                let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
                 let root = NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
                 self.create_volume(*id, *partition, (name, *encrypt), &root)?
             }
@@ -51,7 +51,7 @@ impl Vice {
             VolumeCall::Serve { id } => return self.serve_volume(ask, *id),
             VolumeCall::Beside { id, partition, what } => return self.beside(ask, *id, *partition, *what),
         };
-        Ok(Outcome::Answer(answer))
+        Ok(CallOutcome::Answer(answer))
     }
 
     fn create_volume(
@@ -73,7 +73,7 @@ impl Vice {
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
 
-    fn remove_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<Outcome, Fault> {
+    fn remove_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         self.bring_in(ask, &volume)?;
         volume.partition.remove_volume(id)?;
@@ -91,7 +91,7 @@ impl Vice {
         of: VolumeId,
         (name, kind): (&Name, VolumeKind),
         replace: bool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(of)?;
         if (kind == VolumeKind::ReadWrite && replace) || !is_volume_name(name.as_bytes(), kind) {
             return Err(Fault::Invalid);
@@ -117,7 +117,7 @@ impl Vice {
         volume.hush(Time::ZERO);
         let clone = cloned?;
         let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
-        let Some(replaced) = replaces else { return Ok(Outcome::Answer(answer)) };
+        let Some(replaced) = replaces else { return Ok(CallOutcome::Answer(answer)) };
         self.volumes.forget(replaced);
         Ok(self.break_volume(ask, replaced, answer))
     }
@@ -146,10 +146,10 @@ impl Vice {
         Ok(Answer::Done)
     }
 
-    fn set_volume_fields(&self, ask: &mut Ask<'_>, id: VolumeId, change: &VolumeChange) -> Result<Outcome, Fault> {
+    fn set_volume_fields(&self, ask: &mut Ask<'_>, id: VolumeId, change: &VolumeChange) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         let known = volume.store.quota();
-        let wanted = Quota {
+        let wanted = VolumeQuota {
             bytes: change.quota_bytes.unwrap_or(known.bytes),
             files: change.quota_files.unwrap_or(known.files),
         };
@@ -163,7 +163,7 @@ impl Vice {
         volume.partition.set_fields(id, VolumeFields { quota, offline, arriving: None }, ask.wall)?;
         volume.set_offline(offline.unwrap_or(volume.is_offline()));
         volume.hush(Time::ZERO);
-        if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(Outcome::Answer(Answer::Done)) }
+        if goes_off { Ok(self.break_volume(ask, id, Answer::Done)) } else { Ok(CallOutcome::Answer(Answer::Done)) }
     }
 
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
@@ -225,7 +225,7 @@ fn serving(state: VolumeState, serves: bool) -> VolumeState {
     if state == VolumeState::Online && !serves { VolumeState::Held } else { state }
 }
 
-pub(super) fn info(partition: PartitionNo, volume: store::VolumeInfo) -> VolumeInfo {
+pub(super) fn info(partition: PartitionNo, volume: store::VolumeFacts) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
         tree: volume.tree,

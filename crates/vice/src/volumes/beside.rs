@@ -7,14 +7,14 @@
 //!
 //! It is read as a stream is that comes from another server, part by part; only nothing of it goes over a network, and nobody is asked.
 
-use store::{FinishAs, NewClone, Partition, Quota, Standing};
+use store::{FinishAs, NewClone, Partition, VolumeQuota, IncomingState};
 use types::{
     Answer, Beside, Fault, Finish, Name, PartitionNo, Pull, SiteKind, TaskInfo, TaskState, Timestamp, VolumeCall,
     VolumeId, VolumeKind,
 };
 
 use crate::Vice;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 
 /// The twin of a volume that shows a sealed epoch.
@@ -33,7 +33,7 @@ impl Vice {
         id: VolumeId,
         no: PartitionNo,
         what: Beside,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         match what {
             Beside::Show | Beside::Arrive => self.copy_beside(ask, id, no, what == Beside::Arrive),
             Beside::Leave => self.leave_beside(ask, id, no),
@@ -41,7 +41,7 @@ impl Vice {
     }
 
     /// Begins to copy, or finds that it goes on.
-    fn copy_beside(&self, ask: &Ask<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<Outcome, Fault> {
+    fn copy_beside(&self, ask: &Ask<'_>, id: VolumeId, no: PartitionNo, arrives: bool) -> Result<CallOutcome, Fault> {
         let errands = self.errands.get().ok_or(Fault::Unsupported)?;
         self.partitions.get(no)?;
         let volume = self.any_volume(id)?;
@@ -66,7 +66,7 @@ impl Vice {
         };
         self.note_puller(ask.caller, tree)?;
         let task = errands.pull(&Pull { from: Vec::new(), id, partition: Some(no), tree, finish })?;
-        Ok(Outcome::Answer(Answer::Tasks(vec![task])))
+        Ok(CallOutcome::Answer(Answer::Tasks(vec![task])))
     }
 
     /// What a pull asks that reads from this very server.
@@ -91,7 +91,7 @@ impl Vice {
     ) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let partition = self.partitions.get(no)?.clone();
         if let Some(head) = partition.volume(tree)? {
-            if head.standing() != Standing::Arrives {
+            if head.standing() != IncomingState::Arrives {
                 return Err(Fault::Exists);
             }
             partition.remove_volume(tree)?;
@@ -119,7 +119,7 @@ impl Vice {
         let Finish::ReadWrite { name, quota_bytes, quota_files, created, updated, .. } = &pull.finish else {
             return make_twin(partition, &twin, shown, wall);
         };
-        let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+        let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
         let (name, created) = (name.clone(), *created);
         let now = updated.unwrap_or(wall);
         let arrives = FinishAs::ReadWrite { name, quota, created, now, arriving: true };
@@ -128,10 +128,10 @@ impl Vice {
         make_twin(partition, &twin, Some(pull.tree), wall)
     }
 
-    fn leave_beside(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<Outcome, Fault> {
+    fn leave_beside(&self, ask: &mut Ask<'_>, tree: VolumeId, no: PartitionNo) -> Result<CallOutcome, Fault> {
         let partition = self.partitions.get(no)?;
         if partition.tree_standing(tree)?.is_none() {
-            return Ok(Outcome::Answer(Answer::Tasks(Vec::new())));
+            return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
         }
         self.need_elsewhere(tree, no)?;
         if partition.volume(tree)?.is_some() {
@@ -145,13 +145,13 @@ impl Vice {
         let Some(view) = partition.any_view(tree)? else {
             // Clones may hold what is left of it.
             mark(partition, tree, false)?;
-            return Ok(Outcome::Answer(Answer::Tasks(Vec::new())));
+            return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
         };
         partition.remove_volume(view)?;
         self.volumes.forget(view);
         // Whoever knows a twin knows the other.
         match self.any_volume(view) {
-            Ok(_) => Ok(Outcome::Answer(more(tree))),
+            Ok(_) => Ok(CallOutcome::Answer(more(tree))),
             Err(Fault::NoVolume) => Ok(self.break_volume(ask, view, more(tree))),
             Err(fault) => Err(fault),
         }

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use celldb::{CellDb, CellError};
 use guard::Asker;
 use types::{
-    Answer, Caller, CellCall, Fault, Level, Name, PrincipalId, PtsCall, Revision, Seen, ServerId, ServerInfo, VolumeId,
-    WhichVolume, Who,
+    Answer, Caller, CellCall, Fault, AuthLevel, Name, PrincipalId, PtsCall, Revision, Revised, ServerId, ServerInfo, VolumeId,
+    WhichVolume, RequestIdentity,
 };
 
 use crate::Vice;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 
 /// Records in one answer at most; fewer where they do not fit.
@@ -85,16 +85,16 @@ impl Vice {
         Ok(self.partitions.name_of(volume.no).map(|partition| (id, partition.to_owned())))
     }
 
-    pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<Outcome, Fault> {
+    pub(crate) fn ask_cell(&self, ask: &Ask<'_>, call: &CellCall) -> Result<CallOutcome, Fault> {
         if *call == CellCall::Me {
-            let me = Seen { record: self.me(), revision: Revision(0) };
-            return Ok(Outcome::Answer(Answer::Servers(vec![me])));
+            let me = Revised { record: self.me(), revision: Revision(0) };
+            return Ok(CallOutcome::Answer(Answer::Servers(vec![me])));
         }
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
-        if let (Level::Enrolling, CellCall::PutServer { server, expected }) = (ask.caller.who.level, call) {
+        if let (AuthLevel::Enrolling, CellCall::PutServer { server, expected }) = (ask.caller.who.level, call) {
             need_enrolment(db, ask.caller, server, *expected)?;
         }
-        answer(db, call).map(Outcome::Answer)
+        answer(db, call).map(CallOutcome::Answer)
     }
 }
 
@@ -119,7 +119,7 @@ impl Vice {
         ask: &mut Ask<'_>,
         on_behalf: Option<PrincipalId>,
         call: &PtsCall,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<CallOutcome, Fault> {
         let db = self.cell()?.ok_or(Fault::Unsupported)?;
         let caller = match on_behalf {
             None => ask.caller.clone(),
@@ -127,15 +127,15 @@ impl Vice {
         };
         let asker = Asker { principal: self.vouched(&caller)?, cps: self.cps(&caller)? };
         let answer = db.access().pts(&asker, call)?;
-        Ok(if call.changes() { self.break_rights(ask, answer) } else { Outcome::Answer(answer) })
+        Ok(if call.changes() { self.break_rights(ask, answer) } else { CallOutcome::Answer(answer) })
     }
 }
 
 /// Somebody whom a server has seen the proof of.
 fn behalf_of(principal: PrincipalId) -> Caller {
     let who = match principal {
-        PrincipalId::ANONYMOUS => Who::NOBODY,
-        principal => Who { principal, level: Level::Password, ..Who::NOBODY },
+        PrincipalId::ANONYMOUS => RequestIdentity::NOBODY,
+        principal => RequestIdentity { principal, level: AuthLevel::Password, ..RequestIdentity::NOBODY },
     };
     Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who }
 }

@@ -19,7 +19,7 @@ use lease::Output;
 use types::{Answer, Call, Fault, Fid, SiteKind, Time, Timestamp, VolumeGroup, VolumeId};
 
 use super::ViceVolume;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 use crate::{Effect, Vice};
 
@@ -68,7 +68,7 @@ enum Whose {
 }
 
 impl Vice {
-    pub(super) fn hold_volume(&self, ask: &mut Ask<'_>, id: VolumeId, millis: u32) -> Result<Outcome, Fault> {
+    pub(super) fn hold_volume(&self, ask: &mut Ask<'_>, id: VolumeId, millis: u32) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         if volume.store.is_frozen() {
             return Err(Fault::Busy);
@@ -79,7 +79,7 @@ impl Vice {
         }
         if millis == 0 {
             self.let_go(&volume, &mut ask.events)?;
-            return Ok(Outcome::Answer(Answer::Done));
+            return Ok(CallOutcome::Answer(Answer::Done));
         }
         let until = ask.now + HOLD_MAX.min(Duration::from_millis(millis.into()));
         self.bring_in(ask, &volume)?;
@@ -94,7 +94,7 @@ impl Vice {
             self.let_go(&volume, &mut ask.events)?;
             return Err(fault);
         }
-        Ok(Outcome::Answer(Answer::Done))
+        Ok(CallOutcome::Answer(Answer::Done))
     }
 
     /// The volume is as any other again, and calls that waited for it go on.
@@ -128,18 +128,18 @@ impl Vice {
         self.moves.lock().holds(volume).then(|| Fid::root(volume))
     }
 
-    pub(super) fn serve_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<Outcome, Fault> {
+    pub(super) fn serve_volume(&self, ask: &mut Ask<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
         if !volume.store.is_writable() {
             // A read-only site that came from another partition.
             volume.partition.tree_arrives(volume.store.tree_id(), false)?;
-            return Ok(Outcome::Answer(Answer::Done));
+            return Ok(CallOutcome::Answer(Answer::Done));
         }
         volume.need_writable()?;
         if volume.store.is_arriving() {
             self.arrive(ask.now, ask.wall, &volume)?;
         }
-        Ok(Outcome::Answer(Answer::Done))
+        Ok(CallOutcome::Answer(Answer::Done))
     }
 
     fn arrive(&self, now: Time, wall: Timestamp, volume: &ViceVolume) -> Result<(), Fault> {

@@ -17,4 +17,4 @@ pub(crate) use known::Known;
 pub use partitions::Partitions;
 pub use tasks::Tasks;
 pub use transfer::Errands;
-pub(crate) use volume::{Room, ViceVolume};
+pub(crate) use volume::{QuotaReservation, ViceVolume};

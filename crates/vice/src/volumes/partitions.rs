@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::{Partition, Standing, StoreError, StoredReply};
+use store::{Partition, IncomingState, StoreError, StoredReply};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to the same ones.
@@ -104,7 +104,7 @@ impl Partitions {
 
     /// Where a tree is, or comes in; of two places, the one where it is asked.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
-        let mut best: Option<(Standing, PartitionNo)> = None;
+        let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
             let standing = partition.tree_standing(tree)?.map(|standing| (standing, no));
             best = [best, standing].into_iter().flatten().min();

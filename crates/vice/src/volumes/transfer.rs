@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, Quota, Standing, StreamHead, StreamPart};
+use store::{FinishAs, NewClone, PART_BYTES_MIN, Partition, VolumeQuota, IncomingState, StreamHead, StreamPart};
 use types::{
     Answer, Fault, Finish, IncomingTree, Name, PartitionNo, Pull, StreamCursor, TaskInfo, Time, Timestamp, VolumeCall,
     VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
 };
 
 use super::admin::info;
-use crate::calls::Outcome;
+use crate::calls::CallOutcome;
 use crate::service::Ask;
 use crate::{Effect, Vice};
 
@@ -38,9 +38,9 @@ impl Vice {
     }
 
     /// The calls of this file.
-    pub(super) fn transfer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<Outcome, Fault> {
+    pub(super) fn transfer(&self, ask: &mut Ask<'_>, call: &VolumeCall) -> Result<CallOutcome, Fault> {
         let errands = || self.errands.get().ok_or(Fault::Unsupported);
-        Ok(Outcome::Answer(match call {
+        Ok(CallOutcome::Answer(match call {
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
                 self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))?
             }
@@ -53,7 +53,7 @@ impl Vice {
                 let answer = Answer::Volumes { volumes: made.into_iter().collect(), end: true };
                 return match replaced {
                     Some(replaced) => Ok(self.break_volume(ask, replaced, answer)),
-                    None => Ok(Outcome::Answer(answer)),
+                    None => Ok(CallOutcome::Answer(answer)),
                 };
             }
             VolumeCall::Pull(pull) => {
@@ -160,7 +160,7 @@ impl Vice {
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let there = match self.partitions.of_tree(pull.tree)? {
             // Nobody asks that one: it was to come from another partition, and was forgotten.
-            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(Standing::Arrives) => None,
+            Some(there) if self.partitions.get(there)?.tree_standing(pull.tree)? == Some(IncomingState::Arrives) => None,
             there => there,
         };
         let no = match (pull.partition, there) {
@@ -226,7 +226,7 @@ impl Vice {
             }
             Finish::ReadWrite { name, quota_bytes, quota_files, created, arriving, updated } => {
                 self.need_free_name(name, VolumeKind::ReadWrite)?;
-                let quota = Quota { bytes: *quota_bytes, files: *quota_files };
+                let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
                 let (name, created, arriving) = (name.clone(), *created, *arriving);
                 let now = updated.unwrap_or(wall);
                 (FinishAs::ReadWrite { name, quota, created, now, arriving }, None)

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
 use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use crate::access::{self, Asker, Lists, Right};
+use crate::access::{self, CallerView, Lists, Right};
 
 /// One volume.
 pub(crate) struct ViceVolume {
@@ -31,7 +31,7 @@ pub(crate) struct ViceVolume {
 }
 
 /// Room under the quota, until it is dropped after the commit.
-pub(crate) type Room<'a> = Option<MutexGuard<'a, ()>>;
+pub(crate) type QuotaReservation<'a> = Option<MutexGuard<'a, ()>>;
 
 impl ViceVolume {
     /// # Errors
@@ -160,7 +160,7 @@ impl ViceVolume {
     ///
     /// # Errors
     /// `NotFound`, `AccessDenied`, `GroupsNeeded`.
-    pub fn need_room(&self, asker: Asker<'_>, dir: &Vnode) -> Result<(), Fault> {
+    pub fn need_room(&self, asker: CallerView<'_>, dir: &Vnode) -> Result<(), Fault> {
         if dir.status.links == 0 {
             return Err(Fault::NotFound);
         }

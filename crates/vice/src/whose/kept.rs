@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use guard::Cps;
-use types::{Level, PrincipalId, Revision};
+use types::{AuthLevel, PrincipalId, Revision};
 
 use super::{Holder, Key, Remembered, UNTOLD};
 use crate::Vice;
@@ -89,7 +89,7 @@ fn decode(bytes: &[u8]) -> Option<Remembered> {
         kept.holders.insert(id, Some(Arc::new(holder)));
     }
     for _ in 0..from.count()? {
-        let (principal, level, superuser) = (from.id()?, Level::from_wire(from.u8()?)?, from.u8()? != 0);
+        let (principal, level, superuser) = (from.id()?, AuthLevel::from_wire(from.u8()?)?, from.u8()? != 0);
         let length = usize::from(from.u8()?);
         let host = std::str::from_utf8(from.take(length)?).ok()?;
         let host = if host.is_empty() { None } else { Some(host.parse::<IpAddr>().ok()?) };
@@ -184,7 +184,7 @@ mod tests {
         all.holders.insert(PrincipalId(1), Some(Arc::new(holder)));
         all.holders.insert(PrincipalId(9), None);
         for host in [None, Some("10.1.2.3".parse().unwrap()), Some("fe80::1".parse().unwrap())] {
-            let (principal, level) = (PrincipalId(1), Level::Password);
+            let (principal, level) = (PrincipalId(1), AuthLevel::Password);
             let key = Key { principal, level, superuser: false, host };
             all.subdomains.insert(key, Cps::new(principal, level, groups.iter().copied()));
         }

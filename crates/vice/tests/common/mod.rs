@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, Quota};
+use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
     Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind, Origin, RemoveWhat,
     SessionId, Status, Time, Timestamp,
@@ -85,10 +85,10 @@ pub const VOLUME: &[u8] = b"root.cell";
 
 impl Rig {
     pub fn new(ground: Ground, clients: usize) -> Self {
-        Rig::with_quota(ground, clients, Quota::default())
+        Rig::with_quota(ground, clients, VolumeQuota::default())
     }
 
-    pub fn with_quota(ground: Ground, clients: usize, quota: Quota) -> Self {
+    pub fn with_quota(ground: Ground, clients: usize, quota: VolumeQuota) -> Self {
         let partition = ground.create();
         let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         partition.create_volume(&name(VOLUME), &root).unwrap();
@@ -354,7 +354,7 @@ pub fn name(bytes: impl AsRef<[u8]>) -> Name {
 }
 
 pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: Some(groups.into()), who: types::Who::NAMED }
+    Caller { uid, gid, groups: Some(groups.into()), who: types::RequestIdentity::NAMED }
 }
 
 pub fn write(fid: Fid, offset: Option<u64>, data: &[u8]) -> Call {

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use guard::Cps;
-use model::{Content, Tree};
+use model::{Content, ModelTree};
 use types::{
     Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, SeekWhat, Status, StatusChange, VolumeCall,
-    VolumeId, VolumeKind, Who,
+    VolumeId, VolumeKind, RequestIdentity,
 };
 
 pub use op::Op;
@@ -25,7 +25,7 @@ use crate::common::{Ground, Rig, VOLUME, name};
 /// The two side by side.
 pub struct World {
     pub rig: Rig,
-    pub model: Tree,
+    pub model: ModelTree,
     /// Files of the model and of the service, in the order in which they were made; those that are gone too.
     pairs: Vec<(Fid, Fid)>,
     ours: BTreeMap<Fid, Fid>,
@@ -59,7 +59,7 @@ impl vice::Principals for People {
 /// A volume that goes on showing what there was.
 struct Clone {
     id: VolumeId,
-    model: Tree,
+    model: ModelTree,
     pairs: Vec<(Fid, Fid)>,
 }
 
@@ -70,7 +70,7 @@ impl World {
     pub fn new(ground: Ground) -> Self {
         let mut rig = Rig::new(ground, 2);
         let root = rig.root_status();
-        let model = Tree::new(name(VOLUME), root);
+        let model = ModelTree::new(name(VOLUME), root);
         let pairs = vec![(root.fid, root.fid)];
         World {
             rig,
@@ -141,7 +141,7 @@ impl World {
         }
         let (who, caller, call) = op.about_lists(&self.pairs).unwrap_or_else(|| op.resolve(&self.pairs));
         // Where lists decide the model knows people by uid alone.
-        (who, Caller { who: Who::NAMED, ..caller }, call)
+        (who, Caller { who: RequestIdentity::NAMED, ..caller }, call)
     }
 
     fn both(&mut self, who: usize, caller: &Caller, call: &Call) {

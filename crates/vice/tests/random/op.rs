@@ -5,8 +5,8 @@ use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, Call, Caller, CreateHow, Fid, Level, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat,
-    SetTime, StatusChange, Timestamp, Who, XattrMode,
+    AllocateMode, Call, Caller, CreateHow, Fid, AuthLevel, Name, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat,
+    SetTime, StatusChange, Timestamp, RequestIdentity, XattrMode,
 };
 
 /// See the head of the file.
@@ -175,9 +175,9 @@ impl Op {
 
 /// Of a machine that is believed, with a token, or without anything.
 fn caller_of_any_level(number: u16) -> Caller {
-    let level = [Level::Named, Level::Password, Level::Named, Level::Nobody][usize::from(number / 8 % 4)];
+    let level = [AuthLevel::Named, AuthLevel::Password, AuthLevel::Named, AuthLevel::Nobody][usize::from(number / 8 % 4)];
     let caller = caller(number);
-    Caller { who: Who { level, ..Who::NOBODY }, ..caller }
+    Caller { who: RequestIdentity { level, ..RequestIdentity::NOBODY }, ..caller }
 }
 
 fn caller(number: u16) -> Caller {
@@ -187,7 +187,7 @@ fn caller(number: u16) -> Caller {
         6 => (11, 100, &[]),
         _ => (12, 300, &[200, 100]),
     };
-    Caller { uid, gid, groups: Some(groups.into()), who: types::Who::NAMED }
+    Caller { uid, gid, groups: Some(groups.into()), who: types::RequestIdentity::NAMED }
 }
 
 fn short_name(number: u16) -> Name {

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use celldb::{Access, CellDb, CellError};
-use client::{Endpoint, Identity, Options, Remote, Session, SessionConfig};
+use client::{Endpoint, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use server::{CellPlace, RemoteCell, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revision, Seen, ServerId, ServerInfo, VolumeCall,
+    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revision, Revised, ServerId, ServerInfo, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
-use vos::{Error, Job, NewVolume, Reach, Servers, Told, Who};
+use vos::{VosError, Job, NewVolume, ServerConnections, Servers, JobEvent, JobLeader};
 
 pub const PARTITION: &str = "/vicepa";
 
@@ -21,7 +21,7 @@ pub const PARTITION: &str = "/vicepa";
 pub struct Cell {
     pub servers: Vec<(TempDir, ServerConfig, Option<Server>)>,
     pub ids: Vec<ServerId>,
-    pub reach: Reach,
+    pub reach: ServerConnections,
 }
 
 impl Cell {
@@ -61,11 +61,11 @@ impl Cell {
             servers.push((dir, config, Some(server)));
         }
         let ids = servers.iter().map(|(_, _, server)| server.as_ref().unwrap().vice().me().id).collect::<Vec<_>>();
-        let db = RemoteCell::at(database.unwrap(), Options::default());
+        let db = RemoteCell::at(database.unwrap(), ClientOptions::default());
         while db.servers().unwrap().len() < count {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        Cell { servers, ids, reach: Reach::new(std::sync::Arc::new(db), [], Options::default()) }
+        Cell { servers, ids, reach: ServerConnections::new(std::sync::Arc::new(db), [], ClientOptions::default()) }
     }
 
     /// As a crash looks to others.
@@ -78,7 +78,7 @@ impl Cell {
         *server = Some(Server::start(config).unwrap());
     }
 
-    pub fn group(&self, called: &str) -> Option<Seen<VolumeGroup>> {
+    pub fn group(&self, called: &str) -> Option<Revised<VolumeGroup>> {
         self.reach.db().group_named(&name(called)).unwrap()
     }
 
@@ -139,7 +139,7 @@ pub fn by_name(text: &str) -> WhichVolume {
 }
 
 /// Leads an operation; whoever began the same one before is gone.
-pub fn lead<T>(servers: &dyn Servers, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Error> {
+pub fn lead<T>(servers: &dyn Servers, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, VosError> {
     lead_as(servers, true, false, &|_| {}, act)
 }
 
@@ -147,23 +147,23 @@ pub fn lead_as<T>(
     servers: &dyn Servers,
     others_are_gone: bool,
     dry_run: bool,
-    tell: &(dyn Fn(Told<'_>) + Sync),
-    act: impl FnOnce(&Job<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    tell: &(dyn Fn(JobEvent<'_>) + Sync),
+    act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
+) -> Result<T, VosError> {
     let is_over = |_: &Busy| others_are_gone;
-    let who = Who { by: "somebody".into(), now_secs: &|| 7, is_over: &is_over };
+    let who = JobLeader { by: "somebody".into(), now_secs: &|| 7, is_over: &is_over };
     act(&Job { servers, who, dry_run, tell })
 }
 
 /// Servers whose leader is stopped at the `after`th change: before it was done, or when it was and the answer is lost.
 pub struct Stopped<'c> {
-    inner: &'c Reach,
+    inner: &'c ServerConnections,
     left: AtomicI64,
     answer_lost: bool,
 }
 
 impl<'c> Stopped<'c> {
-    pub fn new(inner: &'c Reach, after: i64, answer_lost: bool) -> Self {
+    pub fn new(inner: &'c ServerConnections, after: i64, answer_lost: bool) -> Self {
         Stopped { inner, left: AtomicI64::new(after), answer_lost }
     }
 
@@ -190,11 +190,11 @@ impl Servers for Stopped<'_> {
         self
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         if !call.changes() {
             return self.inner.call(server, call);
         }
-        let stop = || Error::Away { server: "it".into(), why: "stopped".into() };
+        let stop = || VosError::Away { server: "it".into(), why: "stopped".into() };
         self.change(|| self.inner.call(server, call), stop)
     }
 
@@ -204,13 +204,13 @@ impl Servers for Stopped<'_> {
 }
 
 impl CellDb for Stopped<'_> {
-    fn group_named(&self, name: &Name) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError> {
         self.inner.db().group_named(name)
     }
-    fn group_of(&self, number: VolumeId) -> Result<Option<Seen<VolumeGroup>>, CellError> {
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError> {
         self.inner.db().group_of(number)
     }
-    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Seen<VolumeGroup>>, CellError> {
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError> {
         self.inner.db().groups(after, max)
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
@@ -222,7 +222,7 @@ impl CellDb for Stopped<'_> {
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
         self.change_db(|db| db.take_numbers(above, count))
     }
-    fn servers(&self) -> Result<Vec<Seen<ServerInfo>>, CellError> {
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError> {
         self.inner.db().servers()
     }
     fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
@@ -246,7 +246,7 @@ impl CellDb for Stopped<'_> {
 pub fn stop_everywhere(
     count: usize,
     prepare: impl Fn(&mut Cell),
-    act: impl Fn(&Cell, &dyn Servers) -> Result<(), Error>,
+    act: impl Fn(&Cell, &dyn Servers) -> Result<(), VosError>,
     then: impl Fn(&mut Cell, &str),
 ) {
     stop_everywhere_in(&|| Cell::new(count), prepare, act, then);
@@ -256,7 +256,7 @@ pub fn stop_everywhere(
 pub fn stop_everywhere_in(
     make: &dyn Fn() -> Cell,
     prepare: impl Fn(&mut Cell),
-    act: impl Fn(&Cell, &dyn Servers) -> Result<(), Error>,
+    act: impl Fn(&Cell, &dyn Servers) -> Result<(), VosError>,
     then: impl Fn(&mut Cell, &str),
 ) {
     for answer_lost in [false, true] {
@@ -282,7 +282,7 @@ pub type Files = std::collections::BTreeMap<String, Vec<u8>>;
 impl Cell {
     fn session(&self, number: usize) -> Session {
         let socket = self.servers[number].1.unix_socket.clone().unwrap();
-        Session::connect(SessionConfig::new(Endpoint::Unix(socket), Identity::fleeting())).unwrap()
+        Session::connect(SessionConfig::new(Endpoint::Unix(socket), ClientIdentity::fleeting())).unwrap()
     }
 
     /// Writes a file into the root of a volume, from its beginning.

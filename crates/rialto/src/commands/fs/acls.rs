@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use guard::{Acl, Entry, Rights};
+use guard::{Acl, AclEntry, Rights};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::Fid;
@@ -201,7 +201,7 @@ fn change(path: &Path, mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failur
 }
 
 /// Puts entries into a list.
-fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (Entry, bool)>) -> Result<Acl, Failure> {
+fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (AclEntry, bool)>) -> Result<Acl, Failure> {
     for (entry, negative) in entries {
         if !list.set(entry.who, entry.rights, negative) {
             let what = format!("changing the access list of {}", path.display());
@@ -212,7 +212,7 @@ fn put(path: &Path, mut list: Acl, entries: impl Iterator<Item = (Entry, bool)>)
 }
 
 /// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put into it.
-fn give(path: &Path, clear: bool, entries: impl Iterator<Item = (Entry, bool)> + Clone) -> Result<(), Failure> {
+fn give(path: &Path, clear: bool, entries: impl Iterator<Item = (AclEntry, bool)> + Clone) -> Result<(), Failure> {
     if !clear {
         return change(path, |seen| put(path, seen, entries.clone()).map(Some)).map(drop);
     }
@@ -242,7 +242,7 @@ fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
     Err(Failure::new("looking for an initial access list", why).mend("leave -id and -if out"))
 }
 
-fn shown(path: &Path, entries: &[Entry]) -> Vec<(String, Rights)> {
+fn shown(path: &Path, entries: &[AclEntry]) -> Vec<(String, Rights)> {
     entries.iter().map(|entry| (name_of(path, entry.who), entry.rights)).collect()
 }
 
@@ -308,7 +308,7 @@ impl Setacl {
         for pair in pairs.chunks_exact(2) {
             let rights: Rights =
                 pair[1].parse().map_err(|error| Failure::new(format!("reading the rights of {}", pair[0]), error))?;
-            entries.push((Entry { who: number_of(&place, &pair[0])?, rights }, self.negative));
+            entries.push((AclEntry { who: number_of(&place, &pair[0])?, rights }, self.negative));
         }
         Paths { path: dirs, words: Vec::new() }.each(|path| give(path, self.clear, entries.iter().copied()))
     }

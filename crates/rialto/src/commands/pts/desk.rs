@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use client::{CallError, Endpoint};
 use types::limits::PRINCIPALS_MAX;
-use types::{Answer, Call, Caller, Fault, Principal, PrincipalId, PtsCall, Who};
+use types::{Answer, Call, Caller, Fault, Principal, PrincipalId, PtsCall, RequestIdentity};
 
 use super::Common;
 use crate::ask::Asking;
@@ -31,7 +31,7 @@ impl Desk {
         }
         let asking = Asking::connect(Endpoint::Unix(cell.socket()))?;
         let caller = match common.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: Who::NAMED },
+            Some(uid) => Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED },
             None => Caller::ROOT,
         };
         Ok(Desk { common, asking, caller })

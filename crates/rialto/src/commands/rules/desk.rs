@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{CallError, Endpoint, Options};
-use types::{Answer, Call, Caller, Fault, GuardCall, PrincipalId, PtsCall, ServerId, ServerInfo, Who};
+use client::{CallError, Endpoint, ClientOptions};
+use types::{Answer, Call, Caller, Fault, GuardCall, PrincipalId, PtsCall, ServerId, ServerInfo, RequestIdentity};
 
 use crate::ask::Asking;
 use crate::cell::Where;
@@ -44,9 +44,9 @@ pub struct Desk {
 impl Desk {
     pub fn open(common: Common) -> Result<Desk, Failure> {
         let cell = Where { dir: common.dir.clone(), clear: false }.cell()?;
-        let asking = Asking::within(Endpoint::Unix(cell.socket()), Options::default(), PATIENCE)?;
+        let asking = Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), PATIENCE)?;
         let caller = match common.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: Who::NAMED },
+            Some(uid) => Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED },
             None => Caller::ROOT,
         };
         let (servers, me) = (asking.servers()?, asking.me()?);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::Args;
 use serde_json::json;
-use types::{Seen, ServerInfo};
+use types::{Revised, ServerInfo};
 
 use super::office::{Office, refusal};
 use super::show;
@@ -99,8 +99,8 @@ impl Changeaddr {
     }
 }
 
-fn change(office: &Office, what: &str, seen: Seen<ServerInfo>, old: &str, new: &str) -> Result<(), Failure> {
-    let Seen { record: mut server, revision } = seen;
+fn change(office: &Office, what: &str, seen: Revised<ServerInfo>, old: &str, new: &str) -> Result<(), Failure> {
+    let Revised { record: mut server, revision } = seen;
     let mut changed = 0;
     for address in &mut server.addresses {
         if address.ip().to_string() == old || address.to_string() == old {
@@ -125,7 +125,7 @@ fn with_port(text: &str, port: u16) -> Result<SocketAddr, String> {
     text.parse().or_else(|_| bare()).map_err(|_| format!("{text} is no address"))
 }
 
-fn remove(office: &Office, what: &str, seen: &Seen<ServerInfo>) -> Result<(), Failure> {
+fn remove(office: &Office, what: &str, seen: &Revised<ServerInfo>) -> Result<(), Failure> {
     let id = seen.record.id;
     let mut sites = 0;
     office.each_group(&mut |groups| {

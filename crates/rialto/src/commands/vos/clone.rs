@@ -1,7 +1,7 @@
 //! `vos clone`, `vos backup` and `vos backupsys`.
 
 use clap::Args;
-use types::{Seen, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
+use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
 use super::create::last_word;
 use super::office::{Office, Site, There, name, text};
@@ -116,7 +116,7 @@ impl Backupsys {
         let is_here = |site: &types::Site| {
             spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
         };
-        let chosen = |seen: &Seen<VolumeGroup>| {
+        let chosen = |seen: &Revised<VolumeGroup>| {
             let name = text(&seen.record.name);
             let named = self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
             seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
@@ -142,7 +142,7 @@ impl Backupsys {
     }
 }
 
-fn backup(office: &Office, group: Seen<VolumeGroup>) -> Result<(), Failure> {
+fn backup(office: &Office, group: Revised<VolumeGroup>) -> Result<(), Failure> {
     let name = text(&group.record.name);
     let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
     let what = format!("backing up the volume {name}");

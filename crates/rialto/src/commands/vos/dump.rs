@@ -229,12 +229,12 @@ struct Dumping {
     writer: Option<DumpWriter<NewFile>>,
 }
 
-fn unfit(error: impl std::fmt::Display) -> vos::Error {
-    vos::Error::Unfit(error.to_string())
+fn unfit(error: impl std::fmt::Display) -> vos::VosError {
+    vos::VosError::Unfit(error.to_string())
 }
 
 impl Sink for Dumping {
-    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), vos::Error> {
+    fn begin(&mut self, volume: &VolumeInfo) -> Result<(), vos::VosError> {
         self.header.epoch = volume.epoch;
         self.header.sealed = volume.created.secs;
         (self.header.used_bytes, self.header.used_files) = (volume.used_bytes, volume.used_files);
@@ -244,7 +244,7 @@ impl Sink for Dumping {
         Ok(())
     }
 
-    fn part(&mut self, part: Bytes) -> Result<StreamCursor, vos::Error> {
+    fn part(&mut self, part: Bytes) -> Result<StreamCursor, vos::VosError> {
         let to = StreamPart::open(&part).map_err(unfit)?.to;
         if let Some(writer) = &mut self.writer {
             writer.part(&part).map_err(unfit)?;

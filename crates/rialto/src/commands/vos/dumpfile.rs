@@ -266,7 +266,7 @@ fn what_else(begins: &[u8], from: &mut impl Read) -> DumpError {
 
 #[cfg(test)]
 mod tests {
-    use store::{MemMachine, NewClone, NewRoot, OpenOptions, Partition, Quota};
+    use store::{MemMachine, NewClone, NewRoot, OpenOptions, Partition, VolumeQuota};
     use types::{Name, Timestamp, VolumeKind};
 
     use super::*;
@@ -276,7 +276,7 @@ mod tests {
         let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let now = Timestamp::new(1, 0);
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: Quota::default() };
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
         let new = NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now, replaces: None };
         let sealed = partition.clone_volume(volume.id(), &new).unwrap();

@@ -1,7 +1,7 @@
 //! `vos listvol` and `vos listvldb`.
 
 use clap::Args;
-use types::{Seen, VolumeGroup, VolumeState};
+use types::{Revised, VolumeGroup, VolumeState};
 
 use super::create::last_word;
 use super::office::{Office, Site, Spot, There, text};
@@ -142,7 +142,7 @@ impl Listvldb {
             groups.sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
         }
         show::write(|put| {
-            for Seen { record: group, .. } in &groups {
+            for Revised { record: group, .. } in &groups {
                 let mut lines = Vec::new();
                 if office.common.json {
                     lines.push(sites::json(office, group).to_string());
@@ -160,7 +160,7 @@ impl Listvldb {
         })
     }
 
-    fn chosen(&self, office: &Office) -> Result<Vec<Seen<VolumeGroup>>, Failure> {
+    fn chosen(&self, office: &Office) -> Result<Vec<Revised<VolumeGroup>>, Failure> {
         let server = self.site.server.as_ref().map(|server| office.server(server)).transpose()?;
         let partition = match &self.site.partition {
             Some(_) => Some(office.spots(&self.site)?.into_iter().map(|spot| spot.partition.name).collect::<Vec<_>>()),
@@ -172,7 +172,7 @@ impl Listvldb {
         };
         let mut chosen = Vec::new();
         office.each_group(&mut |groups| {
-            let meant = |seen: &Seen<VolumeGroup>| {
+            let meant = |seen: &Revised<VolumeGroup>| {
                 (!self.locked || seen.record.busy.is_some()) && seen.record.sites.iter().any(is_at)
             };
             chosen.extend(groups.into_iter().filter(meant));

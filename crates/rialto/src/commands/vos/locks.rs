@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use types::{Seen, VolumeGroup};
+use types::{Revised, VolumeGroup};
 
 use super::create::last_word;
 use super::office::{Office, Site, text};
@@ -85,7 +85,7 @@ impl Unlockvldb {
         super::list::place(&mut self.site, self.words);
         let spots = office.spots(&self.site)?;
         let everywhere = self.site.server.is_none() && self.site.partition.is_none();
-        let is_meant = |seen: &Seen<VolumeGroup>| {
+        let is_meant = |seen: &Revised<VolumeGroup>| {
             let here = |site: &types::Site| {
                 spots.iter().any(|spot| (spot.server, &spot.partition.name) == (site.server, &site.partition))
             };
@@ -105,7 +105,7 @@ impl Unlockvldb {
     }
 }
 
-fn unlock(office: &Office, group: Seen<VolumeGroup>) -> Result<bool, Failure> {
+fn unlock(office: &Office, group: Revised<VolumeGroup>) -> Result<bool, Failure> {
     let name = text(&group.record.name);
     let unlocked = office.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
     told(office, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use types::{Seen, SiteKind, VolumeGroup, VolumeKind};
+use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
 use super::create::last_word;
 use super::office::{Office, Site, Spot, text};
@@ -206,7 +206,7 @@ fn roomiest_but(office: &Office, to: &Site, is_good: &dyn Fn(&Spot) -> bool) -> 
     })
 }
 
-fn move_one(office: &Office, group: Seen<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
+fn move_one(office: &Office, group: Revised<VolumeGroup>, spot: &Spot, with_group: bool) -> Result<(), Failure> {
     let name = text(&group.record.name);
     let (to, partition) = (office.server_name(spot.server), &spot.partition.name);
     let what = format!("moving the volume {name} to {to}");

@@ -13,10 +13,10 @@ use celldb::{CellDb, CellError};
 use client::Endpoint;
 use server::RemoteCell;
 use types::{
-    Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Seen, ServerId, ServerInfo, VolumeCall,
+    Answer, Busy, Call, Caller, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo, VolumeCall,
     VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
-use vos::{Error, Job, Reach, Servers, Told, Who};
+use vos::{VosError, Job, ServerConnections, Servers, JobEvent, JobLeader};
 
 use super::Common;
 use crate::ask::Asking;
@@ -38,7 +38,7 @@ pub struct Office {
     me: ServerInfo,
     servers: Vec<ServerInfo>,
     db: Arc<dyn CellDb>,
-    pub reach: Reach,
+    pub reach: ServerConnections,
     partitions: RefCell<HashMap<ServerId, Vec<PartitionInfo>>>,
 }
 
@@ -82,7 +82,7 @@ impl Office {
             return Err(Failure::new(format!("finding the cell {name}"), why).mend("name its directory with --dir"));
         }
         let caller = match common.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: types::Who::NAMED },
+            Some(uid) => Caller { uid, gid: uid, groups: None, who: types::RequestIdentity::NAMED },
             None => Caller::ROOT,
         };
         let endpoint = Endpoint::Unix(cell.socket());
@@ -99,7 +99,7 @@ impl Office {
                 vec![me.clone()]
             }
         };
-        let reach = Reach::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
+        let reach = ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
         Ok(Office { common, cell, me, servers, db, reach, partitions: RefCell::default() })
     }
 
@@ -183,17 +183,17 @@ impl Office {
     ///
     /// # Errors
     /// What stopped it, with what to do about it.
-    pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, Error>) -> Result<T, Failure> {
+    pub fn lead<T>(&self, what: &str, act: impl FnOnce(&Job<'_>) -> Result<T, VosError>) -> Result<T, Failure> {
         let (dry_run, verbose) = (self.common.dry_run, self.common.verbose);
         let shown = Fetching::new();
-        let tell = |told: Told<'_>| match told {
-            Told::Step(step) if dry_run => eprintln!("would be done: {step}"),
-            Told::Step(step) if verbose => eprintln!("{step}"),
-            Told::Step(_) => {}
-            Told::Progress { server, bytes, total_bytes } => shown.tell(server, bytes, total_bytes),
-            Told::Note(note) => eprintln!("rialto vos: {note}"),
+        let tell = |told: JobEvent<'_>| match told {
+            JobEvent::Step(step) if dry_run => eprintln!("would be done: {step}"),
+            JobEvent::Step(step) if verbose => eprintln!("{step}"),
+            JobEvent::Step(_) => {}
+            JobEvent::Progress { server, bytes, total_bytes } => shown.tell(server, bytes, total_bytes),
+            JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
         };
-        let who = Who { by: by(), now_secs: &now_secs, is_over: &is_over };
+        let who = JobLeader { by: by(), now_secs: &now_secs, is_over: &is_over };
         act(&Job { servers: &self.reach, who, dry_run, tell: &tell }).map_err(|error| refusal(what, &error))
     }
 
@@ -284,7 +284,7 @@ impl Office {
     }
 
     /// As [`Office::group`], with what the database knows.
-    pub fn found(&self, text: &str, site: &Site) -> Result<vos::Found, Failure> {
+    pub fn found(&self, text: &str, site: &Site) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
         let found = vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
@@ -307,7 +307,7 @@ impl Office {
     ///
     /// # Errors
     /// If it knows none.
-    pub fn known(&self, text: &str) -> Result<Seen<VolumeGroup>, Failure> {
+    pub fn known(&self, text: &str) -> Result<Revised<VolumeGroup>, Failure> {
         let what = format!("finding {text} in the database");
         let asked = match which(text)? {
             WhichVolume::Id(number) => self.db.group_of(number),
@@ -326,7 +326,7 @@ impl Office {
     /// All groups of the database, some at a time.
     pub fn each_group(
         &self,
-        visit: &mut dyn FnMut(Vec<Seen<VolumeGroup>>) -> Result<(), Failure>,
+        visit: &mut dyn FnMut(Vec<Revised<VolumeGroup>>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut after = VolumeId(0);
         loop {
@@ -415,19 +415,19 @@ fn odd(what: &str) -> Failure {
     Failure::new(what, "the server answered something else").mend("see whether it has the same version")
 }
 
-pub fn refusal(what: &str, error: &Error) -> Failure {
+pub fn refusal(what: &str, error: &VosError) -> Failure {
     let failure = Failure::new(what, error);
     match error {
-        Error::NoVolume => return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are"),
-        Error::Away { .. } => {
+        VosError::NoVolume => return failure.mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are"),
+        VosError::Away { .. } => {
             return failure.mend("see whether it runs; what was begun goes on when the command is given again");
         }
-        Error::Busy { .. } => {
+        VosError::Busy { .. } => {
             return failure.mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
         }
-        Error::Unfit(_) | Error::Odd(_) => return failure,
-        Error::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
-        Error::Cell(_) | Error::Refused { .. } => {}
+        VosError::Unfit(_) | VosError::Odd(_) => return failure,
+        VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
+        VosError::Cell(_) | VosError::Refused { .. } => {}
     }
     match error.fault() {
         Some(Fault::NoVolume) => failure.mend("'rialto vos listvol' shows which there are"),

@@ -21,12 +21,12 @@ use types::{
     Answer, Busy, Call, CreateHow, Fid, Name, NewKind, Revision, Site, SiteKind, Time, VolumeCall, VolumeGroup,
     VolumeId,
 };
-use vos::{Error, Job, Released, Who};
+use vos::{VosError, Job, Released, JobLeader};
 
 use self::fleet::Fleet;
 use self::turns::Turns;
 use super::house::partition_name;
-use super::reference::{Image, difference, shown};
+use super::reference::{VolumeImage, difference, shown};
 
 /// Files that there are.
 const FILES: u64 = 200;
@@ -51,7 +51,7 @@ const UNSTOPPED: usize = usize::MAX;
 
 /// What came of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct ReleaseFigures {
     /// Bytes out of the source for each byte that changed.
     pub source_out: f64,
     /// The same of the site that sent most.
@@ -64,9 +64,9 @@ pub struct Measured {
     pub lagging: usize,
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for ReleaseFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured { source_out, site_out, depth, took, lagging } = self;
+        let ReleaseFigures { source_out, site_out, depth, took, lagging } = self;
         let millis = took.as_millis();
         write!(
             f,
@@ -79,13 +79,13 @@ impl fmt::Display for Measured {
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Nothing happens.
-    pub quiet: Measured,
+    pub quiet: ReleaseFigures,
     /// Sites are down or die.
-    pub faulty: Measured,
+    pub faulty: ReleaseFigures,
     /// All are back, and nothing else has changed.
-    pub again: Measured,
+    pub again: ReleaseFigures,
     /// The leader is stopped, and the next one ends it.
-    pub stopped: Measured,
+    pub stopped: ReleaseFigures,
 }
 
 /// Runs one seed.
@@ -174,11 +174,11 @@ impl Run<'_> {
     }
 
     /// `calls`: after so many the leader is stopped.
-    fn lead(&self, calls: usize) -> Result<Released, Error> {
+    fn lead(&self, calls: usize) -> Result<Released, VosError> {
         let turns = Turns::new(self.fleet, calls);
-        let group = self.fleet.lock().database.group_of(VolumeId(1))?.ok_or(Error::NoVolume)?;
+        let group = self.fleet.lock().database.group_of(VolumeId(1))?.ok_or(VosError::NoVolume)?;
         let is_over = |_: &Busy| true;
-        let who = Who { by: "leader".to_owned(), now_secs: &|| 7, is_over: &is_over };
+        let who = JobLeader { by: "leader".to_owned(), now_secs: &|| 7, is_over: &is_over };
         vos::release(&Job { servers: &turns, who, dry_run: false, tell: &|_| {} }, group)
     }
 
@@ -186,7 +186,7 @@ impl Run<'_> {
         self.fleet.lock().now
     }
 
-    fn quiet(&self, files: &mut [Fid]) -> Result<Measured, String> {
+    fn quiet(&self, files: &mut [Fid]) -> Result<ReleaseFigures, String> {
         self.change(files)?;
         let begun = self.now();
         let released = self.release(UNSTOPPED)?;
@@ -199,7 +199,7 @@ impl Run<'_> {
     }
 
     /// One site in twenty is down, and one in twenty dies while the release goes on.
-    fn faulty(&self, files: &mut [Fid]) -> Result<Measured, String> {
+    fn faulty(&self, files: &mut [Fid]) -> Result<ReleaseFigures, String> {
         self.change(files)?;
         let mut bad = BTreeSet::new();
         {
@@ -224,7 +224,7 @@ impl Run<'_> {
     }
 
     /// All are back: only what somebody lacks is sent.
-    fn again(&self) -> Result<Measured, String> {
+    fn again(&self) -> Result<ReleaseFigures, String> {
         let mut has = BTreeSet::new();
         {
             let mut fleet = self.fleet.lock();
@@ -251,7 +251,7 @@ impl Run<'_> {
         })
     }
 
-    fn stopped(&self, files: &mut [Fid]) -> Result<Measured, String> {
+    fn stopped(&self, files: &mut [Fid]) -> Result<ReleaseFigures, String> {
         self.change(files)?;
         let begun = self.now();
         let calls = self.fleet.lock().rng.random_range(1..self.sites * CALLS_A_SITE);
@@ -263,10 +263,10 @@ impl Run<'_> {
     }
 
     /// Counts, and that none is too high.
-    fn measured(&self, released: &Released, begun: Time) -> Result<Measured, String> {
+    fn measured(&self, released: &Released, begun: Time) -> Result<ReleaseFigures, String> {
         let fleet = self.fleet.lock();
         let of_change = |bytes: u64| bytes as f64 / CHANGE as f64;
-        let measured = Measured {
+        let measured = ReleaseFigures {
             source_out: of_change(fleet.sent[0]),
             site_out: fleet.sent.iter().skip(1).copied().max().map_or(0.0, of_change),
             depth: fleet.depth.values().copied().max().unwrap_or(0),
@@ -325,7 +325,7 @@ impl Run<'_> {
 }
 
 /// What a volume of a server shows.
-fn image_of(fleet: &Fleet, no: usize, text: &str) -> Result<Option<Image>, String> {
+fn image_of(fleet: &Fleet, no: usize, text: &str) -> Result<Option<VolumeImage>, String> {
     let Some(life) = &fleet.houses[no].up else { return Ok(None) };
     let partition = life.vice.partitions().iter().next().ok_or("it has no partition")?;
     let found = partition.volume_named(text.as_bytes()).map_err(say)?;

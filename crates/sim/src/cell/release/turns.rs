@@ -11,7 +11,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, ServerId, Time, VolumeCall};
-use vos::{Error, Servers};
+use vos::{VosError, Servers};
 
 use super::fleet::{Fleet, WAY};
 
@@ -97,9 +97,9 @@ impl Servers for Turns<'_> {
         &*self.database
     }
 
-    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, Error> {
+    fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         let no = self.fleet.lock().number_of(server);
-        let away = |why: &str| Error::Away { server: format!("server{no}"), why: why.to_owned() };
+        let away = |why: &str| VosError::Away { server: format!("server{no}"), why: why.to_owned() };
         if self.is_stopped() {
             return Err(away("stopped"));
         }
@@ -110,7 +110,7 @@ impl Servers for Turns<'_> {
             return Err(away("it cannot be reached"));
         };
         self.pause(WAY);
-        answer.map_err(|fault| Error::Refused { server: format!("server{no}"), fault })
+        answer.map_err(|fault| VosError::Refused { server: format!("server{no}"), fault })
     }
 
     fn name(&self, server: ServerId) -> String {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use powercut::{Cut, Drive, Flushes, Image, Machine, isolated};
+use powercut::{Cut, Drive, Flushes, DriveImage, Machine, isolated};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Name, VnodeNo};
@@ -32,7 +32,7 @@ use self::ops::ops;
 use super::careless::Mistake;
 use super::history::{History, brief};
 use super::world::{Model, Op, World, new_root, options};
-use crate::{Finding, OpenError, Partition, PartitionConfig};
+use crate::{ScrubFinding, OpenError, Partition, PartitionConfig};
 
 /// Before each line of the child.
 const SAYS: &str = "power: ";
@@ -121,7 +121,7 @@ impl Told {
 /// A drive with a partition, and what is known of it.
 struct Trial {
     dir: tempfile::TempDir,
-    image: Image,
+    image: DriveImage,
     model: Model,
     turn: u8,
     verifier: u64,
@@ -150,7 +150,7 @@ impl Trial {
     fn new(chain: u64, mistake: Option<Mistake>) -> Trial {
         let dir = tempfile::tempdir().unwrap();
         let has_scopes = chain % 2 == 1;
-        let image = Image::ext4(DRIVES_BYTES[usize::from(has_scopes)], dir.path()).unwrap();
+        let image = DriveImage::ext4(DRIVES_BYTES[usize::from(has_scopes)], dir.path()).unwrap();
         let machine = Machine::boot(dir.path(), image, Flushes::Obeyed).unwrap();
         let verifier = make(&machine.root().join("p"), chain % 4 >= 2).boot_verifier().0;
         let image = machine.stop().unwrap();
@@ -210,7 +210,7 @@ impl Trial {
     }
 
     /// What a machine finds that boots with this image.
-    fn check(&self, image: Image, told: &Told) -> Result<Model, String> {
+    fn check(&self, image: DriveImage, told: &Told) -> Result<Model, String> {
         let looked = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let machine = Machine::boot(self.dir.path(), image, Flushes::Obeyed).unwrap();
             let found = look(&machine.root().join("p"), told)?;
@@ -355,7 +355,7 @@ fn look(path: &Path, told: &Told) -> Result<Model, String> {
     if !told.history.explains(&world.model, &|no| world.is_inline(no)) {
         return Err(format!("found {:?}\nbut knew {:?}", brief(&world.model), told.history.brief()));
     }
-    let is_clean = |when: &str, findings: Vec<Finding>| match &findings[..] {
+    let is_clean = |when: &str, findings: Vec<ScrubFinding>| match &findings[..] {
         [] => Ok(()),
         findings => Err(format!("{when}: {findings:?}")),
     };
@@ -435,7 +435,7 @@ fn is_made(path: &Path, is_told: bool) -> Result<bool, String> {
 fn du1_a_partition_is_made_whole_or_not_at_all() {
     isolated(|| {
         let dir = tempfile::tempdir().unwrap();
-        let empty = Image::ext4(DRIVES_BYTES[0], dir.path()).unwrap();
+        let empty = DriveImage::ext4(DRIVES_BYTES[0], dir.path()).unwrap();
         let mut found = [0; 2];
         for seed in 0..number_of("POWER_CUTS", MAKING_CUTS) {
             let mut rng = SmallRng::seed_from_u64(seed);
